@@ -14,7 +14,7 @@ from jax.core import Tracer
 from evorl import tree
 from evorl.errors import OptionError, require, to_printable
 from evorl.parts import Number, get_default, is_part, number_metadata, read_numbers, require_given_once
-from evorl.types import HasHyperparams, Prior, ScheduledHyperparams
+from evorl.types import HasHyperparams, Prior
 
 
 def hyperparameter(
@@ -41,7 +41,9 @@ def check_given_once(workflow: Any, hyperparams: Any) -> None:
 
     Those of parts that a workflow has by default are replaced.
     """
-    if not (dataclasses.is_dataclass(hyperparams) and dataclasses.is_dataclass(workflow)):
+    if is_part(workflow):
+        require_given_once(workflow, hyperparams)
+    if is_part(workflow) or not (dataclasses.is_dataclass(hyperparams) and dataclasses.is_dataclass(workflow)):
         return
     for field in dataclasses.fields(workflow):
         part, numbers = getattr(workflow, field.name), getattr(hyperparams, field.name, None)
@@ -160,21 +162,6 @@ def cosine_schedule(start: Number, end: Number, steps: Any, over: Number) -> Any
     return end + (start - end) * (1 + jnp.cos(jnp.pi * jnp.minimum(steps / over, 1.0))) / 2
 
 
-def apply_schedules(hyperparams: Any, env_steps: Any) -> Any:
-    """The hyperparameters as they are after so many env steps, they or parts of them where these have a schedule."""
-    if isinstance(hyperparams, Mapping):
-        return {name: apply_schedules(value, env_steps) for name, value in hyperparams.items()}
-    if not dataclasses.is_dataclass(hyperparams) or isinstance(hyperparams, type):
-        return hyperparams
-    if isinstance(hyperparams, ScheduledHyperparams):
-        return hyperparams.apply_schedule(env_steps)
-    parts = {
-        field.name: apply_schedules(getattr(hyperparams, field.name), env_steps)
-        for field in dataclasses.fields(hyperparams)
-    }
-    return dataclasses.replace(hyperparams, **parts)
-
-
 def as_arrays(hyperparams: Any) -> Any:
     """Hyperparameters as leaves of a state: arrays, float32 unless they are whole numbers by declaration.
 
@@ -184,6 +171,11 @@ def as_arrays(hyperparams: Any) -> Any:
     require(not wide, "jax_enable_x64", True, "must be False: evorl computes in 32 bits, float32 and int32")
     check_ranges(hyperparams)
     return tree.drop_weak_types(_cast_to_declared_types(hyperparams))
+
+
+def resolve_numbers(part: Any, hyperparams: Any) -> Any:
+    """Return hyperparameters as leaves of a state, those of a part where None are given; raises as `as_arrays`."""
+    return as_arrays(default_hyperparams(part) if hyperparams is None else hyperparams)
 
 
 def _cast_to_declared_types(params: Any) -> Any:

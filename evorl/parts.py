@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import jax
@@ -12,12 +12,15 @@ from flax import struct
 from flax.core import FrozenDict, unfreeze
 
 from evorl.errors import OptionError, require, to_printable
-from evorl.types import Prior
+from evorl.types import Prior, Scheduled
 
 Number: TypeAlias = Any  # a float or int, or a prior, as configured; an array, or a tracer, in a bound part
 T = TypeVar("T")
 MARK = "__evorl_part__"
+SKELETON = "__evorl_skeleton__"
 MAPPING = "numbers by name"  # in the metadata of a field
+DEFAULT = "whose numbers are the default's"  # in the metadata of a field without a default, a class of parts
+WHOLE = "whose numbers are those of the part"  # in the metadata of a field, which holds a part, or several by name
 
 
 def number_metadata(default: float, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
@@ -110,26 +113,34 @@ def holds_numbers(one: "Field[Any]") -> bool:
     return _is_number(one) or MAPPING in one.metadata
 
 
-def bind(skeleton: T, numbers: Any) -> T:
+def bind(skeleton: T, numbers: Any, env_steps: Any = None) -> T:
     """Return a part with the numbers of a state in place of its own.
 
     Args:
         skeleton: a part; what is none stays as it is.
         numbers: by field name, a mapping or an object with attributes, those of other parts nested.
+        env_steps: [] how many have been taken, for parts with a schedule; None where schedules stay out.
 
     Raises:
         OptionError: where they are not the numbers of this part.
     """
-    return _bind(skeleton, numbers, "numbers")
+    return _bind(skeleton, numbers, "numbers", env_steps)
 
 
-def _bind(skeleton: Any, numbers: Any, place: str) -> Any:
+def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
+    if isinstance(skeleton, Mapping):
+        return {name: _bind(one, numbers[name], f"{place}.{name}", env_steps) for name, one in skeleton.items()}
     if not is_part(skeleton):
         return skeleton
+    whole = _find_field(skeleton, WHOLE)
+    if whole is not None:
+        return replace_unchecked(
+            skeleton, {whole.name: _bind(getattr(skeleton, whole.name), numbers, place, env_steps)}
+        )
     given = _by_name(numbers)
-    mapping = _find_mapping(skeleton)
+    mapping = _find_field(skeleton, MAPPING)
     if mapping is not None:
-        return replace(skeleton, **{mapping.name: given})
+        return replace_unchecked(skeleton, {mapping.name: given})
     cls = numbers_class(type(skeleton))
     names = {one.name for one in fields(cls)}
     if given.keys() != names:
@@ -139,10 +150,38 @@ def _bind(skeleton: Any, numbers: Any, place: str) -> Any:
     bound = {
         name: given[name]
         if _is_number(of_part[name])
-        else _bind(getattr(skeleton, name), given[name], f"{place}.{name}")
+        else _bind(getattr(skeleton, name), given[name], f"{place}.{name}", env_steps)
         for name in names
     }
-    return replace(skeleton, **bound)
+    made = replace_unchecked(skeleton, bound)
+    if env_steps is not None and isinstance(made, Scheduled):
+        return replace_unchecked(made.apply_schedule(env_steps), {SKELETON: get_skeleton(skeleton)})
+    return made
+
+
+def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
+    """Return a part with other fields, without the checks of one that is made, which may not run in a trace.
+
+    Args:
+        skeleton: a part, bound or not.
+        changes: fields by name.
+    """
+    derived = {name for name in vars(skeleton) if isinstance(getattr(type(skeleton), name, None), cached_property)}
+    copy = object.__new__(type(skeleton))
+    kept = {name: value for name, value in vars(skeleton).items() if name not in derived}
+    copy.__dict__.update({SKELETON: get_skeleton(skeleton)} | kept | dict(changes))
+    return copy
+
+
+def get_skeleton(value: T) -> T:
+    """Return the part that a bound one was made of, which has a hash; any other as it is."""
+    return vars(value).get(SKELETON, value)
+
+
+def abstract_numbers(value: Any) -> Any:
+    """Return the numbers of a part as shapes, also where priors stand for them."""
+    shape = lambda x: jax.ShapeDtypeStruct((), np.int32 if isinstance(x, int) else np.float32)  # noqa: E731
+    return jax.tree.map(shape, read_numbers(value), is_leaf=lambda x: isinstance(x, Prior))
 
 
 def read_numbers(value: Any) -> Any:
@@ -151,9 +190,14 @@ def read_numbers(value: Any) -> Any:
     Raises:
         OptionError: where a field holds a part whose class has none there by default.
     """
+    if isinstance(value, Mapping):
+        return {name: read_numbers(one) for name, one in sorted(value.items())}
     if not is_part(value):
         return {}
-    mapping = _find_mapping(value)
+    whole = _find_field(value, WHOLE)
+    if whole is not None:
+        return read_numbers(getattr(value, whole.name))
+    mapping = _find_field(value, MAPPING)
     if mapping is not None:
         return unfreeze(getattr(value, mapping.name))
     cls, found = numbers_class(type(value)), {}
@@ -178,10 +222,19 @@ def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
     Raises:
         OptionError: of the first that is given twice.
     """
+    if isinstance(skeleton, Mapping):
+        for name, one in skeleton.items():
+            if is_part(one):
+                require_given_once(one, numbers[name], f"{prefix}{name}.")
+        return
     if not is_part(skeleton):
         return
+    whole = _find_field(skeleton, WHOLE)
+    if whole is not None:
+        require_given_once(getattr(skeleton, whole.name), numbers, f"{prefix}{whole.name}.")
+        return
     given = _by_name(numbers)
-    mapping = _find_mapping(skeleton)
+    mapping = _find_field(skeleton, MAPPING)
     if mapping is not None:
         own = unfreeze(getattr(skeleton, mapping.name))
         same = not own or _equals(own, given)
@@ -190,7 +243,8 @@ def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
     for one in fields(skeleton):
         own, name = getattr(skeleton, one.name), f"{prefix}{one.name}"
         if not _is_number(one):
-            require_given_once(own, given.get(one.name, {}), f"{name}.")
+            if own != get_default(one):  # else it is replaced
+                require_given_once(own, given.get(one.name, {}), f"{name}.")
         elif own != one.default and one.name in given:  # else they are of another part, which bind refuses
             same = _equals(own, given[one.name])
             require(same, name, to_printable(own), f"is given twice, once as {to_printable(given[one.name])}")
@@ -208,8 +262,8 @@ def numbers_class(cls: type[Any]) -> Any:
     for one in fields(cls):
         if _is_number(one):
             namespace[one.name] = struct.field(default=one.default, metadata=dict(one.metadata))
-        elif is_part(get_default(one)):
-            namespace[one.name] = struct.field(default_factory=lambda one=one: read_numbers(get_default(one)))
+        elif is_part(_get_default_part(one)):
+            namespace[one.name] = struct.field(default_factory=lambda one=one: _read_default_numbers(one))
         else:
             continue
         namespace["__annotations__"][one.name] = Any
@@ -241,8 +295,17 @@ def get_default(one: "Field[Any]") -> Any:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def _find_mapping(value: Any) -> "Field[Any] | None":
-    return next((one for one in fields(value) if MAPPING in one.metadata), None)
+def _get_default_part(one: "Field[Any]") -> Any:
+    return one.metadata[DEFAULT]() if DEFAULT in one.metadata else get_default(one)
+
+
+def _read_default_numbers(one: "Field[Any]") -> Any:
+    found = read_numbers(_get_default_part(one))
+    return found if jax.tree.leaves(found) else {}  # of a part without numbers no configuration names a class
+
+
+def _find_field(value: Any, mark: str) -> "Field[Any] | None":
+    return next((one for one in fields(value) if mark in one.metadata), None)
 
 
 def _by_name(numbers: Any) -> dict[str, Any]:

@@ -36,6 +36,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from evorl.agents import PPO
+from evorl.parts import read_numbers
+
 SMALL_OFF = "agent.workflow.random_steps=64 agent.workflow.capacity=1_000"
 FAMILIES = {
     "accel": "agent=accel env=maze",
@@ -100,10 +103,9 @@ def ceilings(tiny: bool) -> dict[str, Any]:
 
 def ant(tiny: bool, envs: int = 4096, batch: int = 8192) -> Any:
     from evorl import Brax, OnPolicy
-    from evorl.agents import PolicyGradient
 
     env = Brax("fast") if tiny else Brax("ant", backend="spring")
-    agent = PolicyGradient(env.observation_space, env.action_space)
+    agent = PPO()
     envs, batch = (16, 64) if tiny else (envs, batch)
     return OnPolicy(env, agent, num_envs=envs, num_steps=16, num_epochs=4, batch_size=batch)
 
@@ -135,7 +137,7 @@ def off_policy(which: str, envs: int, backend: str = "generalized") -> Any:
     from evorl.agents import SAC
 
     env = Brax("inverted_pendulum", backend=backend)
-    agent = {"td3": TD3, "sac": SAC}[which](env.observation_space, env.action_space)
+    agent = {"td3": TD3, "sac": SAC}[which]()
     workflow = OffPolicy(env, agent, num_envs=envs, num_steps=1, num_updates=2)
     return replace(workflow, capacity=200 * envs, random_steps=2 * envs)
 
@@ -149,9 +151,9 @@ def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
     from evorl.training.program import Program, make_run_args
 
     program = Program(workflow, list(range(seeds)), chunk=count, side_by_side=True)
-    traced = program.trace(as_arrays(workflow.hyperparams()))
+    traced = program.trace(as_arrays(read_numbers(workflow)))
     run = traced.run.compile(compiler_options())
-    state = traced.init.lower().compile()(program.keys, as_arrays(workflow.hyperparams()))
+    state = traced.init.lower().compile()(program.keys, as_arrays(read_numbers(workflow)))
     first = 0
 
     def call() -> Any:
@@ -191,15 +193,13 @@ def in_a_loop(workflow: Any, count: int) -> Callable[[], Any]:
     """Compile one step followed by a loop of steps, as a user may write it."""
     import jax
 
-    from evorl.hyperparameters import as_arrays
-
     def run(state: Any, key: Any) -> Any:
         def again(i: Any, loop: Any) -> Any:
             return workflow.step(loop[0], jax.random.fold_in(key, i))
 
         return jax.lax.fori_loop(1, count, again, workflow.step(state, key))
 
-    state = jax.jit(workflow.init)(jax.random.key(42), as_arrays(workflow.hyperparams()))
+    state = jax.jit(workflow.init)(jax.random.key(42))
     compiled, key = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(0)).compile(), jax.random.key(7)
 
     def call() -> Any:

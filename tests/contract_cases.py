@@ -21,14 +21,12 @@ from evorl.agents import (
     MAACHyperparams,
     MADDPGHyperparams,
     MLPPolicy,
-    PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
     TD3Hyperparams,
     ValueDecomposition,
 )
 from evorl.agents.average_policy import AveragePolicy
-from evorl.agents.group_agent import member_spaces
 from evorl.agents.puffer import Puffer, PufferHyperparams
 from evorl.agents.random import Random, RandomHyperparams
 from evorl.agents.team import Team
@@ -79,7 +77,7 @@ from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.wrappers import FrameStack
 from evorl.leagues.league import League, LeagueHyperparams
-from evorl.leagues.matchmaking import MatchHyperparams, Roster
+from evorl.leagues.matchmaking import MatchmakingHyperparams, Roster
 from evorl.leagues.nfsp import NFSP, NFSPHyperparams
 from evorl.leagues.pipeline_psro import PipelinePSRO
 from evorl.leagues.psro import PSRO, PSROHyperparams
@@ -89,6 +87,7 @@ from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
+from evorl.parts import read_numbers
 from evorl.population import (
     Pairs,
     PerturbHyperparams,
@@ -187,8 +186,8 @@ SINGLE = [
     ),
     Case("sac", off_policy(SAC), SOFT),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
-    Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(OpenESHyperparams(std=0.5))),
-    Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(ARSHyperparams())),
+    Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(evolver=OpenESHyperparams(std=0.5))),
+    Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(evolver=ARSHyperparams())),
 ]
 POPULATIONS = {
     "pbt_ppo": (Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 4), PPOHyperparams(clip=Uniform(0.1, 0.3))),
@@ -198,7 +197,7 @@ POPULATIONS = {
     ),
     "pbt_openes": (
         Vmapped(evolution(OpenES(4), "vbn"), 4),
-        EvolutionHyperparams(OpenESHyperparams(std=LogUniform(1e-2, 1.0))),
+        EvolutionHyperparams(evolver=OpenESHyperparams(std=LogUniform(1e-2, 1.0))),
     ),
     "pbt_cem_rl": (Vmapped(CEM_RL, 4), CEMRLHyperparams(TD3Hyperparams(actor_lr=LogUniform(1e-4, 1e-2)))),
 }
@@ -225,7 +224,7 @@ EMITTED = MapElitesHyperparams(threshold_rate=0.5)
 FROM_ELITES = MapElites(CELLS, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), **KIND)
 PGA = PGAME(ENV, AGENT, FROM_ELITES, 3, 2, 2, batch_size=8, capacity=64, eval_episodes=6, chunk=3)
 EVOLVERS = [
-    Case(name, evolution(evolver, "none"), EvolutionHyperparams(hyperparams))
+    Case(name, evolution(evolver, "none"), EvolutionHyperparams(evolver=hyperparams))
     for name, evolver, hyperparams in (
         ("cem", CEM(4, mirrored=True), CEMHyperparams()),
         ("cma_es", CMAES(4), CMAESHyperparams()),
@@ -254,10 +253,10 @@ EVOLVERS = [
         ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
     )
 ]
-RANDOM = Random(CHOICES.observation_space, CHOICES.action_space)
+RANDOM = Random()
 WALK = Walk()
-REMEMBERING = PolicyGradient(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
-EVOLVED = MLPPolicy(WALK.observation_space, WALK.action_space, hidden=(4,), core=FlaxGRU(3))
+REMEMBERING = PPO(hidden=(4,), core=FlaxGRU(3))
+EVOLVED = MLPPolicy(hidden=(4,), core=FlaxGRU(3))
 MAZE = FrameStack(Maze(RandomWalls(3, 3, fewest=2, most=2), view_size=3, max_episode_steps=5), 2)
 SEQUENCES = SequenceReplay(length=3, burn_in=1, stride=2)
 RECURRENT = {"of_agent": {"core": GRU(4)}, "replay": SEQUENCES, "n_step": 2}
@@ -266,50 +265,49 @@ RECURRENT = {"of_agent": {"core": GRU(4)}, "replay": SEQUENCES, "n_step": 2}
 def seen(agent, **options):
     """An agent that looks at the maze."""
     encoder = CNN((2,), (2,), (1,))
-    return agent(MAZE.observation_space, MAZE.action_space, hidden=(4,), encoder=encoder, **options)
+    return agent(hidden=(4,), encoder=encoder, **options)
 
 
-SEEING = seen(PolicyGradient, core=LSTM(4))
+SEEING = seen(PPO, core=LSTM(4))
 ONE_FRAME = MAZE.inner
-STUDENT = PolicyGradient(ONE_FRAME.observation_space, ONE_FRAME.action_space, hidden=(4,), core=GRU(3))
+STUDENT = PPO(hidden=(4,), core=GRU(3))
 LEVELS = OnPolicy(ONE_FRAME, STUDENT, 3, 12, 1, 12, eval_episodes=6)
 EDITOR = ONE_FRAME.make_editor()
-TEACHER = OnPolicy(EDITOR, PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,)), 3, 0, 1, 0)
+TEACHER = OnPolicy(EDITOR, PPO(hidden=(4,)), 3, 0, 1, 0)
 HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
 DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
 CHASE = Chase()
-OF_HUNTER = member_spaces(CHASE.observation_space, CHASE.action_space)
 
 
 def team(agent, **options):
     """Agents for all who chase or are chased."""
-    return Team(CHASE.observation_space, CHASE.action_space, agent(*OF_HUNTER, hidden=(4,)), **options)
+    return Team(agent(hidden=(4,)), **options)
 
 
-MAPPO = OnPolicy(CHASE, team(PolicyGradient, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
+MAPPO = OnPolicy(CHASE, team(PPO, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
 IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
 SEARCHED = SearchHyperparams(NSGA2Hyperparams(initial_std=Uniform(0.0, 0.2)))
 TWO_STEP = TwoStep()
-MIXED = DQN(*member_spaces(TWO_STEP.observation_space, TWO_STEP.action_space), hidden=(4,))
-QMIX = ValueDecomposition(TWO_STEP.observation_space, TWO_STEP.action_space, MIXED, MonotonicMixer(3, (4,)))
+MIXED = DQN(hidden=(4,))
+QMIX = ValueDecomposition(MIXED, MonotonicMixer(3, (4,)))
 KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
-PLAYER = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+PLAYER = PPO(hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
 PIPELINE = PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
-RESPONSE = DQN(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+RESPONSE = DQN(hidden=(4,))
 RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, actor_interval=1, **SMALL)
-AVERAGE = AveragePolicy(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+AVERAGE = AveragePolicy(hidden=(4,))
 SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16)
 OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
 ANSWERING = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
-IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchHyperparams(snapshot_steps=16.0, timeout=32.0))
+IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchmakingHyperparams(snapshot_steps=16.0, timeout=32.0))
 OTHERS = [
     Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(initial_std=0.1)), 1),
     Case("search_rvea", DIVIDED, SearchHyperparams(RVEAHyperparams(initial_std=0.1)), 1),
     Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
-    Case("pga_me", PGA, dataclasses.replace(PGA.hyperparams(), policy_lr=1e-2)),
+    Case("pga_me", PGA, dataclasses.replace(read_numbers(PGA), policy_lr=1e-2)),
     Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
     Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
     Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2), LearnableHyperparams()),
@@ -317,9 +315,7 @@ OTHERS = [
     Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),
     Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL), DQNHyperparams()),
-    Case(
-        "image_lstm", OnPolicy(MAZE, seen(PolicyGradient, core=LSTM(4)), 4, 4, 1, 8, eval_episodes=6), PPOHyperparams()
-    ),
+    Case("image_lstm", OnPolicy(MAZE, seen(PPO, core=LSTM(4)), 4, 4, 1, 8, eval_episodes=6), PPOHyperparams()),
     Case(
         "s5",
         OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6),

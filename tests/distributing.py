@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evorl.agents import PolicyGradient
+from evorl import agents
 from evorl.agents.ppo import PPOHyperparams
 from evorl.distributed.coordinator import coordinate_psro
 from evorl.distributed.executors import SerialExecutor, SerialWorkers
@@ -26,12 +26,12 @@ KUHN = ExtensiveFormGame(Kuhn())
 EXACT = PSRO(KUHN, capacity=6)
 PLAYED = PSRO(KUHN, capacity=6, episodes=20)
 OPPOSED = make_single_player_env(KUHN)
-AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
+AGENT = agents.PPO(hidden=(8,))
 PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
 LEARNED = PSRO(KUHN, TrainingOracle(PPO, restarts=2, warm=True), capacity=4, episodes=0)
 FEW = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
 COUNTING = Counting()
-COUNTS = PolicyGradient(COUNTING.observation_space, COUNTING.action_space, hidden=(8,))
+COUNTS = agents.PPO(hidden=(8,))
 AHEAD = OnPolicy(COUNTING, COUNTS, 4, 6, 2, 8, staleness=2, eval_episodes=16)  # rollouts are two iterations ahead
 FAST = PPOHyperparams(learning_rate=1e-2)
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import jax
 
+from evorl.parts import read_numbers
+
 jax.config.update("jax_num_cpu_devices", 8)
 
 from evorl.agents import MLPPolicy  # noqa: E402
@@ -47,9 +49,9 @@ def computed(case, devices=8):
 
 def exchanged(evolver):
     """Of an iteration of 16 members, the numbers in the results of all collective operations, and those of a member."""
-    policy = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(24, 24))
+    policy = MLPPolicy(hidden=(24, 24))
     workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3)
-    program, hyperparams = Program(workflow, [0], 1, True, 8), workflow.hyperparams()
+    program, hyperparams = Program(workflow, [0], 1, True, 8), read_numbers(workflow)
     with jax.set_mesh(program.mesh):
         state = jax.eval_shape(program.init, program.keys, hyperparams)
         places = program.get_shardings(state)

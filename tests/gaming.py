@@ -132,7 +132,7 @@ def off_policy(env, agent, **options):
 
 
 def after(workflow, steps=3):
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(workflow.step)
     for i in range(steps):
         state, metrics = step(state, jax.random.key(i))

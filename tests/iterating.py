@@ -2,17 +2,19 @@
 
 import jax
 
+from evorl.workflows.base import bind_to_state
+
 
 def iterations(workflow, count, hyperparams=None):
     """Of some iterations the state before, the plan, what it carries, what was played, the metrics, the state after."""
-    given = workflow.hyperparams() if hyperparams is None else hyperparams
-    state, history = workflow.init(jax.random.key(0), given), []
+    state, history = workflow.init(jax.random.key(0), hyperparams), []
 
     @jax.jit
     def iterate(state, key):
-        plan, carry = workflow.plan(state, key)
-        _, seen = workflow.rollout(state, plan, key)
-        after, metrics = workflow.learn_from(state, carry, seen, key)
+        bound = bind_to_state(workflow, state)
+        plan, carry = bound.plan(state, key)
+        _, seen = bound.rollout(state, plan, key)
+        after, metrics = bound.learn_from(state, carry, seen, key)
         return after, plan, carry, seen, metrics
 
     for i in range(count):

@@ -4,58 +4,56 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 
-from evorl.agents import PPO, TD3, PolicyGradient
+from evorl.agents import PPO, TD3
 from evorl.envs.sanity import DigitMemory
 
 
 class WrongSign(PPO):
     """Learns to do what turned out worse."""
 
-    def loss(self, batch, *rest):
-        return super().loss(replace(batch, advantage=-batch.advantage), *rest)
+    def loss_of_rows(self, batch, *rest):
+        return super().loss_of_rows(replace(batch, advantage=-batch.advantage), *rest)
 
 
 class NoBootstrap(PPO):
     """Nothing counts but the reward of the step itself."""
 
-    def compute_advantages(self, transitions, *rest):
+    def estimate_advantages(self, transitions, *rest):
         over = jnp.ones_like(transitions.terminated)
-        return super().compute_advantages(replace(transitions, terminated=over), *rest)
+        return super().estimate_advantages(replace(transitions, terminated=over), *rest)
 
 
 class NoMask(PPO):
     """What comes after an episode's end counts as part of it."""
 
-    def compute_advantages(self, transitions, *rest):
+    def estimate_advantages(self, transitions, *rest):
         never = jnp.zeros_like(transitions.terminated)
-        return super().compute_advantages(replace(transitions, terminated=never, truncated=never), *rest)
+        return super().estimate_advantages(replace(transitions, terminated=never, truncated=never), *rest)
 
 
-class NeverExplores(PolicyGradient):
+class NeverExplores(PPO):
     """Draws no action."""
 
-    act = PolicyGradient.mode
+    act = PPO.mode
 
 
-class SecondPartDropped(PolicyGradient):
+class SecondPartDropped(PPO):
     """Learns as if the second part of every action had been 0."""
 
-    def build_batch(self, params, transitions, hyperparams, acted_by_current_params):
+    def build_batch(self, params, transitions, acted_by_current_params):
         sample = transitions.extras["sample"].at[..., 1].set(0)
         changed = replace(transitions, extras=transitions.extras | {"sample": sample})
-        return super().build_batch(params, changed, hyperparams, acted_by_current_params)
+        return super().build_batch(params, changed, acted_by_current_params)
 
 
-class OneStepLate(PolicyGradient):
+class OneStepLate(PPO):
     """Takes for what it saw before an action what it saw after it."""
 
-    def build_batch(self, params, transitions, hyperparams, acted_by_current_params):
-        return super().build_batch(
-            params, replace(transitions, obs=transitions.next_obs), hyperparams, acted_by_current_params
-        )
+    def build_batch(self, params, transitions, acted_by_current_params):
+        return super().build_batch(params, replace(transitions, obs=transitions.next_obs), acted_by_current_params)
 
 
-class PartUnseen(PolicyGradient):
+class PartUnseen(PPO):
     """Does not see one part of the observation."""
 
     def apply(self, params, obs, *rest):

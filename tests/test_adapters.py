@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, PolicyGradient, Vmapped, fit, tree
+from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, Vmapped, fit, tree
+from evorl.agents import PPO
+from evorl.agents.base_agent import fill_spaces
 from evorl.envs import check_env
 from evorl.envs.arcade import Game2048, game_2048
 from evorl.envs.arcade import connect_four as four
@@ -142,7 +144,7 @@ def test_an_opponent_is_a_policy_whose_parameters_are_env_params():
     from evorl.agents import MLPPolicy
 
     plain = Pgx("tic_tac_toe")
-    env = Pgx("tic_tac_toe", opponent=MLPPolicy(plain.observation_space, plain.action_space, hidden=(8,)))
+    env = Pgx("tic_tac_toe", opponent=fill_spaces(MLPPolicy(hidden=(8,)), plain))
     assert jax.tree.leaves(env.default_params)
     check_env(env, episodes=3)
 
@@ -227,10 +229,10 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
 def test_playground_by_warp_trains(name):
     needs("mujoco_playground", "playground")
     env = Playground("CartpoleBalance", 3, impl="warp")
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))
+    agent = PPO(hidden=(4,))
     workflow: Any = OnPolicy(env, agent, 2, 4, 1, 8, eval_episodes=2)
     if name == "openes":
-        policy = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
+        policy = MLPPolicy(hidden=(4,))
         workflow = Evolution(env, policy, OpenES(4), vbn_steps=4, eval_episodes=2)
     elif name == "pbt":
         workflow = PBT(Vmapped(workflow, 2), steps_per_generation=1)

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient, tree
+from evorl import OnPolicy, tree
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, MazeEditor, RandomWalls
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
@@ -19,10 +20,10 @@ from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
-AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
+AGENT = PPO(hidden=(4,), core=GRU(3))
 STUDENT = OnPolicy(ENV, AGENT, 4, 15, 1, 30, normalize_observations=False, eval_episodes=6)
 EDITOR = ENV.make_editor()
-MAKER = PolicyGradient(EDITOR.observation_space, EDITOR.action_space, hidden=(4,))
+MAKER = PPO(hidden=(4,))
 TEACHER = OnPolicy(EDITOR, MAKER, num_envs=2, num_steps=0, num_epochs=2, batch_size=0)
 
 
@@ -137,13 +138,13 @@ def test_other_scores_fit(students, score):
     workflow = Adversary(STUDENT, TEACHER, students, score)
 
     def metrics(key):
-        return workflow.step(workflow.init(key, workflow.hyperparams()), key)[1]
+        return workflow.step(workflow.init(key), key)[1]
 
     assert jax.eval_shape(metrics, jax.random.key(0))["levels/score"].shape == ()
 
 
 CARTPOLE = Gymnax("CartPole-v1")
-OF_CARTPOLE = PolicyGradient(CARTPOLE.observation_space, CARTPOLE.action_space)
+OF_CARTPOLE = PPO()
 LARGER = replace(ENV, levels=RandomWalls(5, 5, fewest=3, most=3))
 
 

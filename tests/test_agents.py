@@ -1,5 +1,7 @@
 """Targets and losses of the agents against NumPy, which computes them from the networks' outputs term by term."""
 
+from dataclasses import replace
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,20 +19,16 @@ from evorl.agents import (
     TD3,
     A2CHyperparams,
     DiscreteSAC,
-    DiscreteSACHyperparams,
     DQNHyperparams,
-    IMPALAHyperparams,
     MLPPolicy,
-    PolicyGradient,
-    PPOHyperparams,
-    SACHyperparams,
-    TD3Hyperparams,
     TrainState,
 )
 from evorl.agents.losses import min_over_critics
-from evorl.agents.mlp_policy import MLPPolicyHyperparams
 from evorl.agents.random import Random
+from evorl.agents.sac_common import ENTROPY_UNIT
 from evorl.errors import OptionError
+from evorl.networks.network import FLAT
+from evorl.parts import bind
 from evorl.spaces import Box, Discrete, MultiDiscrete
 from evorl.types import Batch, Transition
 
@@ -56,8 +54,8 @@ def rows(rng):
 
 def test_ppo_loss(rows):
     batch, log_prob, value, entropy = rows
-    hp = PPOHyperparams(clip=0.3, value_clip=0.4, actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
-    loss, metrics = PPO().loss(batch, log_prob, value, entropy, hp)
+    agent = PPO(clip=0.3, value_clip=0.4, actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    loss, metrics = agent.loss_of_rows(batch, log_prob, value, entropy)
     terms = []
     for old, a, v0, target, new, v, h in zip(
         *map(np.asarray, (batch.log_prob, batch.advantage, batch.value, batch.target, log_prob, value, entropy)),
@@ -73,11 +71,11 @@ def test_ppo_loss(rows):
     close(metrics["kl"], np.mean(ratio - 1 - np.log(ratio)))
 
 
-@pytest.mark.parametrize(("objective", "hyperparams"), [(A2C(), A2CHyperparams), (IMPALA(), IMPALAHyperparams)])
-def test_policy_gradient_loss(rows, objective, hyperparams):
+@pytest.mark.parametrize("cls", [A2C, IMPALA])
+def test_policy_gradient_loss(rows, cls):
     batch, log_prob, value, entropy = rows
-    hp = hyperparams(actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
-    loss, _ = objective.loss(batch, log_prob, value, entropy, hp)
+    agent = cls(actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    loss, _ = agent.loss_of_rows(batch, log_prob, value, entropy)
     squares = (np.asarray(value) - np.asarray(batch.target)) ** 2
     expected = -1.5 * np.asarray(log_prob) * np.asarray(batch.advantage) + 0.35 * squares - 0.02 * np.asarray(entropy)
     close(loss, expected.mean())
@@ -103,15 +101,15 @@ def transitions(rng, num_steps, num_envs, action, sample):
 @pytest.mark.parametrize("space", [REAL, CHOICE, MultiDiscrete((2, 3))])
 @pytest.mark.parametrize("shared_trunk", [False, True])
 def test_batches_of_a_rollout_bootstrap_each_env_alone(rng, space, shared_trunk):
-    agent = PolicyGradient(OBS, space, PPO(), hidden=(8, 8), shared_trunk=shared_trunk)
-    hp = PPOHyperparams(discount=0.8, gae_lambda=0.6, reward_scale=0.5)
-    params = agent.init(jax.random.key(0), hp).actor.params
+    agent = PPO(hidden=(8, 8), shared_trunk=shared_trunk, observation_space=OBS, action_space=space)
+    agent = replace(agent, discount=0.8, gae_lambda=0.6, reward_scale=0.5)
+    params = agent.init(jax.random.key(0)).actor.params
     keys = jax.random.split(jax.random.key(1), (5, 2))
     obs = jnp.asarray(rng.normal(size=(5, 2, 3)), jnp.float32)
-    act = lambda obs, key: agent.act(params, obs, (), key, hp)  # noqa: E731
+    act = lambda obs, key: agent.act(params, obs, (), key)  # noqa: E731
     action, _, extras = jax.vmap(jax.vmap(act))(obs, keys)
     t = following(transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs, extras=extras))
-    batch = agent.build_batch(params, t, hp, acted_by_current_params=True)
+    batch = agent.build_batch(params, t, acted_by_current_params=True)
     value, after = (np.asarray(agent.apply(params, x)[1]) for x in (t.obs, t.next_obs))
     for index in range(2):
         advantage = 0.0
@@ -128,16 +126,15 @@ def test_batches_of_a_rollout_bootstrap_each_env_alone(rng, space, shared_trunk)
 
 
 def test_impala_corrects_for_the_policy_that_acted(rng):
-    agent = PolicyGradient(OBS, CHOICE, IMPALA(), hidden=(8,))
-    hp = IMPALAHyperparams(discount=0.8)
-    params, behaviour = (jax.jit(agent.init)(jax.random.key(i), hp).actor.params for i in range(2))
+    agent = IMPALA(hidden=(8,), observation_space=OBS, action_space=CHOICE, discount=0.8)
+    params, behaviour = (jax.jit(agent.init)(jax.random.key(i)).actor.params for i in range(2))
     behaviour = jax.tree.map(lambda x: 300 * x, behaviour)  # far from uniform
     sample = jnp.asarray(rng.integers(0, 4, (5, 2)), jnp.int32)
     t = transitions(rng, 5, 2, sample, sample)
     acting = jax.jit(jax.vmap(jax.vmap(lambda obs: agent.apply_network("step", behaviour, (), obs)[1])))
     t = following(t.replace(extras=t.extras | {"outputs": acting(t.obs)}))
     batch = jax.jit(agent.build_batch, static_argnames="acted_by_current_params")(
-        params, t, hp, acted_by_current_params=False
+        params, t, acted_by_current_params=False
     )
     ratio = jnp.exp(agent.apply(params, t.obs)[0].log_prob(sample) - agent.apply(behaviour, t.obs)[0].log_prob(sample))
     assert float(ratio.max()) > 1.5
@@ -157,12 +154,12 @@ def numpy_mlp(params, x, layers=3):
 
 @pytest.fixture
 def sac(rng):
-    agent, hp = SAC(OBS, REAL, hidden=(8, 8)), SACHyperparams(discount=0.8, temperature=0.3)
-    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
+    agent = SAC(hidden=(8, 8), observation_space=OBS, action_space=REAL, discount=0.8, temperature=0.3)
+    state, other = (jax.jit(agent.init)(jax.random.key(i)) for i in range(2))
     state = state.replace(critic=state.critic.replace(target_params=other.critic.params))
     action = np.asarray(jax.vmap(REAL.sample)(jax.random.split(jax.random.key(2), ROWS)))
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, action[:, None], action[:, None]))
-    return agent, hp, state, batch
+    return agent, state, batch
 
 
 def numpy_sac_action(agent, state, obs, key):
@@ -180,36 +177,36 @@ def numpy_critics(params, obs, action):
 
 
 def test_sac_target_and_losses(sac):
-    agent, hp, state, batch = sac
+    agent, state, batch = sac
     key = jax.random.key(5)
     action, log_prob = numpy_sac_action(agent, state, batch.next_obs, key)
     value = numpy_critics(state.critic.target_params, batch.next_obs, action).min(-1) - 0.3 * log_prob
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * value
-    np.testing.assert_allclose(jax.jit(agent.critic_target)(state, batch, key, hp), target, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jax.jit(agent.critic_target)(state, batch, key), target, rtol=1e-4, atol=1e-4)
     values = numpy_critics(state.critic.params, batch.obs, batch.action)
-    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, hp)
+    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key)
     np.testing.assert_allclose(loss, ((values - target[:, None]) ** 2).mean(0).sum(), rtol=1e-4)
     action, log_prob = numpy_sac_action(agent, state, batch.obs, key)
     expected = (0.3 * log_prob - numpy_critics(state.critic.params, batch.obs, action).min(-1)).mean()
-    loss, metrics = jax.jit(agent.actor_loss)(state.actor.params, state, batch, key, hp)
+    loss, metrics = jax.jit(agent.actor_loss)(state.actor.params, state, batch, key)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     np.testing.assert_allclose(metrics["entropy"], -log_prob.mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_the_temperature_falls_where_there_is_more_entropy_than_wanted(learned):
-    agent, hp = SAC(OBS, REAL, hidden=(8,), learned_temperature=learned), SACHyperparams(temperature=0.3)
+    agent = SAC(hidden=(8,), learned_temperature=learned, observation_space=OBS, action_space=REAL, temperature=0.3)
     for entropy, change in ((5.0, -1), (-5.0, 1)):
-        state = jax.jit(agent.init)(jax.random.key(0), hp)
-        loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy)})  # noqa: E731
-        after, _ = jax.jit(lambda state, loss=loss: agent.update_actor(state, loss, hp))(state)
-        moved = float(jnp.log(after.current_temperature(hp)) - jnp.log(0.3))
-        assert moved == pytest.approx(change * hp.temperature_lr if learned else 0, abs=1e-6)
+        state = jax.jit(agent.init)(jax.random.key(0))
+        loss = lambda params, entropy=entropy: (jnp.float32(0), {"entropy": jnp.float32(entropy), ENTROPY_UNIT: 2.0})  # noqa: E731
+        after, _ = jax.jit(lambda state, loss=loss: agent.update_actor(state, loss))(state)
+        moved = float(jnp.log(agent.current_temperature(after)) - jnp.log(0.3))
+        assert moved == pytest.approx(change * agent.temperature_lr if learned else 0, abs=1e-6)
 
 
 def test_discrete_sac_takes_means_over_all_choices(rng):
-    agent, hp = DiscreteSAC(OBS, CHOICE, hidden=(8, 8)), DiscreteSACHyperparams(discount=0.8, temperature=0.3)
-    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
+    agent = DiscreteSAC(hidden=(8, 8), observation_space=OBS, action_space=CHOICE, discount=0.8, temperature=0.3)
+    state, other = (jax.jit(agent.init)(jax.random.key(i)) for i in range(2))
     state = state.replace(critic=state.critic.replace(target_params=other.critic.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
@@ -223,15 +220,15 @@ def test_discrete_sac_takes_means_over_all_choices(rng):
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * soft(
         state.critic.target_params, batch.next_obs
     )
-    close(agent.critic_target(state, batch, hp), target)
-    loss, _ = agent.actor_loss(state.actor.params, state, batch, jax.random.key(0), hp)
+    close(agent.critic_target(state, batch), target)
+    loss, _ = agent.actor_loss(state.actor.params, state, batch, jax.random.key(0))
     close(loss, -soft(state.critic.params, batch.obs).mean())
 
 
 @pytest.mark.parametrize("double", [True, False])
 def test_dqn_target_and_loss(rng, double):
-    agent, hp = DQN(OBS, CHOICE, hidden=(8, 8), double=double), DQNHyperparams(discount=0.8, max_error=0.5)
-    state, other = (jax.jit(agent.init)(jax.random.key(i), hp) for i in range(2))
+    agent = DQN(hidden=(8, 8), double=double, observation_space=OBS, action_space=CHOICE, discount=0.8, max_error=0.5)
+    state, other = (jax.jit(agent.init)(jax.random.key(i)) for i in range(2))
     state = state.replace(actor=state.actor.replace(target_params=other.actor.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)
     batch = jax.tree.map(lambda x: x[:, 0], transitions(rng, ROWS, 1, sample, sample))
@@ -240,16 +237,16 @@ def test_dqn_target_and_loss(rng, double):
     preferred = (value(state.actor.params, batch.next_obs) if double else after).argmax(-1)
     bootstrap = after[np.arange(ROWS), preferred]
     target = np.asarray(batch.reward) + 0.8 * ~np.asarray(batch.terminated) * bootstrap
-    close(agent.critic_target(state, batch, agent.values(state.actor.params, batch)[1], hp), target)
+    close(agent.critic_target(state, batch, agent.values(state.actor.params, batch)[1]), target)
     error = np.abs(value(state.actor.params, batch.obs)[np.arange(ROWS), sample[:, 0]] - target)
     huber = np.where(error < 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
-    loss, _ = agent.critic_loss(state.actor.params, state, batch, jax.random.key(0), hp)
+    loss, _ = agent.critic_loss(state.actor.params, state, batch, jax.random.key(0))
     close(loss, huber.mean())
 
 
 def test_dueling_advantages_have_mean_zero():
-    agent = DQN(OBS, CHOICE, hidden=(8, 8), dueling=True)
-    params = agent.init(jax.random.key(0), DQNHyperparams()).actor.params
+    agent = DQN(hidden=(8, 8), dueling=True, observation_space=OBS, action_space=CHOICE)
+    params = bind(agent, DQNHyperparams()).init(jax.random.key(0)).actor.params
     shifted = jax.tree_util.tree_map_with_path(
         lambda path, x: x + 7 if "advantage" in str(path) and "Dense_1" in str(path) and "bias" in str(path) else x,
         params,
@@ -259,26 +256,26 @@ def test_dueling_advantages_have_mean_zero():
 
 
 def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():
-    hp = DQNHyperparams(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
-    close([hp.apply_schedule(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
-    for cls in (PPOHyperparams, A2CHyperparams, IMPALAHyperparams, DQNHyperparams):
+    agent = DQN(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
+    close([agent.apply_schedule(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
+    for cls in (PPO, A2C, IMPALA, DQN):
         annealed, constant = cls(learning_rate=0.1, anneal_steps=100.0), cls(learning_rate=0.1)
         close([annealed.apply_schedule(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
         assert constant.apply_schedule(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)
 
 
 def test_epsilon_is_the_share_of_random_actions():
-    agent = DQN(OBS, CHOICE, hidden=(8,))
-    hp = DQNHyperparams(epsilon=0.4)
-    params, obs = agent.init(jax.random.key(0), hp).actor.params, jnp.ones(3)
-    greedy = agent.mode(params, obs, (), jax.random.key(0), hp)[0]
-    acted = jax.vmap(lambda key: agent.act(params, obs, (), key, hp)[0])(jax.random.split(jax.random.key(1), 4000))
+    agent = DQN(hidden=(8,), observation_space=OBS, action_space=CHOICE)
+    agent = replace(agent, epsilon=0.4)
+    params, obs = agent.init(jax.random.key(0)).actor.params, jnp.ones(3)
+    greedy = agent.mode(params, obs, (), jax.random.key(0))[0]
+    acted = jax.vmap(lambda key: agent.act(params, obs, (), key)[0])(jax.random.split(jax.random.key(1), 4000))
     assert float((acted != greedy).mean()) == pytest.approx(0.4 * 3 / 4, abs=0.03)
 
 
 def test_without_hidden_layers_a_policy_is_linear():
-    agent = PolicyGradient(OBS, CHOICE, A2C(), hidden=())
-    params = agent.init(jax.random.key(0), A2CHyperparams()).actor.params
+    agent = A2C(hidden=(), observation_space=OBS, action_space=CHOICE)
+    params = bind(agent, A2CHyperparams()).init(jax.random.key(0)).actor.params
     assert sum(x.size for x in jax.tree.leaves(params)) == 3 * 4 + 4 + 3 + 1
     numbers = lambda x: agent.apply(params, x)[0].logits  # noqa: E731
     x, y = jnp.array([1.0, 0.0, 2.0]), jnp.array([0.0, -1.0, 0.5])
@@ -286,8 +283,8 @@ def test_without_hidden_layers_a_policy_is_linear():
 
 
 def test_a_random_agent_is_random_where_others_are_greedy():
-    agent = Random(OBS, CHOICE)
-    acted = [agent.mode((), jnp.zeros(3), (), jax.random.key(i), ())[0] for i in range(400)]
+    agent = Random(observation_space=OBS, action_space=CHOICE)
+    acted = [agent.mode((), jnp.zeros(3), (), jax.random.key(i))[0] for i in range(400)]
     assert stats.chisquare(np.bincount(acted, minlength=4)).pvalue > 1e-3
 
 
@@ -303,13 +300,13 @@ def test_a_random_agent_is_random_where_others_are_greedy():
 )
 def test_agents_refuse_actions_that_they_cannot_take(agent, space):
     with pytest.raises(OptionError, match="action"):
-        agent(OBS, space)
+        agent(observation_space=OBS, action_space=space)
 
 
 @pytest.mark.parametrize("options", [{"hidden": (0,)}, {"activation": "rellu"}, {"distribution": "beta"}])
 def test_networks_that_cannot_be_are_refused(options):
     with pytest.raises(OptionError, match=next(iter(options))):
-        PolicyGradient(OBS, REAL, PPO(), **options)
+        PPO(**options, observation_space=OBS, action_space=REAL)
 
 
 def test_the_least_of_critics_gives_its_gradient_to_one():
@@ -329,28 +326,28 @@ class Doubled(nn.Module):
 
 
 ENCODED = {
-    PolicyGradient: (REAL, PPOHyperparams()),
-    MLPPolicy: (REAL, MLPPolicyHyperparams()),
-    SAC: (REAL, SACHyperparams()),
-    TD3: (REAL, TD3Hyperparams()),
-    DQN: (CHOICE, DQNHyperparams()),
-    DiscreteSAC: (CHOICE, DiscreteSACHyperparams()),
+    PPO: REAL,
+    MLPPolicy: REAL,
+    SAC: REAL,
+    TD3: REAL,
+    DQN: CHOICE,
+    DiscreteSAC: CHOICE,
 }
 
 
 @pytest.mark.parametrize("cls", ENCODED)
 def test_every_agent_sees_through_its_encoder(cls):
     """A network of 5 features behind it; scaled by 2 it gives what the same weights give of twice the observation."""
-    space, hp = ENCODED[cls]
-    agent = cls(OBS, space, hidden=(8,), encoder=Doubled())
-    state = jax.jit(agent.init)(jax.random.key(0), hp)
+    spaces = {"observation_space": OBS, "action_space": ENCODED[cls]}
+    agent = cls(hidden=(8,), encoder=Doubled(), **spaces)
+    state = jax.jit(agent.init)(jax.random.key(0))
     layer = state.actor.params["params"]["encoder"]["Dense_0"]
     assert layer["kernel"].shape == (3, 5)
-    plain = cls(Box(-9.0, 9.0, (5,)), space, hidden=(8,))
+    plain = replace(agent, observation_space=Box(-9.0, 9.0, (5,)), encoder=FLAT)
     rest = {"params": {name: part for name, part in state.actor.params["params"].items() if name != "encoder"}}
     obs = jnp.array([0.3, -0.2, 0.9])
     seen = 2 * obs @ layer["kernel"] + layer["bias"]
-    act = lambda agent, params, obs: agent.mode(params, obs, (), jax.random.key(0), hp)[0]  # noqa: E731
+    act = lambda agent, params, obs: agent.mode(params, obs, (), jax.random.key(0))[0]  # noqa: E731
     close(act(agent, state.actor.params, obs), act(plain, rest, seen))
 
 
@@ -360,18 +357,21 @@ LEARNING = [cls for cls in ENCODED if cls is not MLPPolicy]
 @pytest.mark.parametrize("cls", LEARNING)
 def test_an_optimizer_that_one_passes_is_the_one_that_steps(cls):
     """Of optax.sign_sgd without its rate: every number with a gradient moves by the learning rate."""
-    space, hp = ENCODED[cls]
-    agent = cls(OBS, space, hidden=(8,), optimizer=optax.scale_by_sign())
-    state = jax.jit(agent.init)(jax.random.key(0), hp)
-    square = lambda params: (sum((x**2).sum() for x in jax.tree.leaves(params)), {"entropy": jnp.float32(0)})  # noqa: E731
-    if cls in (PolicyGradient, DQN):
-        before, after = state.actor, (agent.update if cls is PolicyGradient else agent.update_critic)(state, square, hp)
-        moved, rate = after[0].actor, hp.learning_rate
+    spaces = {"observation_space": OBS, "action_space": ENCODED[cls]}
+    agent = cls(hidden=(8,), optimizer=optax.scale_by_sign(), **spaces)
+    state = jax.jit(agent.init)(jax.random.key(0))
+
+    def square(params):
+        return sum((x**2).sum() for x in jax.tree.leaves(params)), {"entropy": jnp.float32(0), ENTROPY_UNIT: 1}
+
+    if cls in (PPO, DQN):
+        before, after = state.actor, (agent.update if cls is PPO else agent.update_critic)(state, square)
+        moved, rate = after[0].actor, agent.learning_rate
     else:
-        before, moved, rate = state.actor, agent.update_actor(state, square, hp)[0].actor, hp.actor_lr
-        critic = agent.update_critic(state, square, hp)[0].critic
+        before, moved, rate = state.actor, agent.update_actor(state, square)[0].actor, agent.actor_lr
+        critic = agent.update_critic(state, square)[0].critic
         steps = jax.tree.map(lambda a, b: a - b, state.critic.params, critic.params)
-        assert_signs(steps, state.critic.params, hp.critic_lr)
+        assert_signs(steps, state.critic.params, agent.critic_lr)
     assert_signs(jax.tree.map(lambda a, b: a - b, before.params, moved.params), before.params, rate)
     assert moved.reset_with_params(moved.params).optimizer is agent.optimizer
 
@@ -392,6 +392,6 @@ def test_an_optimizer_that_sees_shapes():
 
 @pytest.mark.parametrize("optimizer", [optax.adam(1e-3), optax.sgd(0.1)])
 def test_an_optimizer_with_a_rate_of_its_own_is_refused(optimizer):
-    agent = DQN(OBS, CHOICE, hidden=(8,), optimizer=optimizer)
+    agent = DQN(hidden=(8,), optimizer=optimizer, observation_space=OBS, action_space=CHOICE)
     with pytest.raises(OptionError, match=r"optimizer=.*: must give what is subtracted: leave out its learning rate"):
-        jax.eval_shape(agent.init, jax.random.key(0), DQNHyperparams())
+        jax.eval_shape(agent.init, jax.random.key(0))

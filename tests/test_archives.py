@@ -9,6 +9,7 @@ import pytest
 
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
+from evorl.agents.base_agent import fill_spaces
 from evorl.ec import CMAES, GA, OpenES, SeededES
 from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.cells import CVTArchive, GridArchive
@@ -212,7 +213,7 @@ def test_a_search_of_which_none_entered_begins_anew_at_an_elite():
 
 
 def run(workflow, iterations, seed=0, **hyperparams):
-    state = jax.jit(workflow.init)(jax.random.key(seed), replace(workflow.hyperparams(), **hyperparams))
+    state = jax.jit(workflow.init)(jax.random.key(seed), replace(read_numbers(workflow), **hyperparams))
     keys = jax.random.split(jax.random.key(seed + 1), iterations)
     return jax.jit(lambda state: jax.lax.scan(workflow.step, state, keys))(state)
 
@@ -344,7 +345,7 @@ def test_the_maze_holds_who_comes_straight_and_lets_who_goes_around():
 @pytest.mark.program
 def test_policies_are_archived_by_where_their_episodes_end():
     env = PointMaze(max_episode_steps=6)
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
+    agent = MLPPolicy(hidden=(4,))
     archive = GridArchive((0.0, 0.0), (1.0, 1.0), (4, 4))
     workflow = Evolution(
         env, agent, MapElites(archive, IsoLineEmitter(8), ("position",)), normalization="none", eval_episodes=2
@@ -361,7 +362,7 @@ def test_policies_are_archived_by_where_their_episodes_end():
 @pytest.mark.program
 def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
     env = PointMaze(max_episode_steps=6)
-    agent = TD3(env.observation_space, env.action_space, hidden=(8,))
+    agent = fill_spaces(TD3(hidden=(8,)), env)
     archive = GridArchive((0.0, 0.0), (1.0, 1.0), (4, 4))
     evolver = MapElites(archive, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), ("position",))
     sizes = {
@@ -374,12 +375,13 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
     }
     workflow = PGAME(env, agent, evolver, **sizes)
     state, _ = run(workflow, 1)
+    workflow = workflow.bound(state)
     (plan, (after, _, metrics)) = jax.jit(workflow.plan)(state, jax.random.key(5))
     assert int(metrics["gradient_steps"]) == 4
     greedy = jax.tree.map(lambda x: x[-1], plan.params)
     for a, b in zip(jax.tree.leaves(greedy), jax.tree.leaves(after.actor.params), strict=True):
         np.testing.assert_array_equal(a, b)
-    value = lambda params: agent.actor_loss(params, after, rows, jax.random.key(0), workflow.hyperparams().agent)[0]  # noqa: E731
+    value = lambda params: agent.actor_loss(params, after, rows, jax.random.key(0))[0]  # noqa: E731
     rows = state.replay.sample(jax.random.key(0), (64,)).rows
     still = jax.jit(
         lambda: workflow.train_offspring(
@@ -419,24 +421,24 @@ def test_what_cannot_be_is_said_in_a_line(wrong, says):
 
 def evolution(evolver, normalization="none"):
     env = PointMaze(max_episode_steps=3)
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(2,))
+    agent = MLPPolicy(hidden=(2,))
     return Evolution(env, agent, evolver, normalization=normalization, eval_episodes=2)
 
 
 def stepping(evolver):
     """A step, and its arguments by their shapes."""
     workflow, key = evolution(evolver), jax.random.key(0)
-    return workflow.step, jax.eval_shape(workflow.init, key, workflow.hyperparams()), key
+    return workflow.step, jax.eval_shape(workflow.init, key), key
 
 
 @pytest.mark.program
 def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     """By the memory of the compiled program, donated: it needs less than half of the archive beside its state."""
     env = PointMaze(max_episode_steps=3)
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64,))
+    agent = MLPPolicy(hidden=(64,))
     evolver = MapElites(GridArchive(shape=(100, 100)), IsoLineEmitter(8), ("position",))
     program = Program(Evolution(env, agent, evolver, normalization="none", eval_episodes=8), [0], 2, True)
-    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(read_numbers(evolver)))
+    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(evolver=read_numbers(evolver)))
     run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 2, False)).compile()
     archive = tree.nbytes(state.evolver.elites.genomes)
     assert archive > 10e6

@@ -17,6 +17,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.actions import RescaleAction
 from evorl.envs.check import check_env
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.priors import Choice, Integer, LogUniform, Uniform
 from evorl.spaces import (
     Box,
@@ -145,7 +146,11 @@ class Stuck(Walk):
     ("env", "agent", "message"),
     [
         (ENV, replace(AGENT, action_space=Box(-2.0, 2.0, (1,))), r"agent=TD3 for Box\(low=-2.0.*: must have the act"),
-        (ENV, Random(Box(-1.0, 1.0, (3,)), ENV.action_space), r"agent=Random for .*: must have the observation_space"),
+        (
+            ENV,
+            Random(observation_space=Box(-1.0, 1.0, (3,)), action_space=ENV.action_space),
+            r"agent=Random for .*: must have the observation_space",
+        ),
         (Endless(), AGENT, "max_episode_steps=0: must be at least 1"),
         (Stuck(), replace(AGENT, action_space=Stuck.action_space), r"action_space=Box\(.*\): must have low below high"),
     ],
@@ -197,7 +202,7 @@ TAKE_A_KEY = {
     "workflow.init": lambda key: OFF_POLICY.init(key, TD3Hyperparams()),
     "workflow.step": lambda key: OFF_POLICY.step(None, key),
     "workflow.evaluate": lambda key: OFF_POLICY.evaluate(None, key),
-    "agent.init": lambda key: AGENT.init(key, TD3Hyperparams()),
+    "agent.init": lambda key: bind(AGENT, TD3Hyperparams()).init(key),
     "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros),
     "evolver.ask": lambda key: asked(CEM(4), key),
     "seeds": lambda key: asked(SeededES(OpenES(4)), key),

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import Budget, fit, tree
-from evorl.agents import A2C, IMPALA, PPO, MLPPolicy, PolicyGradient
-from evorl.agents.group_agent import member_spaces
+from evorl.agents import A2C, IMPALA, PPO, MLPPolicy
 from evorl.agents.team import Team
 from evorl.ec import OpenES
 from evorl.envs.maze import Maze, RandomWalls
@@ -122,7 +121,7 @@ def test_the_return_of_an_evaluation_is_that_of_the_episodes_that_ended():
 
 def student(env, objective=None, core: Any = None, **options):
     remembering = {"core": core} if core else {}
-    agent = PolicyGradient(env.observation_space, env.action_space, objective or PPO(), hidden=(4,), **remembering)
+    agent = replace(objective or PPO(), hidden=(4,), **remembering)
     sizes: dict[str, Any] = {"num_envs": 4, "num_steps": 8, "num_epochs": 2, "batch_size": 16, "eval_episodes": 4}
     return OnPolicy(env, agent, **sizes | options)
 
@@ -144,7 +143,7 @@ def test_learners_on_policy_go_on(options, bad):
     workflow = student(Faulty(bad), **options)
 
     def run(key):
-        state = workflow.init(key, workflow.hyperparams())
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 6))
 
     state, metrics = jax.jit(run)(jax.random.key(0))
@@ -172,12 +171,19 @@ def test_a_game_where_the_reward_of_one_member_is_bad_goes_on(key):
     """The member ends with that step; nothing of it is kept, and in the new game the member is there again."""
     env = Priceless()
     spaces = env.observation_space, env.action_space
-    agent = PolicyGradient(*member_spaces(*spaces), objective=PPO(), hidden=(4,))
-    workflow = OnPolicy(env, Team(*spaces, agent), num_envs=4, num_steps=16, batch_size=32, eval_episodes=4)
+    agent = PPO(hidden=(4,))
+    workflow = OnPolicy(
+        env,
+        Team(agent, observation_space=spaces[0], action_space=spaces[1]),
+        num_envs=4,
+        num_steps=16,
+        batch_size=32,
+        eval_episodes=4,
+    )
 
     def run(key):
-        state, rollout, metrics = workflow.collect(workflow.init(key, workflow.hyperparams()), key)
-        return rollout, metrics, workflow.learn(state, rollout, key)
+        state, rollout, metrics = workflow.collect(workflow.init(key), key)
+        return rollout, metrics, workflow.bound(state).learn(state, rollout, key)
 
     rollout, metrics, (state, of_learner) = jax.jit(run)(key)
     kept, ended = np.asarray(rollout.weight) > 0, np.asarray(rollout.is_done)
@@ -214,11 +220,11 @@ def test_an_evaluation_in_which_every_episode_is_cut_ends_and_has_no_return():
 @pytest.mark.program
 def test_evolution_counts_a_member_with_a_bad_step_as_the_worst():
     env = Faulty()
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(4,))
+    agent = MLPPolicy(hidden=(4,))
     workflow = Evolution(env, agent, OpenES(8), vbn_steps=8, eval_episodes=8)
 
     def run(key):
-        return jax.lax.scan(workflow.step, workflow.init(key, workflow.hyperparams()), jax.random.split(key, 3))
+        return jax.lax.scan(workflow.step, workflow.init(key), jax.random.split(key, 3))
 
     state, metrics = jax.jit(run)(jax.random.key(0))
     assert metrics["restarts"].sum() > 0
@@ -232,7 +238,7 @@ def test_a_level_with_a_bad_step_has_no_score():
     rollout = Transition((), (), weight, (), jnp.zeros_like(ends), ends, weight=weight)
     batch = Batch((), (), (), jnp.zeros((3, 2)), jnp.ones((3, 2)), ())
     maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=3)
-    agent = PolicyGradient(maze.observation_space, maze.action_space, hidden=(4,))
+    agent = PPO(hidden=(4,))
     levels = jax.vmap(maze.sample_level, (0, None))(jax.random.split(KEY, 2), maze.default_params)
     student = OnPolicy(maze, agent, 2, 3, 1, 6, normalize_values=False)
     seen = compute_outcome(student, OnPolicyState(*[()] * 8), rollout, batch, levels, jnp.full(2, -jnp.inf))

@@ -141,7 +141,8 @@ def searched(problem, evolver, iterations, hyperparams=None, seeds=1):
         key_init, key_run, key_ask = jax.random.split(key, 3)
         state = workflow.init(key_init, given)
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_run, iterations))
-        return state, workflow.plan_evaluation(state, key)[0], workflow.plan(state, key_ask)[0]
+        bound = workflow.bound(state)
+        return state, bound.plan_evaluation(state, key)[0], bound.plan(state, key_ask)[0]
 
     return jax.jit(jax.vmap(run))(jax.random.split(KEY, seeds))
 

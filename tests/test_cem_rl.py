@@ -11,6 +11,7 @@ from evosax.algorithms import SNES
 
 from evorl import tree
 from evorl.agents import SAC, TD3, SACHyperparams, TD3Hyperparams, TrainState
+from evorl.agents.base_agent import fill_spaces
 from evorl.ec import (
     CEM,
     CMAES,
@@ -37,7 +38,7 @@ from tests.tiers import program_fixture
 
 
 def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
-    agent = TD3(env.observation_space, env.action_space, hidden=hidden, layer_norm=True)
+    agent = TD3(hidden=hidden, layer_norm=True)
     defaults = {"min_updates": 4, "max_updates": 8, "batch_size": 16, "capacity": 2048, "random_steps": 60}
     return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
 
@@ -46,7 +47,7 @@ def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
 def run():
     """Three iterations of a small CEM-RL: what was passed between them."""
     workflow = cem_rl(Counting())
-    state = jax.jit(workflow.init)(jax.random.key(0), CEMRLHyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)
     states, metrics = [state], []
     for i in range(3):
@@ -91,7 +92,7 @@ def test_the_evolver_moves_and_the_actor_is_its_center(run):
 def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run):
     """The first update of the shared critic, again by hand from the learners' separate losses."""
     workflow, states, _ = run
-    state, agent, hp = states[1], workflow.agent, TD3Hyperparams()
+    state, agent = states[1], workflow.agent
     actors = tree.index(bind(workflow.evolver, CEMHyperparams()).ask(jax.random.key(5), state.evolver)[0], slice(0, 3))
     learned, params, _ = jax.jit(workflow.train_learners)(state, actors, jax.random.key(6), jnp.int32(1))
 
@@ -101,7 +102,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     for i, key in enumerate(jax.random.split(key_critic, 3)):
         own = state.agent.replace(actor=TrainState.create(tree.index(actors, i)))
         own_loss = jax.grad(agent.critic_loss, has_aux=True)
-        gradients.append(own_loss(state.agent.critic.params, own, tree.index(batches, i), key, hp)[0])
+        gradients.append(own_loss(state.agent.critic.params, own, tree.index(batches, i), key)[0])
     mean = jax.tree.map(lambda *g: sum(g) / 3, *gradients)
     adam = optax.adam(3e-4)
     updates, _ = adam.update(mean, adam.init(state.agent.critic.params))
@@ -204,7 +205,7 @@ PAIRS = [
 @pytest.mark.parametrize(("learner", "evolver"), PAIRS)
 def test_any_agent_learns_beside_any_evolver(learner, evolver):
     env, (cls, options, of_agent), (evolver, of_evolver) = Counting(), LEARNERS[learner], EVOLVERS[evolver]
-    agent = cls(env.observation_space, env.action_space, hidden=(8,), **options)
+    agent = cls(hidden=(8,), **options)
     sizes = {"batch_size": 8, "capacity": 256, "random_steps": 30, "eval_episodes": 6, "chunk": 4}
     workflow = CEMRL(env, agent, evolver, min_updates=3, max_updates=3, **sizes)
     start = jax.jit(workflow.init)(jax.random.key(0), CEMRLHyperparams(of_agent, of_evolver))
@@ -225,9 +226,9 @@ def test_any_agent_learns_beside_any_evolver(learner, evolver):
 @pytest.mark.program
 def test_the_temperature_moves_by_the_mean_over_learners():
     """By hand from the entropies of the learners: one step of Adam is its rate against the sign of the surplus."""
-    env, hp = Counting(), SACHyperparams(temperature_lr=1e-2, actor_lr=0.0)
-    agent = SAC(env.observation_space, env.action_space, hidden=(8,))
-    state = agent.init(jax.random.key(0), hp)
+    env = Counting()
+    agent = fill_spaces(SAC(hidden=(8,), temperature_lr=1e-2, actor_lr=0.0), env)
+    state = agent.init(jax.random.key(0))
     row = jax.eval_shape(lambda: Transition(jnp.zeros(2), jnp.zeros(1), 0.0, jnp.zeros(2), False, False))
     replay = RingBuffer.empty(4, row).add(
         Transition(*(jnp.ones(x) for x in [(4, 2), (4, 1), 4, (4, 2)]), jnp.ones(4, bool), jnp.zeros(4, bool)),
@@ -240,7 +241,7 @@ def test_the_temperature_moves_by_the_mean_over_learners():
     for members, expected in (([narrow, narrow, wide], 1e-2 / 3), ([wide, wide, wide], -1e-2), ([narrow], 1e-2)):
         learners = state.replace(actor=jax.vmap(state.actor.reset_with_params)(tree.stack(members)))
         moved, _, _ = shared_replay_learning.update_actors_and_critic(
-            learning, learners, replay, jax.random.key(1), jnp.int32(1), hp
+            learning, learners, replay, jax.random.key(1), jnp.int32(1)
         )
         assert float(moved.temperature.params) == pytest.approx(expected, rel=1e-3)
         assert moved.temperature.opt_state.count.dtype == jnp.int32

@@ -116,7 +116,7 @@ def test_any_agent_and_any_evolver_compose(name, evolver):
 @pytest.mark.program
 def test_erl_is_that_of_its_dataclass_and_of_the_paper():
     workflow, hyperparams, _ = built("env=fast", "agent=erl")
-    agent = TD3(workflow.env.observation_space, workflow.env.action_space, layer_norm=True)
+    agent = TD3(layer_norm=True)
     bound = bind(workflow.evolver, hyperparams.evolver)
     assert replace(workflow, evolver=bound) == ERL(workflow.env, agent)
     assert hyperparams == ERLHyperparams()
@@ -239,7 +239,7 @@ WRONG = [
     (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
     (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
-    (["actor_lr=1"], "did you mean agent.hyperparams.agent.actor_lr or "),
+    (["actor_l=1"], "did you mean agent.hyperparams.agent.actor_lr or "),
     (["nun_seeds=4"], "did you mean num_seeds, "),
     (["zzz=4"], ": python -m evorl.train env=fast --cfg job"),
     (["agent.workflow.batch_size=abc"], "agent.workflow.batch_size=abc: must be of type int"),

@@ -9,9 +9,7 @@ import pytest
 
 from evorl import hyperparameters, tree
 from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
-from evorl.agents.group_agent import member_spaces
-from evorl.agents.maac import MAACHyperparams
-from evorl.agents.maddpg import MADDPGHyperparams
+from evorl.agents.base_agent import fill_spaces
 from evorl.envs.games import TwoStep
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
@@ -31,8 +29,8 @@ MASKED = (
 
 
 def decomposed(env, mixer, **options):
-    agents = DQN(*member_spaces(env.observation_space, env.action_space), **{"hidden": (8,)} | options)
-    return ValueDecomposition(env.observation_space, env.action_space, agents, mixer)
+    agents = DQN(**{"hidden": (8,)} | options)
+    return fill_spaces(ValueDecomposition(agents, mixer), env)
 
 
 def moved(params, seed):
@@ -54,6 +52,12 @@ def game(boss):
     """The spaces of the masked game with a second group of two, who do what a space says."""
     sees = Members(Box(-1.0, 1.0, (3,)), 2)
     return Dict(MASKED[0].parts | {"boss": sees}), Dict(MASKED[1].parts | {"boss": Members(boss, 2)})
+
+
+def in_game(agent, boss):
+    """An agent of that game."""
+    observation_space, action_space = game(boss)
+    return replace(agent, observation_space=observation_space, action_space=action_space)
 
 
 def masked_batch(seed=0, boss=None):
@@ -106,14 +110,14 @@ def mixed(mixer, params, values, state):
 
 @pytest.mark.parametrize("mixer", [SumMixer(), MonotonicMixer(5, (3,))], ids=["vdn", "qmix"])
 def test_what_all_earn_is_learned_by_what_all_are_worth(mixer):
-    agents = DQN(MASKED[0].parts["crew"].space, Discrete(CHOICES), hidden=(7,))
-    agent = ValueDecomposition(*MASKED, agents, mixer)
-    h = replace(agent.hyperparams(), discount=0.9)
-    state = jax.jit(agent.init)(jax.random.key(0), h)
+    agent = ValueDecomposition(
+        DQN(hidden=(7,), discount=0.9), mixer, observation_space=MASKED[0], action_space=MASKED[1]
+    )
+    state = jax.jit(agent.init)(jax.random.key(0))
     params, target = moved(state.actor.params, 1), moved(state.actor.params, 2)
     state = replace(state, actor=replace(state.actor, target_params=target))
     batch = masked_batch()
-    loss, metrics = jax.jit(agent.critic_loss)(params, state, batch, jax.random.key(0), h)
+    loss, metrics = jax.jit(agent.critic_loss)(params, state, batch, jax.random.key(0))
     rows = jax.tree.map(lambda x: np.asarray(x, np.float64), batch)
 
     def values(params, obs):
@@ -176,9 +180,9 @@ class ByHand:
         return self.t.reward[name] + 0.9 * (1 - self.t.terminated[:, None]) * value
 
 
-def seeded(agent, h, seed=0):
+def seeded(agent, seed=0):
     """A state whose actors, critics and targets all differ, and are nowhere 0."""
-    state = jax.jit(agent.init)(jax.random.key(seed), h)
+    state = jax.jit(agent.init)(jax.random.key(seed))
     numbers = iter(range(10))
     return jax.tree.map(
         lambda x: x,
@@ -212,9 +216,9 @@ def with_target(of, seed):
 def test_the_losses_of_maddpg(options):
     """With Gumbel's noise of the same keys; the gradient through a choice is that of the softmax, by differences."""
     boss = Box(-1.0, (1.0, 3.0), (2,))
-    agent = MADDPG(*game(boss), hidden=(7,), **options)
-    h, key = MADDPGHyperparams(discount=0.9, logit_weight=0.3), jax.random.key(5)
-    state, batch = seeded(agent, h), masked_batch(boss=boss)
+    numbers = {"discount": 0.9, "logit_weight": 0.3}
+    agent, key = in_game(MADDPG(hidden=(7,), **options, **numbers), boss), jax.random.key(5)
+    state, batch = seeded(agent), masked_batch(boss=boss)
     hand = ByHand(batch, agent.shared)
     keys = jax.random.split(key)
     gumbel = np.asarray(jax.random.gumbel(keys[1], (ROWS, N, CHOICES)), np.float64)
@@ -247,7 +251,7 @@ def test_the_losses_of_maddpg(options):
     after = values(state.critic.target_params, hand.t.next_obs, following, following)
     value = values(state.critic.params, hand.t.obs, stored, stored)
     expected = sum(hand.error(value[name], hand.bootstrapped(name, after[name].min(-1))) for name, _ in hand.sizes)
-    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, h)
+    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
 
     def actor(params, kept=None):
@@ -259,7 +263,7 @@ def test_the_losses_of_maddpg(options):
         return sum(hand.mean(name, 0.3 * (raw[name] ** 2).mean(-1) - q[name][..., 0]) for name, _ in hand.sizes)
 
     params = state.actor.params
-    loss, slope = jax.jit(jax.value_and_grad(lambda params: agent.actor_loss(params, state, batch, key, h)[0]))(params)
+    loss, slope = jax.jit(jax.value_and_grad(lambda params: agent.actor_loss(params, state, batch, key)[0]))(params)
     np.testing.assert_allclose(loss, actor(params), rtol=1e-4, atol=1e-5)
     numbers = hand.logits(params, hand.t.obs)[1]
     kept = taken(numbers)["crew"], taken(numbers, soft=True)["crew"]
@@ -273,9 +277,10 @@ def test_the_losses_of_maddpg(options):
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_losses_of_maac(shared):
     boss = Discrete(2, 3)
-    agent = MAAC(*game(boss), hidden=(5,), width=6, heads=2, shared=shared)
-    h, key = MAACHyperparams(discount=0.9, temperature=0.2, logit_weight=0.3), jax.random.key(5)
-    state, batch = seeded(agent, h), masked_batch(boss=boss)
+    numbers = {"discount": 0.9, "temperature": 0.2, "logit_weight": 0.3}
+    agent = in_game(MAAC(hidden=(5,), width=6, heads=2, shared=shared, **numbers), boss)
+    key = jax.random.key(5)
+    state, batch = seeded(agent), masked_batch(boss=boss)
     batch = replace(batch, action=batch.action | {"boss": batch.action["boss"] + 3})
     hand = ByHand(batch, shared)
     hand.choice["boss"] = hand.choice["boss"] - 3
@@ -318,7 +323,7 @@ def test_the_losses_of_maac(shared):
         soft = of_all(after[name] - 0.2 * log_probs[name], following[name])
         error = hand.bootstrapped(name, soft) - of_all(value[name], hand.choice[name])
         expected += n * (error**2).mean()
-    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key, h)
+    loss, _ = jax.jit(agent.critic_loss)(state.critic.params, state, batch, key)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
 
     choice, log_probs = draw(state.actor.params, hand.t.obs)
@@ -329,9 +334,7 @@ def test_the_losses_of_maac(shared):
         baseline = (np.exp(log_probs[name]) * value[name]).sum(-1)
         worse[name] = 0.2 * log_prob - (of_all(value[name], choice[name]) - baseline)
         expected += hand.mean(name, log_prob * worse[name])
-    loss, slope = jax.jit(jax.value_and_grad(lambda p: agent.actor_loss(p, state, batch, key, h)[0]))(
-        state.actor.params
-    )
+    loss, slope = jax.jit(jax.value_and_grad(lambda p: agent.actor_loss(p, state, batch, key)[0]))(state.actor.params)
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
 
     def with_constant_factors(params):
@@ -348,9 +351,15 @@ def test_the_losses_of_maac(shared):
 
 
 AGENTS = {
-    "vdn": ValueDecomposition(*MASKED, DQN(MASKED[0].parts["crew"].space, Discrete(CHOICES), hidden=(5,))),
-    "maddpg": MADDPG(*game(Discrete(2)), hidden=(5,)),
-    "maac": MAAC(*game(Discrete(2)), hidden=(5,), width=4, heads=2),
+    "vdn": ValueDecomposition(
+        DQN(hidden=(5,), observation_space=MASKED[0].parts["crew"].space, action_space=Discrete(CHOICES)),
+        observation_space=MASKED[0],
+        action_space=MASKED[1],
+    ),
+    "maddpg": MADDPG(hidden=(5,), observation_space=game(Discrete(2))[0], action_space=game(Discrete(2))[1]),
+    "maac": MAAC(
+        hidden=(5,), width=4, heads=2, observation_space=game(Discrete(2))[0], action_space=game(Discrete(2))[1]
+    ),
 }
 
 
@@ -358,15 +367,12 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_no_illegal_choice_is_made(name):
     agent, batch = AGENTS[name], masked_batch(boss=None if name == "vdn" else Discrete(2))
-    h = hyperparameters.as_arrays(agent.hyperparams())
-    params = jax.jit(agent.init)(jax.random.key(0), h).actor.params
+    params = jax.jit(agent.init)(jax.random.key(0)).actor.params
     params = jax.tree.map(lambda x: 3 * x, moved(params, 0))
-    act = jax.vmap(agent.act, (None, 0, None, 0, None))
-    many = jax.vmap(lambda key: act(params, batch.obs, agent.initial_memory(), jax.random.split(key, ROWS), h)[0])
+    act = jax.vmap(agent.act, (None, 0, None, 0))
+    many = jax.vmap(lambda key: act(params, batch.obs, agent.initial_memory(), jax.random.split(key, ROWS))[0])
     drawn = np.asarray(jax.jit(many)(jax.random.split(jax.random.key(1), 2000))["crew"])
-    mode = jax.vmap(agent.mode, (None, 0, None, None, None))(
-        params, batch.obs, agent.initial_memory(), jax.random.key(0), h
-    )
+    mode = jax.vmap(agent.mode, (None, 0, None, None))(params, batch.obs, agent.initial_memory(), jax.random.key(0))
     legal = np.asarray(batch.obs["crew"]["legal"])
     for choice in (drawn, np.asarray(mode[0]["crew"])[None]):
         assert of_all(np.broadcast_to(legal, (*choice.shape, CHOICES)), choice).all()
@@ -388,7 +394,7 @@ def test_no_illegal_choice_is_made(name):
 def test_groups_learn_beside_each_other(env, agent, options):
     workflow = off_policy(
         env,
-        agent(env.observation_space, env.action_space, hidden=(4,), **options),
+        agent(hidden=(4,), **options),
         n_step=2,
         replay=PrioritizedReplay(),
     )
@@ -432,7 +438,7 @@ def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
     h = hyperparameters.as_arrays(
         replace(
-            hyperparameters.default_hyperparams(DQN(Discrete(3), Discrete(2))),
+            hyperparameters.default_hyperparams(DQN(observation_space=Discrete(3), action_space=Discrete(2))),
             epsilon=1.0,
             final_epsilon=1.0,
             learning_rate=1e-3,
@@ -462,13 +468,35 @@ def test_what_they_do_not_play_is_told_in_a_line():
             "env: QMIX over opponents: .* here are the groups hare, hunter; .*idqn",
         ),
         (lambda: decomposed(CHASE, SumMixer()), "env: VDN over opponents"),
-        (lambda: MADDPG(Box(-1.0, 1.0, (2,)), Box(-1.0, 1.0, (1,))), "MADDPG plays games"),
-        (lambda: MAAC(Box(-1.0, 1.0, (2,)), Discrete(2)), "MAAC plays games"),
-        (lambda: MADDPG(*game(Box(-1.0, 1.0, (2, 2)))), "vectors of real numbers, or choices, not Box"),
-        (lambda: MADDPG(*game(Box(-np.inf, np.inf, (2,)))), "finite bounds"),
-        (lambda: MAAC(*real), "MAAC needs actions that are one choice, not .* of group hare"),
-        (lambda: MAAC(*game(Discrete(2)), width=6), "width=6: must be a multiple of heads, 4"),
-        (lambda: MADDPG(*real, num_critics=0), "num_critics=0: must be at least 1"),
+        (
+            lambda: MADDPG(observation_space=Box(-1.0, 1.0, (2,)), action_space=Box(-1.0, 1.0, (1,))),
+            "MADDPG plays games",
+        ),
+        (lambda: MAAC(observation_space=Box(-1.0, 1.0, (2,)), action_space=Discrete(2)), "MAAC plays games"),
+        (
+            lambda: MADDPG(
+                observation_space=game(Box(-1.0, 1.0, (2, 2)))[0], action_space=game(Box(-1.0, 1.0, (2, 2)))[1]
+            ),
+            "vectors of real numbers, or choices, not Box",
+        ),
+        (
+            lambda: MADDPG(
+                observation_space=game(Box(-np.inf, np.inf, (2,)))[0], action_space=game(Box(-np.inf, np.inf, (2,)))[1]
+            ),
+            "finite bounds",
+        ),
+        (
+            lambda: MAAC(observation_space=real[0], action_space=real[1]),
+            "MAAC needs actions that are one choice, not .* of group hare",
+        ),
+        (
+            lambda: MAAC(width=6, observation_space=game(Discrete(2))[0], action_space=game(Discrete(2))[1]),
+            "width=6: must be a multiple of heads, 4",
+        ),
+        (
+            lambda: MADDPG(num_critics=0, observation_space=real[0], action_space=real[1]),
+            "num_critics=0: must be at least 1",
+        ),
         (lambda: MonotonicMixer(0), "width=0: must be at least 1"),
     ):
         with pytest.raises(OptionError, match=line) as error:

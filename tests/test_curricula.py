@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl import OnPolicy, PolicyGradient, hyperparameters
+from evorl import OnPolicy, hyperparameters
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.physics import Physics
 from evorl.envs.suites.gymnax import Gymnax
@@ -26,13 +27,13 @@ CORES = {"none": FEEDFORWARD, "gru": GRU(3), "lstm": LSTM(3), "s5": S5(4, 1, 4, 
 
 
 def student(env, core):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,), core=core)
+    agent = PPO(hidden=(4,), core=core)
     return OnPolicy(env, agent, 4, num_steps=0, num_epochs=1, batch_size=0, eval_episodes=6)
 
 
 def curricula(env, core):
     learner, editor = student(env, core), env.make_editor()
-    teacher = PolicyGradient(editor.observation_space, editor.action_space, hidden=(4,), core=core)
+    teacher = PPO(hidden=(4,), core=core)
     return {
         "plr": PLR(learner, capacity=8, num_edits=2, side_by_side=True),
         "bred": PLR(learner, BredLevels(2), capacity=8),

@@ -25,6 +25,7 @@ from evorl.errors import OptionError
 from evorl.leagues.exact import compute_payoffs
 from evorl.leagues.prioritized_solvers import RectifiedNash
 from evorl.leagues.psro import PSRO
+from evorl.parts import read_numbers
 from evorl.training import runs
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
@@ -55,7 +56,7 @@ def played():
 @pytest.mark.parametrize("psro", [EXACT, replace(EXACT, solver=RectifiedNash())])
 def test_it_is_the_training_by_one_program(psro):
     trained = list(coordinate_psro(psro, seed=3))
-    state, metrics = by_one_program(psro, psro.hyperparams(), 5, seed=3)
+    state, metrics = by_one_program(psro, read_numbers(psro), 5, seed=3)
     for name in metrics:
         found = [float(one.metrics[name]) for one in trained]
         np.testing.assert_allclose(found, np.asarray(metrics[name], float), atol=1e-5, err_msg=name)

@@ -80,7 +80,7 @@ def test_the_game_of_the_docs_is_checked_and_played_by_a_team(tmp_path, monkeypa
     exec(team, names)
     assert capsys.readouterr() == ("", "")  # no note of the check
     workflow = names["workflow"]
-    state = jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
     assert {"return/hider", "return/seeker"} <= set(jax.eval_shape(workflow.step, state, jax.random.key(0))[1])
     env, moves = names["RingTag"](), {"hider": jnp.array([2, 0]), "seeker": jnp.array([2])}
     state = names["env"].reset(jax.random.key(0), ())[0].replace(place=jnp.array([0.0, 0.4, 2 * np.pi - 0.4]))
@@ -130,7 +130,7 @@ def test_what_the_page_on_diversity_shows_runs():
     names = {}
     exec(re.search(r"```python\n(.*?)```", (ROOT / "docs" / "diversity.md").read_text(), re.DOTALL)[1], names)
     workflow = names["workflow"]
-    state = jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
     assert state.evolver.elites.fitness.shape == (400,)
 
 
@@ -154,9 +154,7 @@ def test_what_the_page_of_curricula_shows_can_be_built():
         names = {}
         exec(block, names)
         workflow = names["workflow"]
-        jax.eval_shape(
-            workflow.step, jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams()), jax.random.key(0)
-        )
+        jax.eval_shape(workflow.step, jax.eval_shape(workflow.init, jax.random.key(0)), jax.random.key(0))
 
 
 @pytest.mark.program
@@ -167,7 +165,7 @@ def test_what_the_page_of_objectives_shows_runs():
     assert names["training"].progress.totals["env_steps"] == [16, 16]
     exec(problem, names)
     workflow = names["Search"](names["Valley"](), names["NSGA2"](8))
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     assert workflow.step(state, jax.random.key(1))[0].evolver.fitness.shape == (8, 2)
 
 

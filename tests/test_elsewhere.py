@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.training.configuration import config, parts
@@ -35,7 +35,7 @@ class Paid(Counting):
 
 
 def workflow(env, **options):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))
+    agent = PPO(hidden=(4,))
     return OnPolicy(env, agent, 2, 4, 1, 8, eval_episodes=2, **options)
 
 

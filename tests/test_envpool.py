@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evorl import EnvPool
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.envs.host import pool_registry
 from evorl.errors import OptionError
 from evorl.training.fit import fit
@@ -80,7 +80,7 @@ def test_dicts_and_pictures():
 
 def test_a_training_ends_with_nothing_left():
     env = EnvPool("CartPole-v1", {}, 1)
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    agent = PPO(hidden=(8,))
     workflow = OnPolicy(env, agent, num_envs=4, num_steps=8, batch_size=16, num_epochs=1, eval_episodes=4)
     result = fit(workflow, budget=Budget(iterations=3), evaluations=1)
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"][-1] == 96

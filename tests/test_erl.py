@@ -47,7 +47,7 @@ REMEMBERING = Remembering()
 
 
 def erl(env, evolver=REMEMBERING, agent=TD3, **options):
-    agent = agent(env.observation_space, env.action_space, hidden=(8,))
+    agent = agent(hidden=(8,))
     defaults = {"min_updates": 2, "max_updates": 50, "batch_size": 16, "capacity": 2048}
     return ERL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
 

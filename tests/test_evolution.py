@@ -37,11 +37,11 @@ from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.tiny import Walk
 
-ES = EvolutionHyperparams(OpenESHyperparams(learning_rate=0.1, std=0.3))
+ES = EvolutionHyperparams(evolver=OpenESHyperparams(learning_rate=0.1, std=0.3))
 
 
 def evolution(env, evolver, normalization="none", hidden=(4,), **options):
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=hidden)
+    policy = MLPPolicy(hidden=hidden)
     return Evolution(env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "chunk": 3} | options)
 
 
@@ -54,8 +54,8 @@ def numbers_of(workflow):
     """Those of ES, where the evolver follows a gradient."""
     evolver = workflow.evolver
     if isinstance(evolver, SeededES):
-        return EvolutionHyperparams(read_numbers(evolver).replace(search=ES.evolver))
-    return ES if isinstance(evolver, AdamES) else EvolutionHyperparams(read_numbers(evolver))
+        return EvolutionHyperparams(evolver=read_numbers(evolver).replace(search=ES.evolver))
+    return ES if isinstance(evolver, AdamES) else EvolutionHyperparams(evolver=read_numbers(evolver))
 
 
 def steps(workflow, state, count):
@@ -81,7 +81,7 @@ def walk_return(params, normalize=lambda obs: obs):
 @pytest.mark.program
 def test_the_fitness_of_a_member_is_its_return():
     workflow = evolution(Walk(), CSO(6), fitness_episodes=2)
-    state = started(workflow, EvolutionHyperparams(CSOHyperparams()))
+    state = started(workflow, EvolutionHyperparams(evolver=CSOHyperparams()))
     after, (row,) = steps(workflow, state, 1)
     returns = [walk_return(tree.index(state.evolver.swarm, i)) for i in range(6)]
     np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-5)
@@ -135,7 +135,7 @@ def test_the_first_iteration_with_vbn_searches_nothing():
 @pytest.mark.program
 def test_running_statistics_are_those_of_all_observations():
     workflow = evolution(Walk(), ARS(4, 2), "running", fitness_episodes=2)
-    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 3)
+    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(evolver=ARSHyperparams())), 3)
     seen = np.tile([0.0, 0.3, 0.6], 3 * 8)
     assert float(state.obs_statistics.count) == len(seen)
     np.testing.assert_allclose(state.obs_statistics.mean, [seen.mean()], rtol=1e-5)
@@ -148,10 +148,10 @@ def test_running_statistics_are_those_of_all_observations():
 @pytest.mark.program
 def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
     workflow = evolution(Walk(), ARS(4, 2), "running")
-    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(ARSHyperparams())), 2)
+    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(evolver=ARSHyperparams())), 2)
     action, _, _ = workflow.policy(state)(jnp.array([0.6]), (), jax.random.key(0))
     normalized = (0.6 - 0.3) / np.sqrt(np.var([0.0, 0.3, 0.6]) + 1e-8)
-    expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), (), jax.random.key(0), ())
+    expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), (), jax.random.key(0))
     np.testing.assert_allclose(action, expected, rtol=1e-5)
 
 
@@ -268,7 +268,7 @@ class Fragile(Walk):
 @pytest.mark.program
 def test_a_member_that_breaks_loses_and_poisons_nothing():
     workflow = evolution(Fragile(), CSO(16), "running")
-    hyperparams = EvolutionHyperparams(CSOHyperparams(initial_std=1.0))
+    hyperparams = EvolutionHyperparams(evolver=CSOHyperparams(initial_std=1.0))
     state, rows = steps(workflow, started(workflow, hyperparams), 6)
     assert np.isfinite([row["return"] for row in rows]).all()  # of the episodes that ended
     assert rows[0]["episodes"] + rows[0]["restarts"] == 16
@@ -279,14 +279,14 @@ def test_a_member_that_breaks_loses_and_poisons_nothing():
 
 
 def test_exploring_draws_choices_and_greed_does_not():
-    policy = MLPPolicy(Walk().observation_space, Discrete(3), hidden=())
-    params = policy.init(jax.random.key(0), ()).actor.params
+    policy = MLPPolicy(hidden=(), observation_space=Walk().observation_space, action_space=Discrete(3))
+    params = policy.init(jax.random.key(0)).actor.params
     params = jax.tree.map(jnp.zeros_like, params)
     params["params"]["Dense_0"]["bias"] = jnp.log(jnp.array([0.2, 0.5, 0.3]))
     keys = jax.random.split(jax.random.key(1), 5000)
-    drawn = jax.vmap(lambda key: policy.act(params, jnp.zeros(1), (), key, ())[0])(keys)
+    drawn = jax.vmap(lambda key: policy.act(params, jnp.zeros(1), (), key)[0])(keys)
     np.testing.assert_allclose(np.bincount(drawn) / 5000, [0.2, 0.5, 0.3], atol=0.03)
-    greedy = jax.vmap(lambda key: policy.mode(params, jnp.zeros(1), (), key, ())[0])(keys)
+    greedy = jax.vmap(lambda key: policy.mode(params, jnp.zeros(1), (), key)[0])(keys)
     assert set(np.asarray(greedy)) == {1}
 
 
@@ -402,7 +402,7 @@ def test_an_evolver_may_be_told_more_than_returns():
 
 @pytest.mark.parametrize("workflow", [CEMRL, ERL])
 def test_who_has_learned_is_told_only_to_an_evolver_with_a_way_back(workflow):
-    agent = TD3(Walk().observation_space, Walk().action_space, hidden=(8,))
+    agent = TD3(hidden=(8,))
     with pytest.raises(OptionError, match=r"evolver=Seeds: has no from_params"):
         workflow(Walk(), agent, Seeds())
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evorl import hyperparameters, tree
-from evorl.agents.mlp_policy import MLPPolicy, MLPPolicyHyperparams
+from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import (
     ARS,
     CEM,
@@ -243,8 +243,8 @@ def test_elites_live_on_and_the_fittest_is_the_center(key):
 
 def test_a_genetic_algorithm_begins_with_members_that_are_each_initialized(key):
     """As in Such et al. 2017 and in ERL: of its own key, without noise; where there is one mean, around that."""
-    policy = MLPPolicy(Box(-1.0, 1.0, (2,)), Discrete(3), hidden=(4,))
-    draw = lambda key: policy.init(key, MLPPolicyHyperparams()).actor.params  # noqa: E731
+    policy = MLPPolicy(hidden=(4,), observation_space=Box(-1.0, 1.0, (2,)), action_space=Discrete(3))
+    draw = lambda key: policy.init(key).actor.params  # noqa: E731
     mean = draw(key)
     state = init_evolver_state(GA(6, 2), key, mean, draw)
     drawn = jax.vmap(draw)(jax.random.split(jax.random.split(key)[0], 6))

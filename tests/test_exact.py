@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.agents import PPO
+from evorl.agents.base_agent import fill_spaces
 from evorl.agents.dqn import DQN
 from evorl.agents.group_agent import member_spaces
 from evorl.agents.mlp_policy import MLPPolicy
-from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.random import Random
 from evorl.agents.team import Team
 from evorl.envs.games import ExtensiveFormGame, GameTree, Goofspiel, Kuhn, Leduc, LiarsDice, OpenSpiel
@@ -192,34 +193,36 @@ def test_what_agents_play_as_a_table():
     env = ExtensiveFormGame(tree)
     spaces = member_spaces(env.observation_space, env.action_space)
     obs = {"obs": jnp.asarray(tree.features[5]), "legal": jnp.asarray(tree.legal_mask[5])}
-    for agent in (PolicyGradient(*spaces, hidden=(8,)), MLPPolicy(*spaces), DQN(*spaces, hidden=(8,)), Random(*spaces)):
-        h = agent.hyperparams()
-        params = agent.init(jax.random.key(0), h).actor.params
-        table = tabulate_agent(tree, agent, params, h)
+    for agent in (
+        PPO(hidden=(8,), observation_space=spaces[0], action_space=spaces[1]),
+        MLPPolicy(observation_space=spaces[0], action_space=spaces[1]),
+        DQN(hidden=(8,), observation_space=spaces[0], action_space=spaces[1]),
+        Random(observation_space=spaces[0], action_space=spaces[1]),
+    ):
+        params = agent.init(jax.random.key(0)).actor.params
+        table = tabulate_agent(tree, agent, params)
         keys = jax.random.split(jax.random.key(1), 4000)
-        acts = jax.vmap(lambda key, a=agent, p=params, h=h: a.act(p, obs, (), key, h)[0])(keys)
+        acts = jax.vmap(lambda key, a=agent, p=params: a.act(p, obs, (), key)[0])(keys)
         np.testing.assert_allclose(acts.mean(), table[5, 1], atol=4 * 0.5 / 4000**0.5)
         if not isinstance(agent, Random):
-            greedy = tabulate_agent(tree, agent, params, h, greedy=True)
-            mode = agent.mode(params, obs, (), keys[0], h)[0]
+            greedy = tabulate_agent(tree, agent, params, greedy=True)
+            mode = agent.mode(params, obs, (), keys[0])[0]
             assert greedy[5].tolist() == [1 - mode, mode]
         else:
-            np.testing.assert_array_equal(
-                tabulate_agent(tree, agent, params, h, greedy=True), make_uniform_policy(tree)
-            )
+            np.testing.assert_array_equal(tabulate_agent(tree, agent, params, greedy=True), make_uniform_policy(tree))
     np.testing.assert_array_equal(
         tabulate_policy(tree, lambda obs: obs["legal"] / obs["legal"].sum()), make_uniform_policy(tree)
     )
     with pytest.raises(OptionError, match="agent=MLPPolicy: remembers"):
-        tabulate_agent(tree, MLPPolicy(*spaces, core=GRU(4)), ())
+        tabulate_agent(tree, MLPPolicy(core=GRU(4), observation_space=spaces[0], action_space=spaces[1]), ())
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_team_plays_a_row_for_each_of_its_members(together):
     tree = GameTree.from_game(Kuhn())
     env = ExtensiveFormGame(tree, together)
-    team = Team(env.observation_space, env.action_space, MLPPolicy(*member_spaces(*spaces(env))), ids=True)
-    params = jax.jit(team.init)(jax.random.key(0), team.hyperparams()).actor.params
+    team = fill_spaces(Team(MLPPolicy(), ids=True), env)
+    params = jax.jit(team.init)(jax.random.key(0)).actor.params
     table, greedy = (jax.jit(partial(tabulate_agent, tree, team, greedy=greedy))(params) for greedy in (False, True))
     np.testing.assert_array_equal(table.argmax(1), greedy.argmax(1))
     for row in (0, 7):

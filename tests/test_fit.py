@@ -15,8 +15,10 @@ import pytest
 from flax import struct
 
 from evorl import tree
-from evorl.agents import PolicyGradient, TD3Hyperparams
+from evorl.agents import PPO, TD3Hyperparams
+from evorl.agents.base_agent import fill_spaces
 from evorl.errors import OptionError
+from evorl.parts import read_numbers
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.dry_run import find_unmet_limits
@@ -422,13 +424,13 @@ class Dice:
 @pytest.mark.program
 def test_a_state_may_hold_keys(tmp_path):
     env = Dice()
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(4,))
+    agent = fill_spaces(PPO(hidden=(4,)), env)
     workflow = OnPolicy(env, agent, num_envs=2, num_steps=4, num_epochs=1, batch_size=8, eval_episodes=2)
     options = {"num_seeds": 2, "chunk": 1, "evaluations": 2}
-    whole = fit(workflow, agent.hyperparams(), 0, Budget(iterations=3), **options)
+    whole = fit(workflow, read_numbers(agent), 0, Budget(iterations=3), **options)
     for iterations in (2, 3):
         checkpoints = Checkpoints(tmp_path)
-        last = fit(workflow, agent.hyperparams(), 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
+        last = fit(workflow, read_numbers(agent), 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
         checkpoints.close()
     assert whole.state.envs.env_state.key.dtype == jax.random.key(0).dtype
     assert all(map(np.array_equal, *(map(number, jax.tree.leaves(run.state)) for run in (whole, last))))

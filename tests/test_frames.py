@@ -179,7 +179,7 @@ def test_a_million_rows_take_their_bytes(shape, count, capacity, most, num_envs)
 def test_an_agent_learns_the_same_from_frames():
     """DQN on stacked frames of Breakout, over one and three steps: the state after three iterations is the same."""
     env = FrameStack(Gymnax("Breakout-MinAtar", bits=True, max_episode_steps=30), 3)
-    agent = DQN(env.observation_space, env.action_space, hidden=(4,))
+    agent = DQN(hidden=(4,))
     for n_step in (1, 3):
         states = []
         for replay in (UNIFORM, FrameReplay(3)):
@@ -187,7 +187,7 @@ def test_an_agent_learns_the_same_from_frames():
                 env, agent, 2, 4, 2, 1, 8, 200, replay, random_steps=40, n_step=n_step, eval_episodes=2
             )
             step = jax.jit(workflow.step)
-            state = workflow.init(jax.random.key(0), workflow.hyperparams())
+            state = workflow.init(jax.random.key(0))
             for i in range(3):
                 state, _ = step(state, jax.random.key(i))
             states.append(replace(state, replay=()))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import DQN, TD3, MLPPolicy, PolicyGradient
+from evorl.agents import DQN, PPO, TD3, MLPPolicy
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import ActionRepeat, StickyAction
 from evorl.envs.host import HostEnv, calls, pool_registry
@@ -269,7 +269,7 @@ def test_a_place_whose_step_is_under_way_is_waited_for(tmp_path):
 
 
 def ppo(env, **settings):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    agent = PPO(hidden=(8,))
     sizes = {"num_envs": NUM_ENVS, "num_steps": 6, "batch_size": 12, "num_epochs": 1, "eval_episodes": 2}
     return OnPolicy(env, agent, **sizes | settings)
 
@@ -277,7 +277,7 @@ def ppo(env, **settings):
 @pytest.mark.program
 def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_path):
     workflow = ppo(slow(3, tmp_path, 0.4), normalize_observations=False, normalize_values=False)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(lambda state, key: workflow.collect(state, key)[:2])
     before, _ = step(state, jax.random.key(1))
     late = np.asarray(before.envs.env_state.pending)
@@ -312,7 +312,7 @@ def test_a_training_of_two_seeds_counts_what_was_answered():
 @pytest.mark.program
 def test_what_is_stored_over_several_steps_is_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
-    agent = DQN(env.observation_space, env.action_space, hidden=(8,))
+    agent = DQN(hidden=(8,))
     sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 400, "chunk": 4}
     workflow = OffPolicy(env, agent, n_step=3, random_steps=8, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=2).state
@@ -330,7 +330,7 @@ def test_what_is_stored_over_several_steps_is_of_one_env(tmp_path):
 @pytest.mark.program
 def test_sequences_are_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
-    agent = DQN(env.observation_space, env.action_space, hidden=(8,))
+    agent = DQN(hidden=(8,))
     sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "chunk": 4}
     replay = SequenceReplay(3, 1, 1, exponent=0)
     workflow = OffPolicy(env, agent, random_steps=16, replay=replay, eval_episodes=2, **sizes)
@@ -366,7 +366,7 @@ def test_policy_search_and_evaluations_play_whole_episodes_as_in_lockstep():
     found = []
     for batch in (0, 3):
         env = HostEnv("CartPole-v1", workers=2, max_episode_steps=20, batch=batch)
-        policy = MLPPolicy(env.observation_space, env.action_space, (4,))
+        policy = MLPPolicy((4,))
         result = fit(
             Evolution(env, policy, OpenES(4), normalization="none"), budget=Budget(iterations=2), evaluations=1
         )
@@ -385,7 +385,7 @@ def test_members_share_a_call(monkeypatch):
         lambda self, *given: asked.append((len(given[1]), given[0].wait_fraction)) or turn(self, *given),
     )
     workflow = Vmapped(ppo(told(3, length=4)), 2)
-    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     step, copy = jax.jit(workflow.step), jax.jit(workflow.copy_members)
     for i in range(3):
         state, metrics = step(state, jax.random.key(i))
@@ -417,7 +417,7 @@ def test_refuses_what_does_not_go_together():
 @pytest.mark.smoke
 def test_td3_learns_of_plain_rows():
     env = HostEnv("tests.hosted:Walk-v0", workers=2, batch=2)
-    agent = TD3(env.observation_space, env.action_space, hidden=(8, 8))
+    agent = TD3(hidden=(8, 8))
     sizes = {
         "num_envs": NUM_ENVS,
         "num_steps": 2,

@@ -16,7 +16,7 @@ from tests.conftest import leaves_equal
 from tests.tiny import SMALL, UPDATES
 
 ENV = HostEnv("tests.hosted:Walk-v0")
-AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+AGENT = TD3(hidden=(8, 8))
 CEM_RL = contract.Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams())
 
 

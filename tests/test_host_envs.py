@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import MLPPolicy, PolicyGradient
+from evorl.agents import PPO, MLPPolicy
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import ActionRepeat
 from evorl.envs.host import EnvPool, HostEnv, pool_registry
@@ -245,7 +245,7 @@ def test_with_restart_an_environment_begins_anew_and_the_episode_is_cut(fault, t
 
 
 def ppo(env, **settings):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    agent = PPO(hidden=(8,))
     sizes = {"num_envs": 2, "num_steps": 4, "batch_size": 8, "num_epochs": 1, "eval_episodes": 2}
     return OnPolicy(env, agent, **sizes | settings)
 
@@ -285,7 +285,7 @@ def test_leases_that_no_state_holds_are_given_back():
 def test_a_child_keeps_its_environments_and_begins_anew():
     env = told(length=9)
     workflow = Vmapped(ppo(env), 2)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(workflow.step)
     state, _ = step(state, jax.random.key(1))
     lease = state.envs.env_state.lease
@@ -379,7 +379,7 @@ def test_refuses_more_workers_than_envs():
 @pytest.mark.program
 def test_policy_search_plays_whole_episodes():
     env = told(length=3)
-    workflow = Evolution(env, MLPPolicy(env.observation_space, env.action_space, (4,)), OpenES(4), normalization="none")
+    workflow = Evolution(env, MLPPolicy((4,)), OpenES(4), normalization="none")
     result = fit(workflow, budget=Budget(iterations=2), evaluations=1)
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces as gym
 
-from evorl.agents import PPO, PolicyGradient
-from evorl.agents.group_agent import member_spaces
+from evorl.agents import PPO
 from evorl.agents.team import Team
 from evorl.envs import check_env
 from evorl.envs.host import HostGame, pool_registry
@@ -110,10 +109,10 @@ def test_workers_play_the_same():
 @pytest.mark.program
 def test_a_team_plays_it():
     game = HostGame(FARM)
-    agent = PolicyGradient(*member_spaces(game.observation_space, game.action_space), objective=PPO(), hidden=(4,))
-    team = Team(game.observation_space, game.action_space, agent)
+    agent = PPO(hidden=(4,))
+    team = Team(agent)
     workflow = OnPolicy(game, team, num_envs=3, num_steps=8, num_epochs=1, batch_size=12, eval_episodes=2)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(workflow.step)
     for i in range(2):
         state, metrics = step(state, jax.random.key(i))

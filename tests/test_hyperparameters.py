@@ -6,7 +6,6 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from flax import struct
 
 from evorl import (
     CEM,
@@ -18,20 +17,13 @@ from evorl import (
     PPO,
     SAC,
     Budget,
-    CEMRLHyperparams,
-    ERLHyperparams,
     Evolution,
-    EvolutionHyperparams,
     MetaES,
-    MetaESHyperparams,
     MLPPolicy,
     OffPolicy,
     OnPolicy,
     OpenES,
-    OpenESHyperparams,
     PBTHyperparams,
-    PerturbHyperparams,
-    PolicyGradient,
     SharedReplay,
     Uniform,
     Vmapped,
@@ -43,43 +35,44 @@ from evorl.ec import CEMHyperparams, ERLMutation, GAHyperparams, Restarts
 from evorl.ec.variation import ERLMutationHyperparams
 from evorl.errors import OptionError
 from evorl.hyperparameters import linear_schedule
-from evorl.parts import read_numbers
+from evorl.parts import part, read_numbers
+from evorl.population import Perturb
 from evorl.population.variation import EvolverVariation
 from evorl.priors import LogUniform
 from tests.conftest import leaves_equal
 from tests.tiny import CHOICES, ENV, SMALL, UPDATES
 
 SPACES = ENV.observation_space, ENV.action_space
-SAC_AGENT = SAC(*SPACES, hidden=(8, 8))
+SAC_AGENT = SAC(hidden=(8, 8), observation_space=SPACES[0], action_space=SPACES[1])
 CEM_RL = CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL)
 
 
 @pytest.mark.program
 def test_those_of_a_hybrid_are_those_of_its_own_parts():
-    assert CEM_RL.hyperparams().agent == SACHyperparams()
-    assert CEM_RL.hyperparams().evolver == CEMHyperparams()
+    assert read_numbers(CEM_RL).agent == SACHyperparams()
+    assert read_numbers(CEM_RL).evolver == CEMHyperparams()
     training = fit(CEM_RL, budget=Budget(iterations=2), evaluations=1)
     assert training.progress.iteration == 2
 
 
 def test_those_of_parts_within_parts():
-    assert ERL(ENV, SAC_AGENT).hyperparams().evolver == GAHyperparams(
+    assert read_numbers(ERL(ENV, SAC_AGENT)).evolver == GAHyperparams(
         mutation_rate=0.9, mutation=ERLMutationHyperparams()
     )
     assert read_numbers(GA(4, 1, mutation=ERLMutation())).mutation == ERLMutationHyperparams()
     assert read_numbers(Restarts(CMAES(4))).evolver == read_numbers(CMAES(4))
-    policy = MLPPolicy(*SPACES, hidden=(4,))
-    assert Evolution(ENV, policy, OpenES(4)).hyperparams().evolver == read_numbers(OpenES(4))
+    policy = MLPPolicy(hidden=(4,), observation_space=SPACES[0], action_space=SPACES[1])
+    assert read_numbers(Evolution(ENV, policy, OpenES(4))).evolver == read_numbers(OpenES(4))
     assert read_numbers(EvolverVariation(CEM(4))).evolver == CEMHyperparams()
-    agent = PolicyGradient(CHOICES.observation_space, CHOICES.action_space, PPO())
-    assert OnPolicy(CHOICES, agent).hyperparams() == PPOHyperparams()
+    agent = PPO()
+    assert read_numbers(OnPolicy(CHOICES, agent)) == PPOHyperparams()
 
 
 def test_a_population_searches_what_its_members_have_declared():
     pbt = PBT(Vmapped(CEM_RL, 4), variation=EvolverVariation(CEM(4)))
-    assert pbt.hyperparams() == PBTHyperparams(read_numbers(EvolverVariation(CEM(4))))
+    assert read_numbers(pbt) == PBTHyperparams(read_numbers(EvolverVariation(CEM(4))))
     assert isinstance(pbt.search_space.hyperparams.agent.critic_lr, LogUniform)
-    assert pbt.search_space.hyperparams == hyperparameters.to_search_space(CEM_RL.hyperparams())
+    assert pbt.search_space.hyperparams == hyperparameters.to_search_space(read_numbers(CEM_RL))
     members = SharedReplay(OffPolicy(ENV, SAC_AGENT), 3).hyperparams()
     assert members.critic_lr.shape == (3,)
     assert float(members.critic_lr[0]) == pytest.approx(SACHyperparams().critic_lr)
@@ -90,39 +83,35 @@ def test_a_part_that_declares_none_says_so():
         hyperparameters.default_hyperparams(object())
 
 
-@struct.dataclass
-class FallingES(OpenESHyperparams):
+@part
+class FallingES(OpenES):
     def apply_schedule(self, env_steps):
         return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, 30.0))
 
 
-@struct.dataclass
-class FallingSAC(SACHyperparams):
+@part
+class FallingSAC(SAC):
     def apply_schedule(self, env_steps):
         return replace(self, critic_lr=linear_schedule(self.critic_lr, 0.0, env_steps, 30.0))
 
 
-@struct.dataclass
-class FallingFactor(PerturbHyperparams):
+@part
+class FallingFactor(Perturb):
     def apply_schedule(self, env_steps):
         return replace(self, factor=linear_schedule(self.factor, 0.0, env_steps, 100.0))
 
 
 ERL_SAC = ERL(ENV, SAC_AGENT, **UPDATES, **SMALL)
 POPULATION = Vmapped(OffPolicy(ENV, SAC_AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL), 4)
-SEARCH = Evolution(ENV, MLPPolicy(*SPACES, hidden=(4,)), OpenES(4), normalization="none", eval_episodes=4)
+FALLING_SAC = FallingSAC(hidden=(8, 8))
+SEARCH = Evolution(ENV, MLPPolicy(hidden=(4,)), FallingES(4), normalization="none", eval_episodes=4)
 FALLING = {
-    "evolution": (SEARCH, EvolutionHyperparams(FallingES()), lambda state: state.agent.actor.params),
-    "cem_rl": (CEM_RL, CEMRLHyperparams(FallingSAC()), lambda state: state.agent.critic.params),
-    "erl": (
-        ERL(ENV, SAC_AGENT, **UPDATES, **SMALL),
-        ERLHyperparams(FallingSAC()),
-        lambda state: state.agent.critic.params,
-    ),
-    "pbt": (PBT(POPULATION, steps_per_generation=1), PBTHyperparams(FallingFactor()), lambda state: state.points),
+    "evolution": (SEARCH, lambda state: state.agent.actor.params),
+    "cem_rl": (replace(CEM_RL, agent=FALLING_SAC), lambda state: state.agent.critic.params),
+    "erl": (ERL(ENV, FALLING_SAC, **UPDATES, **SMALL), lambda state: state.agent.critic.params),
+    "pbt": (PBT(POPULATION, variation=FallingFactor(), steps_per_generation=1), lambda state: state.points),
     "meta_es": (
-        MetaES(POPULATION, SACHyperparams(discount=Uniform(0.5, 0.9)), OpenES(4), lifetime=1),
-        MetaESHyperparams(FallingES()),
+        MetaES(POPULATION, SACHyperparams(discount=Uniform(0.5, 0.9)), FallingES(4), lifetime=1),
         lambda state: state.evolver.mean,
     ),
 }
@@ -132,9 +121,9 @@ FALLING = {
 @pytest.mark.parametrize("name", FALLING)
 def test_a_schedule_of_a_part_works_in_every_workflow(name):
     """What falls to 0 over the first env steps still moves something at the first step, and nothing after the third."""
-    workflow, hyperparams, moved = FALLING[name]
+    workflow, moved = FALLING[name]
     step = jax.jit(workflow.step)
-    states = [jax.jit(workflow.init)(jax.random.key(0), hyperparams)]
+    states = [jax.jit(workflow.init)(jax.random.key(0))]
     for i in range(6):
         state, metrics = step(states[-1], jax.random.key(i))
         states.append(state)

@@ -12,6 +12,7 @@ from evorl.agents import PPO
 from evorl.cli import sanity
 from evorl.envs.sanity import Bandit
 from evorl.hyperparameters import as_arrays
+from evorl.parts import read_numbers
 from evorl.spaces import random_action
 from evorl.training.configuration import parts
 from evorl.training.configuration.discovery import PACKAGE_CONFIGS
@@ -140,5 +141,5 @@ def test_an_environment_uses_each_key_once(settings):
 
 def test_a_sanity_check_uses_each_key_once():
     workflow = on_policy(PPO(), env=Bandit(), batch_size=16)
-    seed = partial(sanity.train_and_score, workflow, as_arrays(workflow.hyperparams()), 64, (False,))
+    seed = partial(sanity.train_and_score, workflow, as_arrays(read_numbers(workflow)), 64, (False,))
     assert [str(reuse) for reuse in used_twice(jax.make_jaxpr(seed)(jax.random.key(0)))] == []

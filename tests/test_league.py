@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
@@ -18,7 +18,7 @@ from evorl.leagues import matchmaking
 from evorl.leagues.exact import compute_payoffs
 from evorl.leagues.league import League, LeagueHyperparams
 from evorl.leagues.league_game import LeagueGame, score_match
-from evorl.leagues.matchmaking import MatchHyperparams, MatchRecord, Roster
+from evorl.leagues.matchmaking import Matchmaking, MatchmakingHyperparams, MatchRecord, Roster
 from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.training_oracle import make_single_player_env
@@ -28,9 +28,9 @@ from tests.tiers import program_fixture
 
 KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
-AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(4,))
+AGENT = PPO(hidden=(4,))
 LEAGUE = League(KUHN, OnPolicy(OPPOSED, AGENT, 32, 8, 1, 256, eval_episodes=8), Roster(capacity=2))
-STILL = LeagueHyperparams(PPOHyperparams(learning_rate=0.0), MatchHyperparams(decay=1.0, snapshot_steps=256.0))
+STILL = LeagueHyperparams(PPOHyperparams(learning_rate=0.0), MatchmakingHyperparams(decay=1.0, snapshot_steps=256.0))
 
 
 def rule(roster, past, won, self_play, prioritized, curriculum):
@@ -75,12 +75,12 @@ def test_opponents_are_drawn_as_the_paper_says(roster, lowest):
         taken = random.integers(0, roster.capacity + 1, roster.num_learners)
         taken[: roster.main] = taken[: roster.main].clip(1)
         past = np.asarray(roster.compute_past_mask(jnp.asarray(taken)))
-        found = matchmaking.compute_match_weights(roster, jnp.asarray(past), jnp.asarray(won), MatchHyperparams())
+        found = matchmaking.compute_match_weights(roster, jnp.asarray(past), jnp.asarray(won), Matchmaking())
         np.testing.assert_allclose(found, rule(roster, past, won, 0.35, 0.5, 0.2), atol=1e-6)
 
 
 def test_policies_are_taken_after_some_steps_or_when_they_beat_all():
-    roster, given = Roster(1, 2, 2, 1), MatchHyperparams(snapshot_steps=100, timeout=200, beaten=0.7)
+    roster, given = Roster(1, 2, 2, 1), Matchmaking(snapshot_steps=100, timeout=200, beaten=0.7)
     past = roster.compute_past_mask(jnp.array([1, 0, 0, 1, 0]))
     won = jnp.full((5, roster.num_policies), 0.5)
 
@@ -162,10 +162,10 @@ def test_all_iterations_are_one_program(played):
 
 
 def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(played):
-    state, given = played[1][-1][0], MatchHyperparams(snapshot_steps=1, timeout=1, reset=0.0)
+    state, given = played[1][-1][0], MatchmakingHyperparams(snapshot_steps=1, timeout=1, reset=0.0)
     won = jnp.full(state.record.wins.shape, 0.5).at[0, 1].set(0.9)
     state = replace(
-        state, hyperparams=LeagueHyperparams(STILL.training, given), record=MatchRecord(jnp.ones_like(won), won)
+        state, hyperparams=LeagueHyperparams(STILL.workflow, given), record=MatchRecord(jnp.ones_like(won), won)
     )
     state = replace(state, steps_since_snapshot=jnp.ones(4), num_snapshots=jnp.array([2, 0, 1, 0]))
     taking = jax.jit(LEAGUE.update_pool)

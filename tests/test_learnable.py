@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient
+from evorl import OnPolicy
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
 from evorl.ued import Learnability, MaxMC, TrueRegret, curricula
@@ -16,7 +17,7 @@ from tests.iterating import iterations
 from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
-AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
+AGENT = PPO(hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, 4, 10, 1, 20, eval_episodes=6)
 SETTINGS = {"capacity": 5, "num_candidates": 6, "num_batches": 2, "episodes": 2, "every": 2}
 WORKFLOW = Learnable(STUDENT, **SETTINGS)
@@ -101,7 +102,7 @@ def test_a_level_without_a_score_is_not_kept():
             return outcome.mean_return * jnp.nan
 
     workflow = replace(WORKFLOW, score=Nothing())
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     plan, kept = jax.jit(workflow.plan)(state, jax.random.key(1))
     assert isinstance(kept, LearnableLevels)
     assert np.isneginf(kept.score).all()
@@ -128,4 +129,4 @@ def test_what_does_not_fit_is_refused(options, message):
 @pytest.mark.parametrize("score", [Learnability(), TrueRegret()])
 def test_scores_of_what_the_environment_tells_fit(score):
     workflow = replace(WORKFLOW, score=score)
-    jax.eval_shape(lambda key: workflow.step(workflow.init(key, workflow.hyperparams()), key), jax.random.key(0))
+    jax.eval_shape(lambda key: workflow.step(workflow.init(key), key), jax.random.key(0))

@@ -66,7 +66,7 @@ def test_weights_that_have_learned_nothing_are_as_the_layers_of_flax():
 @pytest.mark.program
 def test_members_of_a_generation_have_the_same_tasks():
     search = Search(SMALL, OpenES(4))
-    plan, state = tree.broadcast(SMALL.init(KEY), 4), search.init(KEY, search.hyperparams())
+    plan, state = tree.broadcast(SMALL.init(KEY), 4), search.init(KEY)
     alike = search.rollout(state, plan, KEY)[1].means["return"]
     apart = Search(SMALL, OpenES(4), same_episodes=False).rollout(state, plan, KEY)[1].means["return"]
     assert len(set(np.asarray(alike).tolist())) == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import struct
 
-from evorl.agents import DQN, DiscreteSAC, MLPPolicy, PolicyGradient
+from evorl.agents import DQN, PPO, DiscreteSAC, MLPPolicy
 from evorl.agents.random import Random
 from evorl.ec import OpenES
 from evorl.envs import check_env
@@ -60,16 +60,16 @@ class Doors:
 
 def agents(space=SPACE):
     small = {"hidden": (8,)}
-    yield PolicyGradient(space, ACTION, **small)
-    yield DQN(space, ACTION, **small)
-    yield DQN(space, ACTION, dueling=True, double=False, **small)
-    yield DiscreteSAC(space, ACTION, **small)
-    yield MLPPolicy(space, ACTION, **small)
-    yield Random(space, ACTION)
+    yield PPO(**small, observation_space=space, action_space=ACTION)
+    yield DQN(**small, observation_space=space, action_space=ACTION)
+    yield DQN(dueling=True, double=False, **small, observation_space=space, action_space=ACTION)
+    yield DiscreteSAC(**small, observation_space=space, action_space=ACTION)
+    yield MLPPolicy(**small, observation_space=space, action_space=ACTION)
+    yield Random(observation_space=space, action_space=ACTION)
 
 
 def params(agent):
-    return jax.jit(agent.init)(jax.random.key(1), agent.hyperparams()).actor.params
+    return jax.jit(agent.init)(jax.random.key(1)).actor.params
 
 
 @pytest.mark.parametrize("agent", list(agents()), ids=lambda agent: type(agent).__name__)
@@ -77,17 +77,20 @@ def test_every_action_is_legal(agent):
     legal = jnp.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0]], bool)
     obs = {"obs": jnp.ones((3, 2)) * 0.3, "legal": legal}
     for how in (agent.act, agent.mode):
-        act = jax.vmap(how, (None, 0, None, 0, None))
-        draw = jax.vmap(act, (None, None, None, 0, None))
+        act = jax.vmap(how, (None, 0, None, 0))
+        draw = jax.vmap(act, (None, None, None, 0))
         keys = jax.random.split(jax.random.key(0), (200, 3))
-        actions = np.asarray(draw(params(agent), obs, agent.initial_memory(), keys, agent.hyperparams())[0])
+        actions = np.asarray(draw(params(agent), obs, agent.initial_memory(), keys)[0])
         assert set(actions[:, 0]) <= {4, 6}
         assert set(actions[:, 1]) == {3}
         assert set(actions[:, 2]) <= {3, 4, 5, 6}  # where none is legal all are
 
 
 def test_networks_do_not_see_what_is_legal():
-    agent, plain = PolicyGradient(SPACE, ACTION, hidden=(8,)), PolicyGradient(SPACE.space, ACTION, hidden=(8,))
+    agent, plain = (
+        PPO(hidden=(8,), observation_space=SPACE, action_space=ACTION),
+        PPO(hidden=(8,), observation_space=SPACE.space, action_space=ACTION),
+    )
     assert jax.tree.map(jnp.shape, params(agent)) == jax.tree.map(jnp.shape, params(plain))
     obs, legal = jnp.ones((5, 2)) * 0.3, jnp.ones((5, 4), bool)
     masked, value = agent.apply(params(agent), {"obs": obs, "legal": legal})
@@ -97,7 +100,7 @@ def test_networks_do_not_see_what_is_legal():
 
 
 def test_log_probabilities_and_entropy_are_those_among_legal_choices():
-    agent = PolicyGradient(SPACE, ACTION, hidden=(8,))
+    agent = PPO(hidden=(8,), observation_space=SPACE, action_space=ACTION)
     obs = {"obs": jnp.ones((1, 2)) * 0.3, "legal": jnp.array([[1, 0, 1, 0]], bool)}
     policy, _ = agent.apply(params(agent), obs)
     logits = np.asarray(policy.logits)[0, [0, 2]]
@@ -108,7 +111,7 @@ def test_log_probabilities_and_entropy_are_those_among_legal_choices():
 
 def test_several_numbers_have_masks_side_by_side():
     action = MultiDiscrete((2, 3))
-    agent = PolicyGradient(ObsWithActionMask(Box(0.0, 1.0, (2,)), (2, 3)), action, hidden=(8,))
+    agent = PPO(hidden=(8,), observation_space=ObsWithActionMask(Box(0.0, 1.0, (2,)), (2, 3)), action_space=action)
     obs = {"obs": jnp.zeros((1, 2)), "legal": jnp.array([[0, 1, 1, 0, 1]], bool)}
     policy, _ = agent.apply(params(agent), obs)
     drawn = np.asarray(jax.vmap(policy.sample)(jax.random.split(jax.random.key(0), 200)))[:, 0]
@@ -118,7 +121,7 @@ def test_several_numbers_have_masks_side_by_side():
 
 
 def test_the_target_of_q_learning_is_of_legal_choices():
-    agent = DQN(SPACE, ACTION, hidden=(8,))
+    agent = DQN(hidden=(8,), observation_space=SPACE, action_space=ACTION)
     obs = {"obs": jnp.ones((1, 2)) * 0.3, "legal": jnp.array([[0, 1, 0, 0]], bool)}
     _, values = agent.network.apply(params(agent), (), obs, method="step")
     assert np.asarray(values)[0, [0, 2, 3]].tolist() == [MASKED_LOGIT] * 3
@@ -139,19 +142,16 @@ def test_what_only_the_mask_shows_is_kept_to(kind):
     small = {"hidden": (8,)}
     match kind:
         case "ppo":
-            agent = PolicyGradient(SPACE, ACTION, **small)
+            agent = PPO(**small)
             workflow = OnPolicy(env, agent, num_envs=4, num_steps=8, num_epochs=1, batch_size=32, eval_episodes=8)
-            hyperparams = agent.hyperparams()
         case "es":
-            agent = MLPPolicy(SPACE, ACTION, **small)
+            agent = MLPPolicy(**small)
             workflow = Evolution(env, agent, OpenES(4), vbn_steps=20, eval_episodes=8)
-            hyperparams = workflow.hyperparams()
         case _:
-            agent = (DQN if kind == "dqn" else DiscreteSAC)(SPACE, ACTION, **small)
+            agent = (DQN if kind == "dqn" else DiscreteSAC)(**small)
             sizes = {"num_envs": 2, "num_steps": 4, "num_updates": 2, "batch_size": 8, "capacity": 64}
             workflow = OffPolicy(env, agent, **sizes, random_steps=8, eval_episodes=8)
-            hyperparams = agent.hyperparams()
-    state = workflow.init(jax.random.key(0), hyperparams)
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(workflow.step)
     for i in range(4):
         state, metrics = step(state, jax.random.key(i))

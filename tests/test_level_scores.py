@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient
+from evorl import OnPolicy
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
 from evorl.types import Batch, Transition
@@ -156,14 +157,14 @@ class InThrees(OnPolicy):
 
 def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
     maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
-    agent = PolicyGradient(maze.observation_space, maze.action_space, hidden=(4,))
+    agent = PPO(hidden=(4,))
     student, reward = InThrees(maze, agent, num_envs=2, num_steps=4, batch_size=8), jnp.zeros((4, 2))
     over, value, values = jnp.zeros((4, 2), bool), jnp.ones((4, 2)), jnp.arange(24.0).reshape(4, 2, 3)
     levels = jax.jit(jax.vmap(maze.sample_level, (0, None)))(
         jax.random.split(jax.random.key(0), 2), maze.default_params
     )
     batch = Batch((), (), (), value, reward, value, ensemble_values=values)
-    state = jax.jit(student.init)(jax.random.key(1), student.hyperparams())
+    state = jax.jit(student.init)(jax.random.key(1))
     rollout = Transition((), (), reward, (), over, over, weight=jnp.ones((4, 2)))
     seen = curricula.compute_outcome(student, state, rollout, batch, levels, jnp.zeros(2))
     np.testing.assert_array_equal(seen.value, 3 * value)

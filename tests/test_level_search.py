@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, OpenES, PolicyGradient, tree
+from evorl import OnPolicy, OpenES, tree
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls, paths
 from evorl.envs.physics import Physics
 from evorl.envs.suites.gymnax import Gymnax
@@ -104,7 +105,7 @@ def test_winners_of_tournaments_are_distributed_as_the_least_of_so_many_ranks():
     np.testing.assert_allclose(found, above[:-1] - above[1:], atol=5e-3)
 
 
-AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,))
+AGENT = PPO(hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, num_envs=4, num_steps=0, batch_size=0)
 
 
@@ -112,7 +113,7 @@ STUDENT = OnPolicy(ENV, AGENT, num_envs=4, num_steps=0, batch_size=0)
 @pytest.mark.parametrize("generator", [BredLevels(2), EvolvedLevels(OpenES(4))])
 def test_a_curriculum_takes_them(generator):
     workflow = PLR(STUDENT, generator, capacity=8)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     after, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     assert int(metrics["env_steps"]) == 80
     assert isinstance(after.generator, BredLevelsState) == isinstance(generator, BredLevels)

@@ -12,7 +12,8 @@ from scipy import stats
 
 from evorl import tree
 from evorl.errors import OptionError
-from evorl.ued import CurationHyperparams, LevelBuffer, score_table
+from evorl.parts import bind, read_numbers
+from evorl.ued import Curation, LevelBuffer, score_table
 from tests.conftest import leaves_equal
 from tests.level_twin import MISTAKES, Twin, operations
 
@@ -35,15 +36,17 @@ def level(i):
 
 
 def hyperparams(temperature, staleness):
-    return CurationHyperparams(jnp.float32(temperature), jnp.float32(staleness))
+    return Curation(temperature=jnp.float32(temperature), staleness=jnp.float32(staleness))
 
 
 def on_copies(name, copies):
     """An operation of so many vmapped buffers, or of one alone if 0, compiled."""
     function = {
-        "draw": lambda buffer, seed, h: buffer.sample_indices(jax.random.key(seed), N, h),
+        "draw": lambda buffer, seed, h: buffer.sample_indices(jax.random.key(seed), N, bind(Curation(), h)),
         "update": lambda buffer, places, score, best: buffer.update_scores(places, score, best),
-        "insert": lambda buffer, i, score, best, h: buffer.insert_levels(level(i), score, best, equal, h),
+        "insert": lambda buffer, i, score, best, h: buffer.insert_levels(
+            level(i), score, best, equal, bind(Curation(), h)
+        ),
     }[name]
     return jax.jit(jax.vmap(function) if copies else function)
 
@@ -68,9 +71,9 @@ def play(prioritization, count, copies, seed=0):
     """Random operations on buffers with other hyperparameters each: the twins' histories as (name, args), and twins."""
     settings = [SETTINGS[i % len(SETTINGS)] for i in range(max(copies, 1))]
     do = {name: on_copies(name, copies) for name in ("draw", "update", "insert")}
-    buffer, h = LevelBuffer.empty(CAPACITY, level(0), prioritization), hyperparams(*settings[0])
+    buffer, h = LevelBuffer.empty(CAPACITY, level(0), prioritization), read_numbers(hyperparams(*settings[0]))
     if copies:
-        buffer, h = tree.broadcast(buffer, copies), hyperparams(*np.array(settings).T)
+        buffer, h = tree.broadcast(buffer, copies), read_numbers(hyperparams(*np.array(settings).T))
     twins = [Twin(CAPACITY, prioritization, *setting) for setting in settings]
     histories = [[] for _ in twins]
     streams = [operations(seed, count, N, LEVELS) for _ in twins]

@@ -230,7 +230,7 @@ def test_mistakes_are_told(given, said):
 
 @pytest.mark.parametrize("evolver", [LowRankES(4), SeededES(OpenES(4))], ids=["low_rank", "seeds"])
 def test_what_takes_no_parameters_is_refused_where_agents_are_injected(evolver):
-    agent = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+    agent = TD3(hidden=(8, 8))
     name = type(evolver).__name__
     for workflow in (CEMRL, ERL):
         with pytest.raises(OptionError, match=f"evolver={name}: has no from_params"):

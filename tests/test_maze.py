@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient, PPOHyperparams, tree
+from evorl import OnPolicy, PPOHyperparams, tree
+from evorl.agents import PPO
 from evorl.cli import play, train
 from evorl.envs import check_env
 from evorl.envs.maze import LevelTable, Maze, RandomWalls, hash_level, ood
@@ -162,7 +163,7 @@ def test_it_is_an_environment():
 @pytest.mark.program
 def test_metrics_of_the_levels_are_in_the_log():
     env = Maze(RandomWalls(5, 5, 3, 3, replacement=False, solvable=True), max_episode_steps=10, num_actions=3)
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    agent = PPO(hidden=(8,))
     delayed = RewardTransform(env, delay=3)
     for played in (env, delayed):
         workflow = OnPolicy(played, agent, num_envs=4, num_steps=4, num_epochs=1, batch_size=16, eval_episodes=4)

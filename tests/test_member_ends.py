@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import DQN, MAAC, MADDPG, PPO, SAC, TD3, DiscreteSAC, PolicyGradient
-from evorl.agents.group_agent import member_spaces
+from evorl.agents import DQN, MAAC, MADDPG, PPO, SAC, TD3, DiscreteSAC
 from evorl.agents.members import member_transitions
 from evorl.agents.team import Team
 from evorl.agents.value_decomposition import ValueDecomposition
@@ -25,6 +24,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.n_step import NStepWindow, to_single_step
 from evorl.networks.recurrent import GRU
+from evorl.parts import bind, read_numbers
 from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import MemberEnds, Transition
@@ -36,13 +36,13 @@ PAIR = Dict({"pair": Members(ObsWithActionMask(Box(0.0, 1.0, (1,)), (2,)), 2)}),
 REAL = Dict({"pair": Members(Box(0.0, 1.0, (1,)), 2)}), Dict({"pair": Members(Box(-1.0, 1.0, (1,)), 2)})
 
 
-def template(agent, spaces, **options):
-    return agent(*member_spaces(*spaces), **{"hidden": (4,)} | options)
+def template(agent, **options):
+    return agent(**{"hidden": (4,)} | options)
 
 
 def ippo(env, num_envs=8, num_steps=16, hidden=(16,), **options) -> Any:
     spaces = env.observation_space, env.action_space
-    team = Team(*spaces, template(PolicyGradient, spaces, objective=PPO(), hidden=hidden), **options)
+    team = Team(template(PPO, hidden=hidden), **options, observation_space=spaces[0], action_space=spaces[1])
     size = num_envs * num_steps // 2
     return OnPolicy(env, team, num_envs, num_steps, batch_size=size, eval_episodes=4)
 
@@ -94,12 +94,12 @@ def pair(spaces=PAIR, steps=7, masked=True, seed=0):
 @pytest.mark.program
 def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_definition():
     """The trajectory of a member ends where the member does: worth 0 after a death, its last value where truncated."""
-    team = Team(*PAIR, template(PolicyGradient, PAIR, objective=PPO()))
+    team = Team(template(PPO), observation_space=PAIR[0], action_space=PAIR[1])
     t, reward, value, gone = pair()
     t.extras["pair"]["outputs"] = (t.extras["pair"]["outputs"][0], jnp.zeros((7, 1, 2, 0)), jnp.asarray(value[:, None]))
-    h = replace(team.hyperparams(), discount=0.9, gae_lambda=0.8)
-    params = team.init(jax.random.key(0), h).actor.params
-    batch = team.build_batch(params, t, h, acted_by_current_params=True)
+    h = replace(read_numbers(team), discount=0.9, gae_lambda=0.8)
+    params = bind(team, h).init(jax.random.key(0)).actor.params
+    batch = bind(team, h).build_batch(params, t, acted_by_current_params=True)
     agent: Any = team.group_agents["pair"].agent
     beyond = np.asarray(agent.apply(params["pair"], t.next_obs["pair"])[1])[:, 0]
     whole = {0: [(0, 2, 0.0), (6, 6, beyond[6, 0])], 1: [(0, 4, beyond[4, 1]), (6, 6, beyond[6, 1])]}
@@ -115,14 +115,14 @@ def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_def
 
 @pytest.mark.program
 def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
-    agent = template(PolicyGradient, REAL, objective=PPO())
-    team, (t, *_, gone) = Team(*REAL, agent), pair(REAL, masked=False)
-    policy = jax.vmap(agent.act, (None, 0, None, None, None))
-    params = team.init(jax.random.key(0), team.hyperparams()).actor.params
+    agent = template(PPO)
+    team, (t, *_, gone) = Team(agent, observation_space=REAL[0], action_space=REAL[1]), pair(REAL, masked=False)
+    policy = jax.vmap(team.group_agents["pair"].agent.act, (None, 0, None, None))
+    params = team.init(jax.random.key(0)).actor.params
     flat = t.obs["pair"].reshape(-1, 1)
-    _, _, extras = policy(params["pair"], flat, (), jax.random.key(1), team.hyperparams())
+    _, _, extras = policy(params["pair"], flat, (), jax.random.key(1))
     extras = {"pair": jax.tree.map(lambda x: x.reshape(7, 1, 2, *x.shape[1:]), extras)}
-    batch = team.build_batch(params, replace(t, extras=extras), team.hyperparams(), acted_by_current_params=True)
+    batch = team.build_batch(params, replace(t, extras=extras), acted_by_current_params=True)
     np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
     assert not batch.advantage["pair"][:, 0][gone].any()
 
@@ -153,26 +153,42 @@ def test_a_game_that_says_nothing_gives_the_same_as_before():
 @pytest.mark.parametrize(
     ("make", "spaces"),
     [
-        pytest.param(lambda: Team(*PAIR, template(DQN, PAIR)), PAIR, id="dqn"),
-        pytest.param(lambda: Team(*PAIR, template(DiscreteSAC, PAIR), shared=False), PAIR, id="discrete_sac_apart"),
-        pytest.param(lambda: Team(*REAL, template(SAC, REAL)), REAL, id="sac"),
-        pytest.param(lambda: Team(*REAL, template(TD3, REAL), shared=False), REAL, id="td3_apart"),
-        pytest.param(lambda: MADDPG(*PAIR, hidden=(4,)), PAIR, id="maddpg"),
-        pytest.param(lambda: MADDPG(*REAL, hidden=(4,), shared=True), REAL, id="maddpg_real"),
-        pytest.param(lambda: MAAC(*PAIR, hidden=(4,), width=4, heads=2), PAIR, id="maac"),
+        pytest.param(lambda: Team(template(DQN), observation_space=PAIR[0], action_space=PAIR[1]), PAIR, id="dqn"),
+        pytest.param(
+            lambda: Team(template(DiscreteSAC), shared=False, observation_space=PAIR[0], action_space=PAIR[1]),
+            PAIR,
+            id="discrete_sac_apart",
+        ),
+        pytest.param(lambda: Team(template(SAC), observation_space=REAL[0], action_space=REAL[1]), REAL, id="sac"),
+        pytest.param(
+            lambda: Team(template(TD3), shared=False, observation_space=REAL[0], action_space=REAL[1]),
+            REAL,
+            id="td3_apart",
+        ),
+        pytest.param(lambda: MADDPG(hidden=(4,), observation_space=PAIR[0], action_space=PAIR[1]), PAIR, id="maddpg"),
+        pytest.param(
+            lambda: MADDPG(hidden=(4,), shared=True, observation_space=REAL[0], action_space=REAL[1]),
+            REAL,
+            id="maddpg_real",
+        ),
+        pytest.param(
+            lambda: MAAC(hidden=(4,), width=4, heads=2, observation_space=PAIR[0], action_space=PAIR[1]),
+            PAIR,
+            id="maac",
+        ),
     ],
 )
 def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
     """Neither on what they are paid; nor, of independent agents, on what they see then, or what follows a death."""
     agent, masked = make(), spaces is PAIR
     t = tree.merge_axes(replace(pair(spaces, masked=masked)[0], extras={}))
-    h, key = agent.hyperparams(), jax.random.key(1)
-    state = agent.init(jax.random.key(0), h)
+    key = jax.random.key(1)
+    state = agent.init(jax.random.key(0))
 
     @jax.jit
     def losses(t):
-        critic = agent.update_critic(state, lambda params: agent.critic_loss(params, state, t, key, h), h)[1]
-        actor = agent.update_actor(state, lambda params: agent.actor_loss(params, state, t, key, h), h)[1]
+        critic = agent.update_critic(state, lambda params: agent.critic_loss(params, state, t, key))[1]
+        actor = agent.update_actor(state, lambda params: agent.actor_loss(params, state, t, key))[1]
         return {"critic": critic, "actor": actor}
 
     def seen(x, where):
@@ -193,19 +209,18 @@ def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
 @pytest.mark.program
 def test_values_of_a_team_leave_out_who_has_ended():
     """VDN: the sum over those that are there, and after them of those that have not died."""
-    agent = ValueDecomposition(*PAIR, template(DQN, PAIR), ids=False)
+    agent = ValueDecomposition(template(DQN), ids=False, observation_space=PAIR[0], action_space=PAIR[1])
     t, reward, _, gone = pair()
     t = tree.merge_axes(replace(t, extras={}))
-    h = agent.hyperparams()
-    state = agent.init(jax.random.key(0), h)
-    _, metrics = agent.critic_loss(state.actor.params, state, t, jax.random.key(0), h)
+    state = agent.init(jax.random.key(0))
+    _, metrics = agent.critic_loss(state.actor.params, state, t, jax.random.key(0))
     net, params = agent.agent.network, state.actor.params["agent"]
     each = np.asarray(net.apply(params, (), t.obs["pair"], method="step")[1])
     following = np.asarray(net.apply(params, (), t.next_obs["pair"], method="step")[1])
     made = np.where(gone, 0, each[..., 0]).sum(-1)
     out = gone | np.asarray(t.member_ends.terminated["pair"])
     best = np.where(out, 0, following.max(-1)).sum(-1) * ~np.asarray(t.terminated)
-    error = made - (reward.sum(-1) + float(h.discount) * best)
+    error = made - (reward.sum(-1) + agent.agents.discount * best)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error), rtol=1e-4, atol=1e-5)
 
 
@@ -231,13 +246,13 @@ def test_a_longer_transition_ends_where_a_member_is_truncated():
 def test_pressing_a_button_that_ends_the_presser_is_unlearned():
     """The clock goes on for 100 steps, a rollout takes 16."""
     workflow = ippo(BUTTON)
-    h = replace(workflow.hyperparams(), learning_rate=0.01, entropy_weight=0.0)
+    h = replace(read_numbers(workflow), learning_rate=0.01, entropy_weight=0.0)
     state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
 
     def pressed(state):
         agent, obs = workflow.agent.group_agents["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
         seen = workflow.normalize_obs(state, obs)["presser"]
-        policy = jax.vmap(agent.action_probabilities, (None, 0, None))(state.agent.actor.params["presser"], seen, h)
+        policy = jax.vmap(agent.action_probabilities, (None, 0))(state.agent.actor.params["presser"], seen)
         return float(policy[0, 1])
 
     assert pressed(state) > 0.3
@@ -250,7 +265,7 @@ def test_pressing_a_button_that_ends_the_presser_is_unlearned():
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_press_counts_where_the_game_tells_of_its_end(knows):
     workflow = ippo(Button(knows=knows))
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     weight = np.asarray(jax.jit(workflow.prepare_batch)(state, t)[1].weight["presser"])
     presses = np.asarray(t.reward["presser"]) == -1
@@ -261,7 +276,7 @@ def test_a_press_counts_where_the_game_tells_of_its_end(knows):
 @pytest.mark.program
 def test_all_deaths_of_snakes_are_learned_from():
     workflow = ippo(Snakes(height=8, width=8), num_envs=16, num_steps=32, hidden=(4,))
-    h = workflow.hyperparams()
+    h = read_numbers(workflow)
     state = workflow.init(jax.random.key(0), h)
     deaths = weighed = alive = 0
     collect, assess = jax.jit(workflow.collect), jax.jit(workflow.prepare_batch)
@@ -373,7 +388,7 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda team: replace(ippo(CUT), agent=team(PolicyGradient, PPO(), core=GRU(3))), id="mappo_gru"),
+        pytest.param(lambda team: replace(ippo(CUT), agent=team(PPO, core=GRU(3))), id="mappo_gru"),
         pytest.param(lambda team: off_policy(CUT, team(DQN, central=False), n_step=3), id="dqn_n_step"),
         pytest.param(
             lambda team: off_policy(
@@ -387,11 +402,8 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
     ],
 )
 def test_whatever_learns_of_steps_takes_ends_of_members(make):
-    spaces = CUT.observation_space, CUT.action_space
-
-    def team(agent, *args, central=True, **options):
-        options |= {"objective": args[0]} if args else {}
-        return Team(*spaces, template(agent, spaces, **options), central=central)
+    def team(agent, central=True, **options):
+        return Team(template(agent, **options), central=central)
 
     state, _ = after(make(team), 3)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
@@ -408,10 +420,10 @@ def test_an_agent_of_pettingzoo_that_is_truncated_is_worth_its_last_value(hosted
     """A hen leaves at step 3 of 4 to 6: its target is its reward and what it is worth by what it saw last."""
     game = HostGame("tests.hosted_games:Farm", options={"cuts": True})
     workflow = replace(ippo(game, num_envs=2, num_steps=8), normalize_values=False, normalize_observations=False)
-    h = replace(workflow.hyperparams(), discount=0.9, gae_lambda=0.0)
+    h = replace(read_numbers(workflow), discount=0.9, gae_lambda=0.0)
     state = workflow.init(jax.random.key(0), h)
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
-    batch = jax.jit(workflow.prepare_batch)(state, t)[1]
+    batch = jax.jit(workflow.bound(state).prepare_batch)(state, t)[1]
     out = np.asarray(t.member_ends.truncated["hen"] & ~t.members_done["hen"])[..., 1]
     assert out.sum() >= 2
     assert not np.asarray(t.member_ends.terminated["hen"]).any()
@@ -429,7 +441,7 @@ def test_a_hen_that_dies_is_worth_nothing_and_its_game_is_right(hosted):
     game = HostGame("tests.hosted_games:Farm")
     check_env(game, episodes=4)
     workflow = ippo(game, num_envs=2, num_steps=8)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     died = np.asarray(t.member_ends.terminated["hen"] & ~t.members_done["hen"])[..., 1]
     assert died.sum() >= 2

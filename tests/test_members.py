@@ -10,7 +10,7 @@ from evorl.agents import TD3, TD3Hyperparams
 from evorl.hyperparameters import as_arrays
 from evorl.workflows import Vmapped, members
 from tests.conftest import leaves_equal
-from tests.tiny import ENV, OFF_POLICY
+from tests.tiny import OFF_POLICY
 
 N = 9
 
@@ -83,7 +83,7 @@ def test_ancestors_are_counted_by_hand():
 @pytest.mark.program
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_copy_takes_the_memory_of_one_member(key, seeds):
-    agent = TD3(ENV.observation_space, ENV.action_space, hidden=(64, 64))
+    agent = TD3(hidden=(64, 64))
     population = Vmapped(replace(OFF_POLICY, agent=agent), 64)
     hyperparams = tree.broadcast(as_arrays(TD3Hyperparams()), 64)
     state = jax.eval_shape(jax.vmap(population.init, (0, None)), jax.random.split(key, seeds), hyperparams)

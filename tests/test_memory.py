@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import PolicyGradient, PPOHyperparams
+from evorl.agents import PPO, PPOHyperparams
 from evorl.errors import OptionError
 from evorl.networks.network import FEEDFORWARD
 from evorl.networks.recurrent import GRU, LSTM, reset_memory
@@ -32,7 +32,7 @@ CORES = {
 
 
 def on_policy(env, core=CORES["gru"], **options):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=core)
+    agent = PPO(hidden=(8,), core=core)
     defaults = {"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "num_epochs": 2, "batch_size": 24, "eval_episodes": 8}
     return OnPolicy(env, agent, **defaults | options)
 
@@ -70,14 +70,14 @@ def test_what_is_learned_from_is_what_acted(rollouts):
     workflow, state, first, second = rollouts
     assert 0 < int(second.is_done.sum()) < second.is_done.size
     assert not np.asarray(first.is_done[-1]).all()
-    params, hp = state.agent.actor.params, PPOHyperparams(gae_lambda=0.0)
+    params, agent = state.agent.actor.params, replace(workflow.agent, gae_lambda=0.0)
     after = workflow.agent.apply_sequence(params, first.obs, tree.index(first.memory, 0), first.is_done)[0]
     memory = reset_memory(tree.index(after, -1), first.is_done[-1])
     wanted = remembered(workflow, params, second, memory)
-    batch = workflow.agent.build_batch(params, second, hp, acted_by_current_params=True)
+    batch = agent.build_batch(params, second, acted_by_current_params=True)
     np.testing.assert_allclose(batch.log_prob, wanted[..., 0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(batch.value, wanted[..., 1], rtol=1e-5, atol=1e-6)
-    one_step = second.reward + hp.discount * ~second.terminated * wanted[..., 2]
+    one_step = second.reward + agent.discount * ~second.terminated * wanted[..., 2]
     np.testing.assert_allclose(batch.target, one_step, rtol=1e-5)
 
 
@@ -85,16 +85,16 @@ def test_what_is_learned_from_is_what_acted(rollouts):
 def test_segments_of_any_length_give_the_same(rollouts, length):
     workflow, state, _, second = rollouts
     workflow = replace(workflow, sampling=Shuffled(length))
-    params, hp = state.agent.actor.params, PPOHyperparams()
-    batch = workflow.agent.build_batch(params, second, hp, acted_by_current_params=True)
+    params = state.agent.actor.params
+    batch = workflow.agent.build_batch(params, second, acted_by_current_params=True)
     segments = workflow.split_batch(batch)
     assert segments.log_prob.shape == (24 // length, length)
     steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=()))
     _, policy, value = workflow.agent.apply_sequence(params, steps_first.obs, segments.memory, steps_first.done)
     np.testing.assert_allclose(policy.log_prob(steps_first.raw_action), steps_first.log_prob, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, steps_first.value, rtol=1e-5, atol=1e-6)
-    whole = workflow.agent.loss(params, replace(workflow, sampling=Shuffled(8)).split_batch(batch), hp)[0]
-    np.testing.assert_allclose(workflow.agent.loss(params, segments, hp)[0], whole, rtol=1e-4, atol=1e-6)
+    whole = workflow.agent.loss(params, replace(workflow, sampling=Shuffled(8)).split_batch(batch))[0]
+    np.testing.assert_allclose(workflow.agent.loss(params, segments)[0], whole, rtol=1e-4, atol=1e-6)
 
 
 def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
@@ -107,7 +107,7 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
             second, obs=obs, terminated=jnp.zeros_like(second.is_done), truncated=jnp.zeros_like(second.is_done)
         )
         batch = replace(workflow, sampling=Shuffled(2)).split_batch(
-            agent.build_batch(params, t, PPOHyperparams(), acted_by_current_params=True)
+            agent.build_batch(params, t, acted_by_current_params=True)
         )
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
         return agent.apply_sequence(params, steps.obs, batch.memory, steps.done)[2].reshape(2, 4, 3)[
@@ -124,7 +124,7 @@ def test_a_policy_that_remembers_learns_what_another_cannot():
     found = []
     for core in (GRU(16), FEEDFORWARD):
         env = Recall()
-        agent = PolicyGradient(env.observation_space, env.action_space, hidden=(16,), core=core)
+        agent = PPO(hidden=(16,), core=core)
         workflow = OnPolicy(env, agent, num_envs=64, num_steps=9, num_epochs=4, batch_size=144, eval_episodes=128)
         state = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams(learning_rate=3e-3))
         run = jax.jit(lambda state, keys, workflow=workflow: jax.lax.scan(workflow.step, state, keys)[0])

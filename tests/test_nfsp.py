@@ -1,5 +1,7 @@
 """Neural fictitious self-play: what players see, what teaches whom, and how near it comes to an equilibrium of Kuhn."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from evorl import tree
 from evorl.agents import DQN
-from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
+from evorl.agents.average_policy import AveragePolicy
 from evorl.agents.dqn import DQNHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
@@ -33,10 +35,15 @@ KUHN = ExtensiveFormGame(Kuhn())
 def nfsp(env=KUHN, hidden=(32,), reservoir=50_000, **options):
     one = make_single_player_env(env)
     spaces = one.observation_space, one.action_space
-    agent = DQN(*spaces, hidden=hidden, **options.pop("of_agent", {}))
+    agent = DQN(hidden=hidden, **options.pop("of_agent", {}), observation_space=spaces[0], action_space=spaces[1])
     sizes = {"num_envs": 32, "num_steps": 4, "num_updates": 4, "actor_interval": 1, "batch_size": 128}
     sizes |= {"capacity": 20_000, "random_steps": 64} | options
-    return NFSP(env, OffPolicy(one, agent, **sizes), AveragePolicy(*spaces, hidden=hidden), reservoir)
+    return NFSP(
+        env,
+        OffPolicy(one, agent, **sizes),
+        AveragePolicy(hidden=hidden, observation_space=spaces[0], action_space=spaces[1]),
+        reservoir,
+    )
 
 
 WORKFLOW = nfsp()
@@ -154,24 +161,24 @@ def test_a_choice_in_every_step_needs_no_mask():
     """A matrix game, in which all move at once."""
     workflow = nfsp(MatrixGame("matching_pennies"), hidden=(4,), num_envs=4, batch_size=8, random_steps=8, reservoir=64)
     assert workflow.tree is None
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     state, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     np.testing.assert_array_equal(state.replay_sizes, 2 * [int(metrics["env_steps"])])
 
 
 def test_an_average_policy_learns_how_often_choices_were_made():
     space = ObsWithActionMask(Box(-1.0, 1.0, (1,)), (3,))
-    agent = AveragePolicy(space, Discrete(3), hidden=(8,))
-    state = jax.jit(agent.init)(jax.random.key(0), ())
+    agent = AveragePolicy(hidden=(8,), observation_space=space, action_space=Discrete(3))
+    state = jax.jit(agent.init)(jax.random.key(0))
     obs = {
         "obs": jnp.array([[1.0]] * 10 + [[-1.0]] * 10),
         "legal": jnp.array([[True] * 3] * 10 + [[True, True, False]] * 10),
     }
     action = jnp.array([0] * 5 + [1] * 3 + [2] * 2 + [0] * 3 + [1] * 7)
-    h = AveragePolicyHyperparams(learning_rate=0.01)
+    agent = replace(agent, learning_rate=0.01)
 
     def step(state, _):
-        return agent.update(state, lambda params: agent.loss(params, obs, action), h)[0], ()
+        return agent.update(state, lambda params: agent.loss(params, obs, action))[0], ()
 
     state, _ = jax.jit(lambda s: jax.lax.scan(step, s, length=800))(state)
     chances = agent.distribution(state.actor.params, tree.index(obs, jnp.array([0, 10]))).probs()

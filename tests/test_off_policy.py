@@ -16,7 +16,7 @@ from tests.counting import Counting
 
 
 def off_policy(env, **options):
-    agent = TD3(env.observation_space, env.action_space, hidden=(32, 32))
+    agent = TD3(hidden=(32, 32))
     defaults = {"num_envs": 8, "num_steps": 8, "num_updates": 64, "batch_size": 64, "capacity": 4096}
     return OffPolicy(env, agent, **defaults | {"random_steps": 512, "eval_episodes": 16} | options)
 
@@ -96,7 +96,7 @@ def test_nothing_learns_from_an_empty_replay(key):
 @pytest.mark.parametrize("left", [2, 3, 5])
 def test_a_chunk_stores_no_more_steps_than_are_left(left):
     env = Counting()
-    agent = TD3(env.observation_space, env.action_space, hidden=(4,))
+    agent = TD3(hidden=(4,))
     workflow = OffPolicy(
         env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, chunk=3, batch_size=4, random_steps=0
     )

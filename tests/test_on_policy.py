@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import A2C, PPO, A2CHyperparams, PolicyGradient, PPOHyperparams
+from evorl.agents import A2C, PPO, A2CHyperparams, PPOHyperparams
 from evorl.envs.sanity import probe
 from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
@@ -17,7 +17,7 @@ from tests.tiers import program_fixture
 
 
 def on_policy(env, objective=None, **options):
-    agent = PolicyGradient(env.observation_space, env.action_space, objective or PPO(), hidden=(8,))
+    agent = replace(objective or PPO(), hidden=(8,))
     defaults = {"num_envs": 4, "num_steps": 6, "num_epochs": 2, "batch_size": 8, "eval_episodes": 16}
     return OnPolicy(env, agent, **defaults | options)
 
@@ -80,7 +80,7 @@ def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
     assert float(states[3].reward_statistics.mean) == 1  # of rewards of 1
     np.testing.assert_allclose(workflow.value_scale(state), 2 * 7, rtol=1e-6)  # an episode has at most 7 steps
     soon = replace(state, hyperparams=replace(state.hyperparams, discount=jnp.float32(0.5)))
-    np.testing.assert_allclose(workflow.value_scale(soon), 2 * 2, rtol=1e-6)
+    np.testing.assert_allclose(workflow.bound(soon).value_scale(soon), 2 * 2, rtol=1e-6)
     np.testing.assert_allclose(workflow.value_scale(replace(state, reward_statistics=of_rewards([0.0]))), 7, rtol=1e-6)
     assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
 
@@ -108,9 +108,7 @@ def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
         acted = workflow.agent.apply(old, obs)[0]
         now = workflow.agent.apply(states[i].agent.actor.params, obs)[0]
         assert float(jnp.abs(acted.mode() - now.mode()).max()) > 1e-4
-        same = workflow.agent.build_batch(
-            old, tree.index(rollouts[i], slice(0, 1)), PPOHyperparams(), acted_by_current_params=True
-        )
+        same = workflow.agent.build_batch(old, tree.index(rollouts[i], slice(0, 1)), acted_by_current_params=True)
         assert jnp.isfinite(same.log_prob).all()
 
 
@@ -120,7 +118,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
     state = jax.jit(workflow.init)(key, hp)
     collected, rollout, _ = jax.jit(workflow.collect)(state, key)
-    after, _ = jax.jit(workflow.learn)(collected, rollout, key)
+    after, _ = jax.jit(workflow.bound(state).learn)(collected, rollout, key)
     params = state.agent.actor.params
     t = rollout
     advantage = t.reward - workflow.agent.apply(params, t.obs)[1]  # episodes of one step

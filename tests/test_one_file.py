@@ -11,38 +11,28 @@ pytestmark = pytest.mark.program
 
 FILES = {
     "reinforce.py": """
-from dataclasses import dataclass
 from typing import Any
 
-from flax import struct
-
-from evorl import LogUniform, hyperparameter
+from evorl import LogUniform, PolicyGradient, number, part
+from evorl.parts import numbers_class
 from evorl.returns import gae
 
 
-@struct.dataclass
-class ReinforceHyperparams:
-    learning_rate: Any = hyperparameter(3e-3, 0, 1, "of Adam", LogUniform(1e-4, 1e-1))
-    max_grad_norm: Any = hyperparameter(1.0, 0)
-    discount: Any = hyperparameter(0.99, 0, 1)
-    reward_scale: Any = hyperparameter(1.0, 0)
+@part
+class Reinforce(PolicyGradient):
+    learning_rate: Any = number(3e-3, 0, 1, "of Adam", LogUniform(1e-4, 1e-1))
+    max_grad_norm: Any = number(1.0, 0)
 
-
-@dataclass(frozen=True)
-class Reinforce:
-    def hyperparams(self):
-        return ReinforceHyperparams()
-
-    def compute_advantages(self, t, ratio, value, next_value, h):
-        advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, h.discount, 1.0)
+    def estimate_advantages(self, t, ratio, value, next_value):
+        advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, self.discount, 1.0)
         return advantage, advantage + value
 
-    def loss(self, batch, log_prob, value, entropy, hyperparams):
+    def loss_of_rows(self, batch, log_prob, value, entropy):
         loss = -(log_prob * batch.advantage).mean() + 0.5 * ((value - batch.target) ** 2).mean()
         return loss, {"loss": loss}
 
-    def early_stop(self, metrics, hyperparams):
-        return False
+
+ReinforceHyperparams = numbers_class(Reinforce)
 """,
     "configs/agent/reinforce.yaml": """
 name: reinforce
@@ -54,10 +44,8 @@ workflow:
   num_epochs: 1
   batch_size: 256
   agent:
-    _target_: evorl.agents.policy_gradient.PolicyGradient
+    _target_: reinforce.Reinforce
     hidden: [8]
-    objective:
-      _target_: reinforce.Reinforce
 hyperparams:
   _target_: reinforce.ReinforceHyperparams
 """,
@@ -130,23 +118,19 @@ hyperparams:
     _target_: one_plus_one.OnePlusOneHyperparams
 """,
     "copies.py": """
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl import Uniform, hyperparameter, tree
+from evorl import Uniform, number, part, tree
 from evorl.ec.shaping import sanitize_fitness
-from evorl.hyperparameters import as_arrays
+from evorl.hyperparameters import resolve_numbers
+from evorl.parts import numbers_class
 from evorl.workflows import BaseStagedWorkflow
 from evorl.workflows.members import LifeMetrics, LifePlan, train_and_evaluate
-
-
-@struct.dataclass
-class CopiesHyperparams:
-    margin: Any = hyperparameter(0.0, 0, about="of the best over those that take over", prior=Uniform(0, 0.1))
 
 
 @struct.dataclass
@@ -157,17 +141,15 @@ class CopiesState:
     best: Any
 
 
-@dataclass(frozen=True)
+@part
 class Copies(BaseStagedWorkflow):
     population: Any
+    margin: Any = number(0.0, 0, about="of the best over those that take over", prior=Uniform(0, 0.1))
 
-    def hyperparams(self):
-        return CopiesHyperparams()
-
-    def init(self, key, hyperparams, env_params=None):
+    def init(self, key, hyperparams=None, env_params=None):
         env_params = self.env.default_params if env_params is None else env_params
-        members = self.population.init(key, self.population.hyperparams(), env_params)
-        return CopiesState(as_arrays(hyperparams), env_params, members, jnp.int32(0))
+        members = self.population.init(key, None, env_params)
+        return CopiesState(resolve_numbers(self, hyperparams), env_params, members, jnp.int32(0))
 
     def plan(self, state, key):
         return LifePlan(2, 1), ()
@@ -182,7 +164,7 @@ class Copies(BaseStagedWorkflow):
     def learn_from(self, state, carry, played, key):
         fitness = sanitize_fitness(played.fitness)
         best = fitness.argmax().astype(jnp.int32)
-        behind = fitness < fitness[best] - state.hyperparams.margin
+        behind = fitness < fitness[best] - self.margin
         source = jnp.where(behind, best, jnp.arange(len(fitness)))
         members = self.population.copy_members(state.members, source)
         return replace(state, members=members, best=best), played.metrics() | {"members/source": source}
@@ -203,6 +185,9 @@ class Copies(BaseStagedWorkflow):
 
     def policy(self, state, explores=False):
         return self.population.inner.policy(tree.index(state.members, state.best), explores)
+
+
+CopiesHyperparams = numbers_class(Copies)
 """,
     "configs/agent/copies.yaml": """
 defaults:

@@ -23,26 +23,23 @@ from dataclasses import dataclass
 
 from flax import struct
 
-from evorl import hyperparameter
+from evorl import PolicyGradient, hyperparameter, number, part
+from evorl.parts import numbers_class
 
 
-@dataclass(frozen=True)
-class Reinforce:
-    def compute_advantages(self, transitions, ratio, value, next_value, hyperparams):
+@part
+class Reinforce(PolicyGradient):
+    def estimate_advantages(self, transitions, ratio, value, next_value):
         return transitions.reward, transitions.reward
 
-    def loss(self, batch, log_prob, value, entropy, hyperparams):
-        return -(log_prob * batch.advantage).mean(), {}
 
-    def early_stop(self, metrics, hyperparams):
-        return False
+@part
+class Unscaled(Reinforce):
+    def loss_of_rows(self, batch, log_prob, value, entropy):
+        return -self.scale * (log_prob * batch.advantage).mean(), {}
 
 
-@struct.dataclass
-class Unclipped:
-    learning_rate: float = hyperparameter(3e-4, 0, 1)
-    discount: float = hyperparameter(0.99, 0, 1)
-    reward_scale: float = hyperparameter(1.0, 0)
+ReinforceHyperparams = numbers_class(Reinforce)
 
 
 @struct.dataclass
@@ -82,14 +79,13 @@ workflow:
   num_steps: 4
   batch_size: 8
   agent:
-    _target_: evorl.agents.policy_gradient.PolicyGradient
-    objective:
-      _target_: lacking.Reinforce
+    _target_: lacking.Reinforce
 hyperparams:
-  _target_: lacking.Unclipped
+  _target_: lacking.ReinforceHyperparams
 """
 WRONG = {
-    "agent=Unclipped": "hyperparams=Unclipped: has no max_grad_norm, which PolicyGradient.update reads; ",
+    "agent=Unscaled": "Unscaled: has no scale, which Unscaled.loss_of_rows reads; a number is declared by number(",
+    "agent=Another": "numbers=A2CHyperparams: must be ReinforceHyperparams, of Reinforce, with actor_weight, ",
     "agent=Undeclared": (
         "agent.hyperparams.learning_rate=0.0003: must be declared with hyperparameter(default, low, high)"
     ),
@@ -107,10 +103,16 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "lacking.py").write_text(PARTS)
     for name in ("agent", "env"):
         (tmp_path / "configs" / name).mkdir(parents=True)
-    for name in ("Unclipped", "Undeclared", "NoPytree"):
-        (tmp_path / "configs" / "agent" / f"{name}.yaml").write_text(AGENT.replace("Unclipped", name))
+    files = {
+        "Unscaled": AGENT.replace("lacking.Reinforce\n", "lacking.Unscaled\n"),
+        "Another": AGENT.replace("lacking.ReinforceHyperparams", "evorl.agents.a2c.A2CHyperparams"),
+        "Undeclared": AGENT.replace("ReinforceHyperparams", "Undeclared"),
+        "NoPytree": AGENT.replace("ReinforceHyperparams", "NoPytree"),
+    }
+    for name, text in files.items():
+        (tmp_path / "configs" / "agent" / f"{name}.yaml").write_text(text)
     half = AGENT[: AGENT.index("  _target_")] + "  _target_: lacking.HalfAWorkflow\nhyperparams:\n"
-    (tmp_path / "configs" / "agent" / "half.yaml").write_text(f"{half}  _target_: lacking.Unclipped\n")
+    (tmp_path / "configs" / "agent" / "half.yaml").write_text(f"{half}  _target_: lacking.ReinforceHyperparams\n")
     (tmp_path / "configs" / "env" / "half.yaml").write_text("# half\n_target_: lacking.HalfAnEnv\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

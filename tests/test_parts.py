@@ -10,11 +10,25 @@ import pytest
 from evosax.algorithms import SNES
 
 from evorl import ERL, TD3, CartPole, ERLHyperparams, Evolution, EvolutionHyperparams, MLPPolicy, PointMaze, fit
+from evorl.agents import DQN, PPO, fill_spaces
 from evorl.ec import CMAES, GA, ERLMutation, Evosax, OpenES, Restarts
 from evorl.errors import OptionError
 from evorl.hyperparameters import check_given_once
-from evorl.parts import bind, is_part, number, numbers_class, part, read_numbers, require_given_once
+from evorl.parts import (
+    WHOLE,
+    abstract_numbers,
+    bind,
+    get_skeleton,
+    is_part,
+    number,
+    numbers_class,
+    part,
+    read_numbers,
+    require_given_once,
+)
 from evorl.priors import Uniform
+from evorl.spaces import Box, Discrete
+from evorl.workflows import OnPolicy
 
 ENV = CartPole()
 
@@ -150,13 +164,13 @@ def test_a_nested_part_needs_a_default_of_its_class():
 
 
 def test_numbers_are_given_once():
-    policy = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(4,))
+    policy = MLPPolicy(hidden=(4,))
     workflow = Evolution(ENV, policy, OpenES(8, std=0.3))
-    assert workflow.hyperparams().evolver.std == 0.3
+    assert read_numbers(workflow).evolver.std == 0.3
     with pytest.raises(OptionError, match=r"^evolver\.std=0\.3: is given twice, once as 0\.02$"):
         fit(workflow, EvolutionHyperparams())
     maze = PointMaze()
-    erl = ERL(maze, TD3(maze.observation_space, maze.action_space))
+    erl = ERL(maze, TD3())
     rarely = read_numbers(GA(mutation=ERLMutation(), mutation_rate=0.1))
     check_given_once(erl, ERLHyperparams(evolver=rarely))  # its default evolver has 0.9
     require_given_once(OpenES(8), read_numbers(OpenES(8, std=0.3)))
@@ -169,3 +183,92 @@ def test_numbers_are_given_once():
     require_given_once(Evosax(SNES, 8, numbers=weights), {"params": {"a": np.ones(3)}})
     with pytest.raises(OptionError, match=r"numbers=.*is given twice"):
         require_given_once(Evosax(SNES, 8, numbers={"std_init": 0.2}), {})
+
+
+class Plays:
+    observation_space = Box(-1.0, 1.0, (2,))
+    action_space = Discrete(3)
+
+
+def test_spaces_are_filled_in_where_they_lack_and_only_then_checked():
+    with pytest.raises(OptionError, match="hidden"):
+        DQN(hidden=(0,))
+    agent = fill_spaces(DQN(hidden=(4,)), Plays)
+    assert (agent.observation_space, agent.action_space) == (Plays.observation_space, Plays.action_space)
+    own = DQN(observation_space=Box(0.0, 1.0, (5,)), action_space=Discrete(2))
+    assert fill_spaces(own, Plays) == own
+    with pytest.raises(OptionError, match="TD3 needs actions that are vectors of real numbers, not Discrete"):
+        fill_spaces(TD3(), Plays)
+    for alone in (PPO(hidden=(4,)), MLPPolicy(hidden=(4,))):
+        with pytest.raises(
+            OptionError, match="_space=None: is filled in by a workflow; where an agent acts alone give"
+        ):
+            alone.init(jax.random.key(0))
+    workflow = OnPolicy(ENV, PPO(hidden=(4,)))
+    assert workflow.agent.observation_space == ENV.observation_space
+    assert workflow == replace(workflow)
+    assert hash(workflow) == hash(OnPolicy(ENV, PPO(hidden=(4,))))
+
+
+def test_what_holds_parts_by_name_has_their_numbers_in_place_of_its_own():
+    @part
+    class Several:
+        parts: object = field(metadata={WHOLE: True})
+
+    one, many = Several(Noise(std=0.2)), Several({"b": Noise(std=0.3), "a": Noise()})
+    assert read_numbers(one) == read_numbers(Noise(std=0.2))
+    assert list(read_numbers(many)) == ["a", "b"]
+    assert bind(one, read_numbers(Noise(std=0.9))).parts.std == 0.9
+    bound = bind(many, {"a": read_numbers(Noise(std=0.7)), "b": read_numbers(Noise(std=0.8))})
+    assert (bound.parts["a"].std, bound.parts["b"].std) == (0.7, 0.8)
+    with pytest.raises(OptionError, match=r"parts\.b\.std=0\.3: is given twice"):
+        require_given_once(many, read_numbers(Several({"a": Noise(), "b": Noise()})))
+
+
+def test_a_bound_part_knows_its_skeleton_and_a_schedule_applies_where_steps_are_known():
+    agent = PPO(learning_rate=0.1, anneal_steps=100.0)
+    numbers = jax.tree.map(jnp.asarray, read_numbers(agent))
+    bound = bind(agent, numbers, jnp.float32(25))
+    assert float(bound.learning_rate) == pytest.approx(0.075)
+    assert float(bind(agent, numbers).learning_rate) == pytest.approx(0.1)
+    assert get_skeleton(bound) is agent
+    assert get_skeleton(bind(bound, numbers)) is agent
+    assert float(bind(bound, numbers, jnp.float32(50)).learning_rate) == pytest.approx(0.05)  # from where it begins
+    with pytest.raises(TypeError, match="PPO is bound to numbers of a state"):
+        hash(OnPolicy(ENV, bound))
+
+
+def test_binding_checks_nothing_that_a_trace_could_not():
+    @part
+    class Odd:
+        rate: float = number(0.5, 0, 1)
+
+        def __post_init__(self):
+            if self.rate > 0.9:
+                raise OptionError("rate: above 0.9")
+
+    with pytest.raises(OptionError, match=r"above 0\.9"):
+        Odd(rate=0.95)
+    assert jax.jit(lambda rate: bind(Odd(), {"rate": rate}).rate + 1)(0.95) == pytest.approx(1.95)
+
+
+def test_numbers_as_shapes_stand_for_priors_too():
+    shapes = abstract_numbers(Search(rate=Uniform(0.1, 0.2)))
+    assert (shapes.rate.dtype, shapes.most.dtype, shapes.noise.std.shape) == (jnp.float32, jnp.int32, ())
+
+
+@pytest.mark.program
+def test_a_workflow_has_the_numbers_of_its_state():
+    """Not those that it was made with."""
+    workflow = OnPolicy(ENV, PPO(hidden=(4,), learning_rate=0.1), num_envs=2, num_steps=4, batch_size=8)
+    given = replace(read_numbers(workflow), learning_rate=0.0)
+    key = jax.random.key(0)
+    still, moved = workflow.init(key, given), workflow.init(key)
+    assert float(workflow.bound(moved).agent.learning_rate) == pytest.approx(0.1)
+    assert float(workflow.bound(still).agent.learning_rate) == 0
+    step = jax.jit(workflow.step)
+    for state, same in ((still, True), (moved, False)):
+        after = step(state, key)[0].agent.actor.params
+        equal = jax.tree.map(lambda a, b: bool((a == b).all()), after, state.agent.actor.params)
+        assert all(jax.tree.leaves(equal)) == same
+    assert step._cache_size() == 1

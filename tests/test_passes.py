@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from evorl import tree
-from evorl.agents import PPO, PolicyGradient, PPOHyperparams
+from evorl.agents import PPO, PPOHyperparams
+from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import RATIO, VALUE
 from evorl.agents.muon import Muon
 from evorl.agents.puffer import Puffer, PufferHyperparams
@@ -25,9 +26,9 @@ from tests.counting import Counting
 HP = PufferHyperparams()
 
 
-def puffer(env=None, **options):
+def puffer(env=None, numbers=None, **options):
     env = env or Counting()
-    agent = PolicyGradient(env.observation_space, env.action_space, Puffer(), hidden=(8,), optimizer=Muon())
+    agent = Puffer(hidden=(8,), optimizer=Muon(), **numbers or {})
     defaults = {"num_envs": 4, "num_steps": 6, "num_epochs": 2, "batch_size": 12, "eval_episodes": 8}
     given = {"sampling": PrioritizedSegments(3), "refresh": "minibatch"}
     return OnPolicy(env, agent, **defaults | given | options)
@@ -46,7 +47,7 @@ def by_numpy(t, value, next_value, ratio, h):
 
 
 def test_advantages_are_those_of_numpy_with_truncation():
-    rng, h = np.random.default_rng(0), PufferHyperparams(max_rho=0.9, max_c=1.3)
+    rng, agent = np.random.default_rng(0), Puffer(max_rho=0.9, max_c=1.3)
     shape = 12, 50
     value, next_value, reward = (rng.normal(size=shape).astype(np.float32) for _ in range(3))
     ratio = np.exp(rng.normal(size=shape)).astype(np.float32)
@@ -54,22 +55,19 @@ def test_advantages_are_those_of_numpy_with_truncation():
     truncated = ~terminated & (rng.random(shape) < 0.15)
     t = Transition((), (), *map(jnp.asarray, (reward, reward, terminated, truncated)))
     t = replace(t, next_obs=())
-    found, target = jax.jit(jax.vmap(Puffer().compute_advantages, (1, 1, 1, 1, None), 1))(
-        t, ratio, value, next_value, h
-    )
-    np.testing.assert_allclose(found, by_numpy(t, value, next_value, ratio, h), rtol=1e-4, atol=1e-5)
+    found, target = jax.jit(jax.vmap(agent.estimate_advantages, 1, 1))(t, ratio, value, next_value)
+    np.testing.assert_allclose(found, by_numpy(t, value, next_value, ratio, agent), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target, found + value, rtol=1e-4, atol=1e-5)
 
 
 def test_at_ratio_one_they_are_generalized_advantages():
-    rng, hp = np.random.default_rng(1), PPOHyperparams(discount=0.97, gae_lambda=0.8)
+    rng = np.random.default_rng(1)
     value, next_value, reward = (jnp.asarray(rng.normal(size=20), jnp.float32) for _ in range(3))
     ends = jnp.asarray(rng.random((2, 20)) < 0.1)
     t = Transition((), (), reward, (), ends[0], ends[1] & ~ends[0])
-    ours = Puffer().compute_advantages(
-        t, jnp.ones(20), value, next_value, PufferHyperparams(discount=0.97, gae_lambda=0.8)
-    )
-    for a, b in zip(ours, PPO().compute_advantages(t, jnp.ones(20), value, next_value, hp), strict=True):
+    given = t, jnp.ones(20), value, next_value
+    ours, theirs = (agent(discount=0.97, gae_lambda=0.8).estimate_advantages(*given) for agent in (Puffer, PPO))
+    for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -104,22 +102,21 @@ def test_shuffled_takes_its_turn():
 class Told(Random):
     """An agent whose metrics are what it is given; of each row the value is one more than before, the ratio twice 1."""
 
-    def loss(self, params, batch, hyperparams):
-        del params, hyperparams
+    def loss(self, params, batch):
+        del params
         of_rows = {VALUE: batch.value + 1, RATIO: jnp.full_like(batch.value, 2.0)}
         seen = {"value": batch.value.mean(), "advantage": batch.advantage.mean(), "target": batch.target.mean()}
         return jnp.float32(0), seen | of_rows
 
-    def update(self, state, loss, hyperparams):
-        del hyperparams
+    def update(self, state, loss):
         return state + 1, loss(())[1]
 
-    def early_stop(self, metrics, hyperparams):
-        del metrics, hyperparams
+    def early_stop(self, metrics):
+        del metrics
         return False
 
 
-TOLD = Told(Counting().observation_space, Counting().action_space)
+TOLD = fill_spaces(Told(), Counting())
 
 
 @pytest.mark.parametrize(("refresh", "seen"), [
@@ -163,24 +160,26 @@ def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
 @pytest.mark.program
 def test_other_values_and_ratios_give_the_advantages_of_numpy():
     """On a rollout with episodes that end within it, in segments of two steps."""
-    workflow, hp = puffer(sampling=Shuffled(2)), PufferHyperparams(max_rho=0.9)
-    state = jax.jit(workflow.init)(jax.random.key(3), hp)
+    workflow = puffer(sampling=Shuffled(2), numbers={"max_rho": 0.9})
+    state = jax.jit(workflow.init)(jax.random.key(3))
     state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(4))
     state, batch = jax.jit(workflow.prepare_batch)(state, rollout)
     rng = np.random.default_rng(0)
     value, ratio = rng.normal(size=(6, 4)), np.exp(rng.normal(size=(6, 4)))
     given = segments.split_into_segments((jnp.float32(value), jnp.float32(ratio)), 2)
-    advantage, target = workflow.make_minibatch_epochs(state, rollout, batch).estimate_advantages(*given)
+    advantage, target = workflow.bound(state).make_minibatch_epochs(state, rollout, batch).estimate_advantages(*given)
     scale = float(workflow.value_scale(state))
     cut = np.asarray(rollout.truncated).copy()
     cut[-1] = True
     next_value = np.where(cut, batch.bootstrap_value, np.roll(value, -1, 0))
     assert rollout.is_done[:-1].any()
-    expected = by_numpy(replace(rollout, reward=rollout.reward / scale), value, next_value, ratio, hp)
+    expected = by_numpy(replace(rollout, reward=rollout.reward / scale), value, next_value, ratio, workflow.agent)
     np.testing.assert_allclose(segments.join_segments(advantage, 4), scale * expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(segments.join_segments(target, 4), expected + value, rtol=1e-4, atol=1e-4)
-    again = workflow.make_minibatch_epochs(state, rollout, batch).estimate_advantages(
-        *segments.split_into_segments((batch.value, batch.ratio), 2)
+    again = (
+        workflow.bound(state)
+        .make_minibatch_epochs(state, rollout, batch)
+        .estimate_advantages(*segments.split_into_segments((batch.value, batch.ratio), 2))
     )
     np.testing.assert_allclose(segments.join_segments(again[0], 4), batch.advantage, rtol=1e-4, atol=1e-5)
 
@@ -208,21 +207,21 @@ def test_weights_are_those_of_normalized_advantages():
 
 
 def test_schedules_end_where_they_should():
-    hp = PufferHyperparams(learning_rate=0.1, priority_beta=0.2, anneal_steps=100.0)
-    rates = [float(hp.apply_schedule(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
+    agent = Puffer(learning_rate=0.1, priority_beta=0.2, anneal_steps=100.0)
+    rates = [float(agent.apply_schedule(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
     np.testing.assert_allclose(rates, 0.05 * (1 + np.cos(np.pi * np.array([0, 0.25, 0.5, 1, 1]))), atol=1e-7)
-    betas = [float(hp.apply_schedule(jnp.float32(n)).priority_beta) for n in (0, 50, 300)]
+    betas = [float(agent.apply_schedule(jnp.float32(n)).priority_beta) for n in (0, 50, 300)]
     np.testing.assert_allclose(betas, [0.2, 0.6, 1.0], rtol=1e-6)
-    constant = PufferHyperparams().apply_schedule(jnp.float32(1e9))
+    constant = Puffer().apply_schedule(jnp.float32(1e9))
     np.testing.assert_allclose([constant.learning_rate, constant.priority_beta], [0.015, 0.2], rtol=1e-6)
 
 
 @pytest.mark.program
 def test_puffer_learns_a_choice():
     env = probe.ObsActionReward()
-    agent = PolicyGradient(env.observation_space, env.action_space, Puffer(), hidden=(16,), optimizer=Muon())
+    agent = Puffer(hidden=(16,), optimizer=Muon())
     workflow = OnPolicy(env, agent, 32, 4, 1, 32, sampling=PrioritizedSegments(4), refresh="minibatch")
-    state = jax.jit(workflow.init)(jax.random.key(0), PufferHyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     run = jax.jit(lambda state, keys: jax.lax.scan(workflow.step, state, keys))
     state, _ = run(state, jax.random.split(jax.random.key(1), 100))
     before = jax.jit(workflow.evaluate)(jax.jit(workflow.init)(jax.random.key(0), HP), jax.random.key(2))["return"]
@@ -247,15 +246,15 @@ def test_a_length_is_not_negative():
 
 def test_an_agent_that_cannot_be_refreshed_is_refused():
     env = Counting()
-    several = PolicyGradient(env.observation_space, env.action_space, num_values=2)
-    for agent in (Random(env.observation_space, env.action_space), several):
+    several = PPO(num_values=2)
+    for agent in (Random(), several):
         with pytest.raises(OptionError, match="refresh=epoch: needs an agent with targets"):
             OnPolicy(env, agent, refresh="epoch")
 
 
 def test_priorities_need_their_hyperparameters():
     workflow = puffer()
-    other = replace(workflow, agent=replace(workflow.agent, objective=PPO()))
+    other = replace(workflow, agent=PPO())
     with pytest.raises(OptionError, match="needs priority_alpha and priority_beta; PPOHyperparams has none"):
         other.init(jax.random.key(0), PPOHyperparams())
     assert tree.is_nan_free(jax.jit(workflow.init)(jax.random.key(0), HP))

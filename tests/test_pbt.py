@@ -229,7 +229,7 @@ class Silent(Climb):
         (lambda: PBT(Vmapped(Climb(), 8), ClimbHyperparams()), "names nothing to search"),
         (
             lambda: jax.eval_shape(climbing().init, KEY, PBTHyperparams(SwarmHyperparams())),
-            "numbers=SwarmHyperparams: must be PerturbHyperparams, of Perturb, with factor",
+            "numbers.variation=SwarmHyperparams: must be PerturbHyperparams, of Perturb, with factor",
         ),
         (
             lambda: run(PBT(Vmapped(Silent(), 8), ClimbHyperparams(rate=Uniform(0, 1))), 1),
@@ -270,7 +270,7 @@ def test_copying_needs_no_second_population():
 @pytest.mark.program
 def test_members_are_trained_in_place():
     """At 32 SAC members a generation of PBT holds no more than a step of the population, replays left out."""
-    agent = SAC(ObsActionReward().observation_space, ObsActionReward().action_space)
+    agent = SAC()
     population = Vmapped(OffPolicy(ObsActionReward(), agent, capacity=2_000), 32)
     pbt = PBT(population, SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2)))
     state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, OpenES, PolicyGradient, hyperparameters, tree
+from evorl import OnPolicy, OpenES, hyperparameters, tree
+from evorl.agents import PPO
+from evorl.agents.base_agent import fill_spaces
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.maze.generators import place_start_and_goal
 from evorl.envs.physics import Physics
@@ -15,8 +17,10 @@ from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU
+from evorl.parts import bind, read_numbers
 from evorl.priors import Uniform
 from evorl.ued import (
+    Curation,
     CurationHyperparams,
     Learnability,
     LevelBuffer,
@@ -34,7 +38,7 @@ from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
-AGENT = PolicyGradient(ENV.observation_space, ENV.action_space, hidden=(4,), core=GRU(3))
+AGENT = fill_spaces(PPO(hidden=(4,), core=GRU(3)), ENV)
 SETTINGS = {"num_envs": 4, "num_steps": 15, "num_epochs": 1, "batch_size": 30, "eval_episodes": 6}
 STUDENT = OnPolicy(ENV, AGENT, **SETTINGS, normalize_observations=False, normalize_values=False)
 ALWAYS = {"replay": jnp.float32(1)}  # once half full
@@ -42,7 +46,7 @@ ALWAYS = {"replay": jnp.float32(1)}  # once half full
 
 def played(workflow, count, **hyperparams):
     """The states, what was dealt, what was played and the metrics of some iterations."""
-    given = workflow.hyperparams().replace(**hyperparams)
+    given = read_numbers(workflow).replace(**hyperparams)
     return [(before, *others) for before, _, *others in iterating.iterations(workflow, count, given)]
 
 
@@ -130,7 +134,7 @@ def test_what_is_kept_is_what_the_buffer_keeps_of_the_scores(serial):
                 highest[index] = max(reward[a:b, index].sum() for a, b in spans)
                 best = max(highest[index], known[index])
                 score[index] = np.mean([(best - value[a:b, index]).mean() for a, b in spans])
-        h, n = before.hyperparams.curation, jnp.full(4, jnp.nan)
+        h, n = Curation(), jnp.full(4, jnp.nan)
         score, highest = jnp.float32(score), jnp.float32(highest)
         _, buffer = before.buffer.sample_indices(jax.random.key(0), 4, h, False)
         if kind == "replays":
@@ -161,7 +165,9 @@ def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
     workflow = PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2)
     before, dealt, seen, *_ = at_once[-1]
     absorb = jax.jit(
-        lambda stored: workflow.learn_from(before, dealt, replace(seen, stored=stored), jax.random.key(5))[0]
+        lambda stored: workflow.bound(before).learn_from(
+            before, dealt, replace(seen, stored=stored), jax.random.key(5)
+        )[0]
     )
 
     def rewarded(envs):
@@ -202,7 +208,7 @@ FRAMES = FrameStack(ENV, 2)
 
 def on(env):
     """The student on another environment."""
-    return replace(STUDENT, env=env, agent=PolicyGradient(env.observation_space, env.action_space, hidden=(4,)))
+    return replace(STUDENT, env=env, agent=PPO(hidden=(4,)))
 
 
 POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
@@ -250,9 +256,7 @@ def test_hyperparameters_out_of_range_are_refused(given, message):
 
 @pytest.mark.parametrize("score", [MaxMC(), PositiveValueLoss(), TrueRegret()])
 def test_scores_of_one_student_fit(score):
-    state = jax.eval_shape(
-        lambda key: PLR(STUDENT, score=score, capacity=8).init(key, PLR(STUDENT).hyperparams()), jax.random.key(0)
-    )
+    state = jax.eval_shape(lambda key: PLR(STUDENT, score=score, capacity=8).init(key), jax.random.key(0))
     assert isinstance(state.buffer, LevelBuffer)
 
 
@@ -276,13 +280,15 @@ def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
 
     h, params = learner.hyperparams, learner.agent.actor.params
     segments = student.split_batch(replace(batch, advantage=standardize(batch.advantage)))
-    loss, found = several.loss(params, segments, h)
+    loss, found = bind(several, h).loss(params, segments)
     alone = []
     for i in range(3):
         weights = params["params"]
         own = {name: x for name, x in weights.items() if not name.startswith("value_")}
         own = {"params": own | {"value": weights[f"value_{i}"]}}
-        alone.append(AGENT.loss(own, replace(segments, value=segments.ensemble_values[..., i], ensemble_values=()), h))
+        alone.append(
+            bind(AGENT, h).loss(own, replace(segments, value=segments.ensemble_values[..., i], ensemble_values=()))
+        )
     np.testing.assert_allclose(loss, np.mean([float(x) for x, _ in alone]), rtol=1e-5)
     for name in ("actor_loss", "entropy"):
         np.testing.assert_allclose(found[name], alone[0][1][name], rtol=1e-5, atol=1e-7)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU
 from evorl.spaces import Box, Dict, Discrete, MultiDiscrete
@@ -138,9 +138,9 @@ def test_a_traced_observation_is_told_of_act():
 def remembering():
     """A policy with a GRU, and the workflow and the state that it is of."""
     env = Counting()
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU(4))
+    agent = PPO(hidden=(8,), core=GRU(4))
     workflow = OnPolicy(env, agent, num_envs=2, num_steps=2, batch_size=4)
-    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     return Policy(workflow, state), workflow, state
 
 

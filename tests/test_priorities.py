@@ -19,7 +19,7 @@ from tests.tiny import CHOICES, SMALL, UPDATES
 
 SPACES = CHOICES.observation_space, CHOICES.action_space
 ONE = {"num_envs": 4, "num_steps": 2, "num_updates": 1, "actor_interval": 1, "replay": Ranked()}
-WORKFLOW = OffPolicy(CHOICES, DQN(*SPACES, hidden=(8,)), **ONE, **SMALL)
+WORKFLOW = OffPolicy(CHOICES, DQN(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1]), **ONE, **SMALL)
 HP = DQNHyperparams()
 
 
@@ -74,9 +74,15 @@ def test_members_tell_one_replay():
 
 @pytest.mark.program
 def test_agents_of_a_hybrid_tell_their_replay():
-    workflow = ERL(CHOICES, DiscreteSAC(*SPACES, hidden=(8,)), replay=Ranked(), **UPDATES, **SMALL)
+    workflow = ERL(
+        CHOICES,
+        DiscreteSAC(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1]),
+        replay=Ranked(),
+        **UPDATES,
+        **SMALL,
+    )
     step = jax.jit(workflow.step)
-    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     for i in range(3):
         state, _ = step(state, jax.random.key(i))
     priorities = np.asarray(state.replay.priorities)
@@ -84,17 +90,17 @@ def test_agents_of_a_hybrid_tell_their_replay():
 
 
 def test_where_priorities_cannot_be_they_are_refused():
-    agent = DiscreteSAC(*SPACES, hidden=(8,))
+    agent = DiscreteSAC(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1])
     workflow = CEMRL(CHOICES, agent, CEM(4), replay=Ranked(), **UPDATES, **SMALL)
     with pytest.raises(OptionError, match="replay=Ranked: has priorities, which CEMRL cannot change where it learns"):
-        jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+        jax.eval_shape(workflow.init, jax.random.key(0))
 
     class Silent(DQN):
         def critic_loss(self, *args):
             loss, _ = super().critic_loss(*args)
             return loss, {"critic_loss": loss}
 
-    silent = replace(WORKFLOW, agent=Silent(*SPACES, hidden=(8,)))
+    silent = replace(WORKFLOW, agent=Silent(hidden=(8,)))
     state = jax.eval_shape(silent.init, jax.random.key(0), HP)
     with pytest.raises(OptionError, match=r"replay=Ranking: needs of the agent's critic_loss the metric \"td_error\""):
         jax.eval_shape(silent.step, state, jax.random.key(0))

@@ -3,7 +3,7 @@
 The probes are one environment, of which env_params choose one, so that three seeds on each of the five are one program.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -63,14 +63,14 @@ class AnyProbe:
 
 def off_policy(agent, choices, **options):
     env = AnyProbe(choices)
-    agent = agent(env.observation_space, env.action_space, hidden=(32, 32))
+    agent = agent(hidden=(32, 32))
     sizes = {"num_envs": 8, "num_steps": 8, "num_updates": 64, "batch_size": 64, "capacity": 4096}
     return OffPolicy(env, agent, **sizes, random_steps=512, eval_episodes=16, **options)
 
 
 def on_policy(objective, choices, **options):
     env = AnyProbe(choices)
-    agent = PolicyGradient(env.observation_space, env.action_space, objective, hidden=(32, 32))
+    agent = replace(objective, hidden=(32, 32))
     sizes = {"num_envs": 32, "num_steps": 4, "eval_episodes": 16}
     return OnPolicy(env, agent, **sizes, **options)
 

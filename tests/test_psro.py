@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.agents.ppo import PPOHyperparams
 from evorl.cli.train import main
 from evorl.envs.games.extensive_form import ExtensiveFormGame
@@ -39,7 +39,7 @@ from tests.tiers import program_fixture
 
 KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
-AGENT = PolicyGradient(OPPOSED.observation_space, OPPOSED.action_space, hidden=(8,))
+AGENT = PPO(hidden=(8,))
 PLAYER = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
 FEW = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
 
@@ -48,7 +48,7 @@ def exploited(workflow, iterations, seed=0):
     """NashConv after each iteration."""
 
     def run(key):
-        state = workflow.init(key, workflow.hyperparams())
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, iterations))
 
     state, metrics = jax.jit(run)(jax.random.key(seed))
@@ -67,7 +67,7 @@ def test_on_leduc_it_comes_as_near_to_an_equilibrium_as_openspiels_program(solve
     workflow = PSRO(ExtensiveFormGame(Leduc()), solver=solver, capacity=21)
 
     def run(key):
-        state = workflow.init(key, workflow.hyperparams())
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 20))[1]["nash_conv"]
 
     found = jax.jit(lambda keys: jax.lax.map(run, keys))(jax.vmap(jax.random.key)(jnp.arange(4)))
@@ -97,19 +97,17 @@ def test_payoffs_that_are_played_are_those_that_are_expected():
 
 @pytest.mark.program
 def test_a_pool_keeps_of_a_training_what_its_policy_reads():
-    acting = WorkflowPolicySet(PLAYER, PPOHyperparams(), explores=True)
+    acting = WorkflowPolicySet(PLAYER, explores=True)
     assert not any("value" in path or "hyperparams" in path for path in acting.read_paths)
-    state = PLAYER.init(jax.random.key(0), PPOHyperparams())
+    state = PLAYER.init(jax.random.key(0))
     obs, key = OPPOSED.reset(jax.random.key(1), OPPOSED.default_params)[1], jax.random.key(2)
     assert acting.act(acting.extract_policy(state), obs, (), key)[0] == PLAYER.policy(state, True)(obs, (), key)[0]
 
 
 @pytest.mark.program
 def test_opponents_are_drawn_by_their_weights_and_stay_for_the_episode():
-    cast = WorkflowPolicySet(PLAYER, PPOHyperparams(), explores=True)
-    states = jax.vmap(jax.vmap(lambda key: PLAYER.init(key, PPOHyperparams())))(
-        jax.random.split(jax.random.key(0), (2, 2))
-    )
+    cast = WorkflowPolicySet(PLAYER, explores=True)
+    states = jax.vmap(jax.vmap(PLAYER.init))(jax.random.split(jax.random.key(0), (2, 2)))
     env = SinglePlayerGame(KUHN, "player_0", {"player_0": cast})
     match = MatchParams(
         (), jnp.int32(1), {"player_0": cast.extract_policy(states)}, jnp.array([[0.25, 0.75], [1.0, 0.0]])
@@ -195,7 +193,7 @@ def test_levels_answer_all_below_them_and_the_lowest_is_done():
     for level in (0, 1):
         going_on = jax.tree.map(lambda x, level=level: x[level, :, 0], after.oracle_state["player_0"])
         taken = workflow.oracle.policy_sets(KUHN)["player_0"].extract_policy(
-            replace(going_on, hyperparams=FEW.oracle.training)
+            replace(going_on, hyperparams=FEW.oracle.workflow)
         )
         np.testing.assert_array_equal(taken[path], after.pool["player_0"][path][2 + level])
     assert not np.array_equal(*(np.asarray(after.pool["player_0"][path][i]) for i in (2, 3)))
@@ -269,7 +267,7 @@ def test_what_cannot_be_is_refused(make, message):
 def test_players_of_different_roles_who_see_without_bounds():
     game = MPE(SimplePush())
     player = make_single_player_env(game)
-    agent = PolicyGradient(player.observation_space, player.action_space, hidden=(4,))
+    agent = PPO(hidden=(4,))
     learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
     psro = PSRO(game, learned, UniformMixture(), capacity=3, episodes=4)
     state = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
@@ -316,7 +314,7 @@ def test_the_default_solves_a_game_by_what_it_is():
     opposed, general = MatrixGame("matching_pennies"), MPE(SimplePush())
     for game, constant in ((opposed, True), (general, False)):
         player = make_single_player_env(game)
-        agent = PolicyGradient(player.observation_space, player.action_space, hidden=(4,))
+        agent = PPO(hidden=(4,))
         learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
         psro = PSRO(game, learned, capacity=3, episodes=4)
         state = psro.init(jax.random.key(0), FEW)

@@ -107,10 +107,10 @@ def test_where_nothing_is_added_nothing_changes(key):
 @pytest.mark.program
 def test_it_is_a_replay_of_any_workflow():
     env = make_single_player_env(ExtensiveFormGame(Kuhn()))
-    agent = DQN(env.observation_space, env.action_space, hidden=(4,))
+    agent = DQN(hidden=(4,))
     sizes = {"batch_size": 8, "capacity": 16, "random_steps": 16, "eval_episodes": 4}
     workflow = OffPolicy(env, agent, num_envs=4, num_steps=4, num_updates=2, replay=ReservoirReplay(), **sizes)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     step = jax.jit(workflow.step)
     for i in range(3):
         state, _ = step(state, jax.random.key(i))

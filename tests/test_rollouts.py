@@ -14,8 +14,7 @@ import pytest
 from flax import ids
 
 from evorl import tree
-from evorl.agents import PolicyGradient
-from evorl.agents.group_agent import member_spaces
+from evorl.agents import PPO
 from evorl.agents.team import Team
 from evorl.cli import distribute
 from evorl.distributed import task_training
@@ -121,7 +120,7 @@ def test_the_order_in_which_rollouts_end_changes_nothing(ahead):
 @pytest.mark.program
 def test_parts_learn_the_best_action():
     env = probe.ActionDependentReward()
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,))
+    agent = PPO(hidden=(8,))
     workflow = OnPolicy(env, agent, 32, 8, 4, 64, staleness=1, eval_episodes=8)
     done = coordinate_rollouts(workflow, iterations=20, hyperparams=replace(FAST, learning_rate=3e-2), parts=2)
     returns = [float(one.metrics["return"]) for one in done]
@@ -133,7 +132,7 @@ def test_parts_learn_the_best_action():
 def test_of_games_too():
     env = Chase()
     spaces = env.observation_space, env.action_space
-    agent = Team(*spaces, PolicyGradient(*member_spaces(*spaces), hidden=(8,)))
+    agent = Team(PPO(hidden=(8,)), observation_space=spaces[0], action_space=spaces[1])
     workflow = OnPolicy(env, agent, 4, 8, 1, 32, staleness=1, eval_episodes=4)
     states = [list(coordinate_rollouts(workflow, iterations=3, parts=parts))[-1].state for parts in (1, 2)]
     assert not leaves_equal(*states)

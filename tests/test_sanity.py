@@ -251,19 +251,18 @@ def test_what_an_agent_must_fail_and_what_it_cannot_handle_is_said_and_is_no_fai
 
 
 PPO = "agent=ppo"
-OBJECTIVE = "agent.workflow.agent.objective._target_=tests.mutants."
 AGENT = "agent.workflow.agent._target_=tests.mutants."
 MUTANTS = [  # check, agent, mistake
-    ("bandit", PPO, OBJECTIVE + "WrongSign"),
-    ("password", PPO, OBJECTIVE + "NoBootstrap"),
-    ("spaces", PPO, OBJECTIVE + "NoMask"),
+    ("bandit", PPO, AGENT + "WrongSign"),
+    ("password", PPO, AGENT + "NoBootstrap"),
+    ("spaces", PPO, AGENT + "NoMask"),
     ("stochastic", PPO, AGENT + "NeverExplores"),
     ("pair", PPO, AGENT + "SecondPartDropped"),
     ("memory", PPO, "env._target_=tests.mutants.Leaky"),
     ("spaces", PPO, AGENT + "PartUnseen"),
     ("continuous", "agent=td3", AGENT + "ActorDescends"),
     ("squared", PPO, AGENT + "OneStepLate"),
-    ("grid", PPO, OBJECTIVE + "WrongSign"),
+    ("grid", PPO, AGENT + "WrongSign"),
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 import evorl
 from evorl import tree
 from evorl.agents import MLPPolicy
+from evorl.agents.base_agent import fill_spaces
 from evorl.bounds import BoundTransform
 from evorl.cli import play, train
 from evorl.ec import CMAES, NSGA2, RVEA
@@ -101,7 +102,7 @@ def test_sphere_arm_and_bbob_by_hand():
 
 def searched(workflow, steps, key=KEY):
     def run(key):
-        state = workflow.init(key, as_arrays(workflow.hyperparams()))
+        state = workflow.init(key, as_arrays(read_numbers(workflow)))
         return jax.lax.scan(workflow.step, state, jax.random.split(key, steps))
 
     return jax.jit(run)(key)
@@ -187,7 +188,7 @@ def test_what_cannot_be_searched_is_refused_in_a_line():
 
 WRONG = {
     "agent=search": "agent.workflow=Search: needs a function to search, such as problem=zdt1",
-    "agent=td3 problem=zdt1": "agent.workflow.agent=TD3: needs an environment, such as env=hopper",
+    "agent=td3 problem=zdt1": "agent.workflow=OffPolicy: needs an environment, such as env=hopper",
     "agent=search problem=zdt1 env=hopper": "problem=zdt1: stands in the place of env=hopper; give one of the two",
     "agent=search problem=zdt9": "unknown problem zdt9; did you mean zdt",
     "agent=search problem=zdt1 agent/evolver=cem": "agent.workflow.evolver=CEM: takes one number, and ZDT has 2",
@@ -273,8 +274,8 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     run = trained(tmp_path / "run", "agent=nsga2", "env=sanity_continuous", *tiny)
     found = play.play_run(play.parse_play_options([str(run), "episodes=3", "solution=0"]))
     assert len(found["returns"]) == 3
-    policy, obs = MLPPolicy(Continuous().observation_space, Continuous().action_space, hidden=(4,)), jnp.ones(6)
-    action = policy.mode(evorl.load_front(run).solution(), obs, (), KEY, policy.hyperparams())[0]
+    policy, obs = fill_spaces(MLPPolicy(hidden=(4,)), Continuous()), jnp.ones(6)
+    action = policy.mode(evorl.load_front(run).solution(), obs, (), KEY)[0]
     np.testing.assert_allclose(evorl.load(run, solution=0)(obs), action, rtol=1e-5)
     assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
     with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):
@@ -283,12 +284,12 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
 
 @pytest.mark.program
 def test_the_solution_of_a_number_acts(tmp_path):
-    policy = MLPPolicy(Walk().observation_space, Walk().action_space, hidden=(3,))
+    policy = MLPPolicy(hidden=(3,))
     workflow = Evolution(Walk(), policy, NSGA2(6, {"return": 2, "length": -1}), normalization="none", eval_episodes=2)
-    state = workflow.init(KEY, workflow.hyperparams())
+    state = workflow.init(KEY)
     fitness = jnp.array([[2.0, 9.0], [4.0, 8.0], [8.0, 1.0], [0.0, 0.0], [6.0, 8.0], [jnp.nan, 1.0]])
     asked = state.evolver.children
-    told, _ = bind(workflow.evolver, workflow.hyperparams().evolver).tell(KEY, asked, fitness, state.evolver)
+    told, _ = bind(workflow.evolver, read_numbers(workflow).evolver).tell(KEY, asked, fitness, state.evolver)
     state = state.replace(evolver=told)
     front = Front.from_state(workflow, state)
     assert front is not None

@@ -96,10 +96,10 @@ def test_a_seed_stands_for_normal_noise_of_its_std():
 @pytest.mark.parametrize("candidates", [0, 2])
 def test_a_policy_is_rebuilt_from_its_chain_bit_by_bit(candidates):
     env = PointMaze(max_episode_steps=5)
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(5,))
+    agent = MLPPolicy(hidden=(5,))
     ga = SeedGA(8, 3, 10, candidates)
     workflow = Evolution(env, agent, ga, normalization="none", eval_episodes=2, members_at_once=4)
-    first = jax.jit(workflow.init)(jax.random.key(0), EvolutionHyperparams(HP))
+    first = jax.jit(workflow.init)(jax.random.key(0), EvolutionHyperparams(evolver=HP))
     step, state = jax.jit(workflow.step), first
     for i in range(6):
         state, metrics = step(state, jax.random.key(i))

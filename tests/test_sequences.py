@@ -11,10 +11,12 @@ import pytest
 
 from evorl import tree
 from evorl.agents import DQN, SAC, TD3, DiscreteSAC
+from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import td_target
 from evorl.ec import CEM
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU, LSTM
+from evorl.parts import read_numbers
 from evorl.replay.sequences import SequenceReplay
 from evorl.returns import rescale_value, unrescale_value
 from evorl.spaces import Discrete
@@ -179,7 +181,7 @@ REPLAY = SequenceReplay(length=6, burn_in=3, stride=3)
 
 def off_policy(agent, env, **options):
     core = options.pop("core", GRU(6))
-    agent = agent(env.observation_space, env.action_space, hidden=(8,), core=core)
+    agent = agent(hidden=(8,), core=core)
     given = TRAINED | {"capacity": 400, "random_steps": 0, "chunk": 8, "replay": REPLAY}
     return OffPolicy(env, agent, **given | options)
 
@@ -201,8 +203,8 @@ class Choosing(Counting):
 def played():
     """A DQN with an LSTM whose policy has not changed since it began to play, and sequences of what it did."""
     workflow = off_policy(DQN, Choosing(), core=LSTM(6), num_updates=1)
-    state = jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
-    play = jax.jit(lambda state, key: workflow.rollout(state, workflow.plan(state, key)[0], key))
+    state = jax.jit(workflow.init)(jax.random.key(0))
+    play = jax.jit(lambda state, key: workflow.bound(state).rollout(state, workflow.plan(state, key)[0], key))
     for i in range(12):
         state, done = play(state, jax.random.key(i))
         state = replace(state, envs=done.envs, iteration=state.iteration + 1)
@@ -251,8 +253,8 @@ def test_what_is_learned_from_is_what_acted(played):
 
 
 def test_what_is_remembered_of_a_burn_in_has_no_gradient():
-    agent = DQN(CHOICES.observation_space, CHOICES.action_space, hidden=(4,), core=GRU(4))
-    params = jax.jit(agent.init)(jax.random.key(0), agent.hyperparams()).actor.params
+    agent = fill_spaces(DQN(hidden=(4,), core=GRU(4)), CHOICES)
+    params = jax.jit(agent.init)(jax.random.key(0)).actor.params
     no, memory = jnp.zeros((5, 2), bool), tree.broadcast(agent.initial_memory(), 2)
 
     def value(obs, burn_in):
@@ -283,7 +285,7 @@ def test_the_burn_in_warms_and_has_no_gradient(played):
 @pytest.mark.parametrize("agent", [DQN, DiscreteSAC, SAC, TD3], ids=lambda agent: agent.__name__)
 def test_every_agent_learns_from_them(agent):
     workflow = off_policy(agent, CHOICES if agent in (DQN, DiscreteSAC) else CONTINUOUS, n_step=3)
-    step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0), workflow.hyperparams())
+    step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0))
     for i in range(4):
         state, metrics = step(state, jax.random.key(i))
     assert int(metrics["gradient_steps"]) == 2
@@ -297,12 +299,12 @@ def test_every_agent_learns_from_them(agent):
 def test_populations_and_hybrids_take_them():
     shared = SharedReplay(off_policy(DQN, CHOICES, capacity=800), 2)
     hyperparams = shared.hyperparams()
-    agent = SAC(CONTINUOUS.observation_space, CONTINUOUS.action_space, hidden=(8,), core=GRU(6))
+    agent = SAC(hidden=(8,), core=GRU(6))
     sizes = {"min_updates": 1, "max_updates": 2, "batch_size": 8, "capacity": 600, "chunk": 8, "random_steps": 0}
     erl = ERL(CONTINUOUS, agent, replay=REPLAY, fitness_episodes=4, **sizes)
     uniform = replace(REPLAY, exponent=0.0)
     cem_rl = CEMRL(CONTINUOUS, agent, CEM(4), replay=uniform, fitness_episodes=4, **sizes)
-    for workflow, given in ((shared, hyperparams), (erl, erl.hyperparams()), (cem_rl, cem_rl.hyperparams())):
+    for workflow, given in ((shared, hyperparams), (erl, read_numbers(erl)), (cem_rl, read_numbers(cem_rl))):
         step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0), given)
         for i in range(4):
             state, metrics = step(state, jax.random.key(i))
@@ -321,7 +323,7 @@ WRONG = {
 def test_what_does_not_fit_is_refused(message):
     def step():
         workflow = off_policy(DQN, CHOICES, **WRONG[message])
-        return workflow.step(workflow.init(jax.random.key(0), workflow.hyperparams()), jax.random.key(0))
+        return workflow.step(workflow.init(jax.random.key(0)), jax.random.key(0))
 
     with pytest.raises(OptionError, match=message):
         jax.eval_shape(step)

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PolicyGradient
+from evorl import OnPolicy
+from evorl.agents import PPO
 from evorl.hyperparameters import as_arrays
+from evorl.parts import read_numbers
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.ued import Outcome, scores
@@ -80,7 +82,7 @@ def shipped(name, env=ENV, **options):
     workflow = runs.build(config.compose_config([f"agent={name}", "env=maze"]))[0]
 
     def on(env, learner):
-        agent = PolicyGradient(env.observation_space, env.action_space, hidden=())
+        agent = PPO(hidden=())
         shape = learner.num_envs, 0, learner.num_epochs, 0
         return OnPolicy(env, agent, *shape, normalize_observations=False, normalize_values=False, eval_episodes=4)
 
@@ -101,8 +103,8 @@ def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
     tried, n = workflow.num_candidates, workflow.episodes
 
     def kept(key):
-        state = workflow.init(key, workflow.hyperparams())
-        return workflow.plan(state, jax.random.fold_in(key, 1))[1]
+        state = workflow.init(key)
+        return workflow.bound(state).plan(state, jax.random.fold_in(key, 1))[1]
 
     found = jax.jit(jax.vmap(kept))(jax.random.split(jax.random.key(0), 64))
     shares = np.bincount(nearest(np.ravel(found.levels)), minlength=5) / found.score.size
@@ -121,7 +123,7 @@ def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
 def test_a_buffer_scores_levels_by_how_much_better_they_were_ever_solved_than_they_are(name):
     """Set a student's values to the solve rates: MaxMC is 1 - q of what was ever solved, -q of what never was."""
     workflow = shipped(name, capacity=64)
-    hyperparams = workflow.hyperparams()
+    hyperparams = read_numbers(workflow)
     hyperparams = replace(hyperparams, student=replace(hyperparams.student, learning_rate=0.0))
 
     def run(key):
@@ -145,7 +147,7 @@ def test_a_teacher_is_rewarded_by_the_function_of_the_solve_rate(name, wanted):
         workflow = shipped(name, Rates(q))
 
         def score(key, workflow=workflow):
-            return workflow.step(workflow.init(key, workflow.hyperparams()), key)[1]["levels/score"]
+            return workflow.step(workflow.init(key), key)[1]["levels/score"]
 
         found = np.asarray(jax.jit(jax.vmap(score))(jax.random.split(jax.random.key(0), 64)))  # each of 32 levels
         np.testing.assert_allclose(found.mean(), wanted(q), atol=5 * found.std() / 8 + 0.001)

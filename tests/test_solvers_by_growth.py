@@ -167,7 +167,7 @@ def test_psro_answers_what_rectified_nash_makes_of_its_weights():
     psro = PSRO(ExtensiveFormGame(Kuhn()), BestResponseOracle(random_ties=False), RectifiedNash(), capacity=7)
     assert isinstance(psro.solver, RectifyingSolver)
     assert not isinstance(Nash(), RectifyingSolver)
-    state, step, apart = psro.init(jax.random.key(0), psro.hyperparams()), jax.jit(psro.step), 0.0
+    state, step, apart = psro.init(jax.random.key(0)), jax.jit(psro.step), 0.0
     most = jax.jit(lambda pool, weights: best_response(psro.tree, mix_policies(psro.tree, pool, weights))[0])
     for i in range(6):
         expected, pool = rectified(state.payoffs.mean, state.weights), state.pool

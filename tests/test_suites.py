@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, OnPolicy, PolicyGradient, PPOHyperparams, Vmapped, tree
+from evorl import PBT, OnPolicy, PPOHyperparams, Vmapped, tree
+from evorl.agents import PPO
 from evorl.envs.maze import LevelTable, Maze, RandomWalls, equal, ood, suite
 from evorl.envs.physics import Physics
 from evorl.envs.suites.gymnax import Gymnax
@@ -31,7 +32,7 @@ SETTINGS = {"num_envs": 4, "num_steps": 6, "num_epochs": 1, "batch_size": 12, "e
 
 
 def student(env):
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(8,), core=GRU(3))
+    agent = PPO(hidden=(8,), core=GRU(3))
     return OnPolicy(env, agent, **SETTINGS, normalize_observations=False, normalize_values=False)
 
 

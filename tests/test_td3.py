@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 
 from evorl.agents import TD3, TD3Hyperparams, TrainState
 from evorl.errors import OptionError
+from evorl.parts import bind
 from evorl.spaces import Box, Discrete
 from evorl.types import Transition
 
@@ -29,9 +32,9 @@ def numpy_actor(params, obs):
 
 @pytest.fixture
 def setting(key):
-    agent = TD3(OBS, ACTION, hidden=(8, 8))
+    agent = TD3(hidden=(8, 8), observation_space=OBS, action_space=ACTION)
     keys = jax.random.split(key, 8)
-    state, other = (jax.jit(agent.init)(key, TD3Hyperparams()) for key in keys[:2])
+    state, other = (jax.jit(agent.init)(key) for key in keys[:2])
     state = state.replace(
         actor=state.actor.replace(target_params=other.actor.params),
         critic=state.critic.replace(target_params=other.critic.params),
@@ -50,40 +53,40 @@ def setting(key):
 @pytest.mark.program
 def test_target_and_losses_equal_numpy(setting):
     agent, state, batch, key = setting
-    hp = TD3Hyperparams(discount=0.9, target_std=0.4, target_clip=0.3)
+    agent = replace(agent, discount=0.9, target_std=0.4, target_clip=0.3)
     s, b = jax.tree.map(np.asarray, (state, batch))
     noise = np.clip(0.4 * np.asarray(jax.random.normal(key, (64, 2))), -0.3, 0.3)
     assert (np.abs(noise) == np.float32(0.3)).any()
     next_action = numpy_actor(s.actor.target_params, b.next_obs) + np.array([2.0, 0.5]) * noise
     next_action = np.clip(next_action, [-2, 0], [2, 1])
     target = b.reward + 0.9 * ~b.terminated * numpy_critics(s.critic.target_params, b.next_obs, next_action).min(-1)
-    np.testing.assert_allclose(agent.critic_target(state, batch, key, hp), target, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(agent.critic_target(state, batch, key), target, rtol=1e-4, atol=1e-5)
 
     values = numpy_critics(s.critic.params, b.obs, b.action)
-    loss, _ = agent.critic_loss(state.critic.params, state, batch, key, hp)
+    loss, _ = agent.critic_loss(state.critic.params, state, batch, key)
     np.testing.assert_allclose(loss, ((values - target[:, None]) ** 2).mean(0).sum(), rtol=1e-4)
-    loss, _ = agent.actor_loss(state.actor.params, state, batch, key, hp)
+    loss, _ = agent.actor_loss(state.actor.params, state, batch, key)
     expected = -numpy_critics(s.critic.params, b.obs, numpy_actor(s.actor.params, b.obs))[:, 0].mean()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
 
 
 def test_truncated_transitions_bootstrap_and_terminated_ones_do_not(setting):
     agent, state, batch, key = setting
-    hp = TD3Hyperparams(discount=0.5)
-    bootstrap = np.asarray(jax.jit(agent.critic_target)(state, batch, key, hp) - batch.reward)
+    agent = replace(agent, discount=0.5)
+    bootstrap = np.asarray(jax.jit(agent.critic_target)(state, batch, key) - batch.reward)
     assert (bootstrap[np.asarray(batch.terminated)] == 0).all()
     assert (bootstrap[np.asarray(batch.truncated & ~batch.terminated)] != 0).all()
 
 
 def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
     agent, state, batch, key = setting
-    hp = TD3Hyperparams(explore_std=0.1)
-    greedy = agent.mode(state.actor.params, batch.obs[0], (), key, hp)[0]
+    agent = replace(agent, explore_std=0.1)
+    greedy = agent.mode(state.actor.params, batch.obs[0], (), key)[0]
     keys = jax.random.split(key, 4000)
-    explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], (), key, hp)[0])(keys)
+    explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], (), key)[0])(keys)
     np.testing.assert_allclose((explored - greedy).std(0), [0.2, 0.05], rtol=0.05)
     wild = jax.vmap(
-        lambda key: agent.act(state.actor.params, batch.obs[0], (), key, TD3Hyperparams(explore_std=9.0))[0]
+        lambda key: bind(agent, TD3Hyperparams(explore_std=9.0)).act(state.actor.params, batch.obs[0], (), key)[0]
     )
     np.testing.assert_array_equal(wild(keys).max(0), [2, 1])
     np.testing.assert_array_equal(wild(keys).min(0), [-2, 0])
@@ -103,14 +106,14 @@ def test_adam_step_clipping_and_soft_target_equal_hand_computation():
 
 def test_ddpg_is_one_critic_without_smoothing(setting):
     _, _, batch, key = setting
-    agent, hp = TD3(OBS, ACTION, hidden=(8, 8), num_critics=1), TD3Hyperparams(target_std=0.0)
-    state = agent.init(key, hp)
+    agent = TD3(hidden=(8, 8), num_critics=1, observation_space=OBS, action_space=ACTION, target_std=0.0)
+    state = agent.init(key)
     action = agent.to_action(agent.actor.apply(state.actor.target_params, batch.next_obs))
     value = agent.critic.apply(state.critic.target_params, batch.next_obs, action)
     target = batch.reward + 0.99 * ~batch.terminated * value[:, 0]
-    np.testing.assert_allclose(agent.critic_target(state, batch, key, hp), target, rtol=1e-5)
+    np.testing.assert_allclose(agent.critic_target(state, batch, key), target, rtol=1e-5)
 
 
 def test_refuses_actions_that_are_not_vectors():
     with pytest.raises(OptionError, match="actions"):
-        TD3(OBS, Discrete(3))
+        TD3(observation_space=OBS, action_space=Discrete(3))

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import A2C, DQN, IMPALA, PPO, SAC, TD3, DiscreteSAC, MLPPolicy, PolicyGradient
-from evorl.agents.group_agent import member_spaces
-from evorl.agents.losses import mean_of_rows, ppo_loss
-from evorl.agents.ppo import PPOHyperparams
+from evorl.agents import A2C, DQN, IMPALA, PPO, SAC, TD3, DiscreteSAC, MLPPolicy
+from evorl.agents.base_agent import fill_spaces
+from evorl.agents.losses import mean_of_rows
 from evorl.agents.random import Random
 from evorl.agents.team import Team
 from evorl.ec import OpenES
@@ -36,12 +35,12 @@ from tests.tiny import CHOICES, ENV
 CHASE, REAL = Chase(), Chase(real=True)
 
 
-def template(agent, env, *args, **options):
-    return agent(*member_spaces(env.observation_space, env.action_space), *args, **{"hidden": (4,)} | options)
+def template(agent, **options):
+    return agent(**{"hidden": (4,)} | options)
 
 
 def team(env, agent, **options):
-    return Team(env.observation_space, env.action_space, agent, **options)
+    return fill_spaces(Team(agent, **options), env)
 
 
 def on_policy(env, agent, **options):
@@ -52,18 +51,18 @@ def on_policy(env, agent, **options):
 @pytest.mark.parametrize(
     ("make", "env", "agent", "options"),
     [
-        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": PPO()}, id="ppo"),
-        pytest.param(on_policy, ENV, PolicyGradient, {"objective": IMPALA(), "core": GRU(3)}, id="impala_gru"),
+        pytest.param(on_policy, CHOICES, PPO, {}, id="ppo"),
+        pytest.param(on_policy, ENV, IMPALA, {"core": GRU(3)}, id="impala_gru"),
         pytest.param(off_policy, CHOICES, DQN, {}, id="dqn"),
         pytest.param(off_policy, ENV, TD3, {}, id="td3"),
         pytest.param(off_policy, ENV, SAC, {}, id="sac"),
-        pytest.param(on_policy, CHOICES, PolicyGradient, {"objective": A2C()}, id="a2c"),
+        pytest.param(on_policy, CHOICES, A2C, {}, id="a2c"),
         pytest.param(off_policy, CHOICES, DiscreteSAC, {}, id="discrete_sac"),
     ],
 )
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
-    alone, game = template(agent, env, **options), SingleAgentGame(env)
+    alone, game = template(agent, **options), SingleAgentGame(env)
     plain, metrics = after(make(env, alone))
     as_team, metrics_of_team = after(make(game, team(game, alone, shared=shared)))
     assert metrics_of_team.keys() - metrics.keys() == {"return/only"}
@@ -81,17 +80,17 @@ def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
         pytest.param(
             on_policy,
             lambda: {
-                "hunter": template(PolicyGradient, CHASE, objective=A2C()),
-                "hare": PolicyGradient(CHASE.observation_space.parts["hare"].space, Discrete(3), hidden=(4,)),
+                "hunter": template(A2C),
+                "hare": PPO(
+                    hidden=(4,), observation_space=CHASE.observation_space.parts["hare"].space, action_space=Discrete(3)
+                ),
             },
             {"central": True, "ids": True, "shared": {"hunter": False}},
             id="central_a2c_and_ppo",
         ),
-        pytest.param(off_policy, lambda: template(DQN, CHASE), {"shared": False}, id="dqn"),
-        pytest.param(off_policy, lambda: template(DiscreteSAC, CHASE), {"ids": True}, id="discrete_sac"),
-        pytest.param(
-            on_policy, lambda: template(PolicyGradient, CHASE, objective=IMPALA(), core=GRU(3)), {}, id="impala_gru"
-        ),
+        pytest.param(off_policy, lambda: template(DQN), {"shared": False}, id="dqn"),
+        pytest.param(off_policy, lambda: template(DiscreteSAC), {"ids": True}, id="discrete_sac"),
+        pytest.param(on_policy, lambda: template(IMPALA, core=GRU(3)), {}, id="impala_gru"),
     ],
 )
 def test_all_actions_are_legal_and_all_weights_stay_finite(make, agents, options):
@@ -150,7 +149,7 @@ def test_rows_without_a_choice_weigh_nothing():
 
     def loss(of, weight):
         batch = Batch((), (), log_prob[of], value[of], advantage[of], target[of], weight=weight)
-        return ppo_loss(batch, now[of], new[of], entropy[of], PPOHyperparams(entropy_weight=0.3))
+        return PPO(entropy_weight=0.3).loss_of_rows(batch, now[of], new[of], entropy[of])
 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, ()))
     few = (advantage[there] - advantage[there].mean()) / advantage[there].std()
@@ -160,9 +159,9 @@ def test_rows_without_a_choice_weigh_nothing():
 
 
 def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_not():
-    agent = team(CHASE, template(PolicyGradient, CHASE), central=True)
+    agent = team(CHASE, template(PPO), central=True)
     key = jax.random.key(0)
-    params = jax.jit(agent.init)(key, agent.hyperparams()).actor.params
+    params = jax.jit(agent.init)(key).actor.params
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
     shown = agent.observer.observe("hunter", obs)
     np.testing.assert_array_equal(shown["state"]["state"], np.repeat(obs["state"][:, None], 2, 1))
@@ -183,13 +182,13 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     numbers, value = outputs(same, "hunter")
     np.testing.assert_array_equal(numbers[:, 0], numbers[:, 1])
     assert np.abs(value[:, 0] - value[:, 1]).min() > 1e-6
-    shown = team(CHASE, template(PolicyGradient, CHASE), ids=True).observer.observe("hunter", obs)
+    shown = team(CHASE, template(PPO), ids=True).observer.observe("hunter", obs)
     np.testing.assert_array_equal(shown["id"], np.tile([0, 1], (5, 1)))
 
 
 def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
-    agent = Team(Dict(spaces), CHASE.action_space, template(PolicyGradient, CHASE), central=True)
+    agent = Team(template(PPO), central=True, observation_space=Dict(spaces), action_space=CHASE.action_space)
     obs = CHASE.reset(jax.random.key(0), ())[1]
     shown = agent.observer.observe("hunter", {name: obs[name] for name in spaces})
     np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
@@ -198,20 +197,20 @@ def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
 
 @pytest.mark.program
 def test_evolution_and_memories_take_a_team():
-    evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy, CHASE)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
+    evolved = Evolution(CHASE, team(CHASE, template(MLPPolicy)), OpenES(4), 2, vbn_steps=8, eval_episodes=4)
     ranked = replace(evolved, env=GroupRanking(CHASE, "hare"))
     for workflow in (evolved, ranked):
         state, metrics = after(workflow, 2)
         np.testing.assert_allclose(metrics["return/hare"], -metrics["return/hunter"], rtol=1e-5)
     np.testing.assert_allclose(metrics["return"], metrics["return/hare"], rtol=1e-6)
-    recurrent = team(CHASE, template(DQN, CHASE, core=GRU(3)), shared={"hunter": False})
+    recurrent = team(CHASE, template(DQN, core=GRU(3)), shared={"hunter": False})
     state, _ = after(off_policy(CHASE, recurrent, replay=SequenceReplay(length=3, burn_in=1, stride=2)))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
 
 
 @pytest.mark.program
 def test_members_that_share_nothing_learn_apart():
-    agent = team(CHASE, template(DQN, CHASE), shared=False)
+    agent = team(CHASE, template(DQN), shared=False)
     state, _ = after(off_policy(CHASE, agent))
     apart = jax.tree.leaves(state.agent.actor.params["hunter"])
     assert all(x.shape[0] == 2 for x in apart)
@@ -269,12 +268,12 @@ class Unpaid(Chase):
 
 
 def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
-    agent, policy = template(PolicyGradient, CHASE), template(MLPPolicy, CHASE)
+    agent, policy = template(PPO), template(MLPPolicy)
     for wrong, line in (
         (lambda: team(CHASE, {"hunter": agent, "hair": agent}), "unknown group in agents hair; did you mean hare?"),
         (lambda: team(CHASE, {"hunter": agent}), "must have one for each group, also hare"),
         (lambda: team(CHASE, agent, shared={"hair": True}), "unknown group in shared hair; did you mean hare?"),
-        (lambda: team(CHASE, template(DQN, CHASE), central=True), "central=True: needs agents with a value"),
+        (lambda: team(CHASE, template(DQN), central=True), "central=True: needs agents with a value"),
         (lambda: team(ENV, agent), "a team plays games"),
         (lambda: GroupRanking(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
         (lambda: JointControl(ENV), "joint: Walk is no game"),
@@ -292,16 +291,16 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
 
 @pytest.mark.program
 def test_random_play_of_a_game():
-    agent = Random(CHASE.observation_space, CHASE.action_space)
+    agent = Random()
     _, metrics = after(OnPolicy(CHASE, agent, 4, 8, 1, 32, eval_episodes=4), 2)
     assert np.isfinite(metrics["return/hare"])
 
 
 @pytest.mark.program
 def test_cross_play_has_one_place_and_another_policy_the_others():
-    agent = team(CHASE, template(PolicyGradient, CHASE, core=GRU(3)))
+    agent = team(CHASE, template(PPO, core=GRU(3)))
     workflow = on_policy(CHASE, agent)
-    one, other = (Policy(workflow, jax.jit(workflow.init)(jax.random.key(i), workflow.hyperparams())) for i in range(2))
+    one, other = (Policy(workflow, jax.jit(workflow.init)(jax.random.key(i))) for i in range(2))
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(jax.random.key(5), 16), ())[1]
     alone = [policy(obs, policy.initial_memory(16))[0] for policy in (one, other)]
     differ = {name: alone[0][name] != alone[1][name] for name in alone[0]}

@@ -16,7 +16,7 @@ from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
 
 def state():
-    return OFF_POLICY.init(jax.random.key(0), OFF_POLICY.hyperparams())
+    return OFF_POLICY.init(jax.random.key(0))
 
 def test_shapes():
     jax.eval_shape(OFF_POLICY.step, jax.eval_shape(state), jax.random.key(0))

@@ -167,5 +167,5 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
 def test_a_mistake_that_only_tracing_finds_leaves_no_run_behind(tmp_path):
     result = train(tmp_path, "agent/evolver=snes", "+agent.hyperparams.evolver.std_int=1", "iterations=1", *TINY)
     assert result.returncode == 2
-    assert result.stderr == "error: unknown hyperparameter of SNES: std_int; did you mean std_init or lr_std_init?\n"
+    assert result.stderr == "error: unknown number of SNES: std_int; did you mean std_init or lr_std_init?\n"
     assert not list(tmp_path.iterdir())

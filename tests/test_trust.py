@@ -57,7 +57,7 @@ class Breaking:
         return (breaks, steps + 1), TimeStep(jnp.zeros(1), reward, jnp.bool_(False), truncated)
 
 
-AGENT = TD3(Breaking.observation_space, Breaking.action_space, hidden=(8, 8))
+AGENT = TD3(hidden=(8, 8))
 BREAKING = OffPolicy(Breaking(), AGENT, num_envs=1, num_steps=4, num_updates=2, **SMALL | {"eval_episodes": 1})
 
 

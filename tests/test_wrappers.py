@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evorl import envs
-from evorl.agents import TD3, MLPPolicy, PolicyGradient
+from evorl.agents import PPO, TD3, MLPPolicy
 from evorl.ec import CEM, CSO
 from evorl.envs.actions import ActionRepeat, RescaleAction, StickyAction
 from evorl.envs.games.game_wrappers import JointControl, SingleAgentGame
@@ -132,12 +132,10 @@ class Measured(Counting):
 
 ON_POLICY = partial(OnPolicy, num_envs=4, num_steps=8, num_epochs=1, batch_size=32, eval_episodes=8)
 TINY = {
-    "on_policy": lambda env: ON_POLICY(env, PolicyGradient(env.observation_space, env.action_space, hidden=(4,))),
-    "off_policy": lambda env: OffPolicy(
-        env, TD3(env.observation_space, env.action_space, hidden=(4,)), 4, batch_size=8
-    ),
-    "evolution": lambda env: Evolution(env, MLPPolicy(env.observation_space, env.action_space), CSO(4)),
-    "cem_rl": lambda env: CEMRL(env, TD3(env.observation_space, env.action_space, hidden=(4,)), CEM(4), batch_size=8),
+    "on_policy": lambda env: ON_POLICY(env, PPO(hidden=(4,))),
+    "off_policy": lambda env: OffPolicy(env, TD3(hidden=(4,)), 4, batch_size=8),
+    "evolution": lambda env: Evolution(env, MLPPolicy(), CSO(4)),
+    "cem_rl": lambda env: CEMRL(env, TD3(hidden=(4,)), CEM(4), batch_size=8),
 }
 
 
@@ -145,7 +143,7 @@ TINY = {
 def test_a_reward_of_several_numbers_is_refused_where_one_is_needed(name):
     workflow = TINY[name](Measured())
     with pytest.raises(OptionError, match=r"env: a reward of shape {.*'ways': \[1\]} is not one number; LinearReward"):
-        jax.eval_shape(workflow.init, jax.random.key(0), workflow.hyperparams())
+        jax.eval_shape(workflow.init, jax.random.key(0))
 
 
 @pytest.mark.program
@@ -153,7 +151,7 @@ def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reporte
     """Of Counting's episodes the lengths n are known: the steps so far add up to n (n + 1) / 2."""
     workflow = TINY["on_policy"](LinearReward(Measured(longest=1), [2, 0.5]))
     envs.check_env(workflow.env, episodes=2)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     _, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     assert float(metrics["episode/objectives/0"]) == 1
     whole = 2 + 0.5 * float(metrics["episode/objectives/1"])
@@ -167,7 +165,7 @@ def test_runs_side_by_side_may_weigh_differently():
     params = LinearRewardParams((), (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
 
     def one(params):
-        state = workflow.init(jax.random.key(0), workflow.hyperparams(), params)
+        state = workflow.init(jax.random.key(0), None, params)
         return workflow.evaluate(state, jax.random.key(1))
 
     np.testing.assert_array_equal(jax.jit(jax.vmap(one))(params)["return"], [1, 3])
@@ -316,12 +314,12 @@ def test_a_reward_that_is_changed_keeps_the_tasks_own():
 def test_evolution_is_told_of_the_rewards_that_it_learns_from():
     """Of the same population a scale of -1 makes elites of the others; what is reported is the same."""
     env, centers, metrics = probe.ObsActionReward(), [], []
-    policy = MLPPolicy(env.observation_space, env.action_space, (4,))
+    policy = MLPPolicy((4,))
     for scale in (1.0, -1.0):
         workflow = Evolution(
             RewardTransform(env, scale=scale), policy, CEM(8), normalization="none", same_episodes=True
         )
-        state = workflow.init(jax.random.key(0), workflow.hyperparams())
+        state = workflow.init(jax.random.key(0))
         state, told = jax.jit(workflow.step)(state, jax.random.key(1))
         assert float(told["learned_return"]) == pytest.approx(scale * float(told["return"]))
         centers.append(jax.tree.leaves(state.agent.actor.params))

@@ -32,7 +32,7 @@ def iterated(workflow, iterations, policy):
         return state, (policy(state), metrics["nash_conv"])
 
     keys = jax.random.split(jax.random.key(0), iterations)
-    return jax.jit(lambda: jax.lax.scan(step, workflow.init(keys[0], workflow.hyperparams()), keys))()
+    return jax.jit(lambda: jax.lax.scan(step, workflow.init(keys[0]), keys))()
 
 
 @pytest.mark.program

@@ -1,6 +1,8 @@
 """Tiny workflows that tests share: a walk of three steps, and builders of agents, searches and populations on it."""
 
-from evorl.agents import SAC, TD3, MLPPolicy, PolicyGradient
+from dataclasses import replace
+
+from evorl.agents import SAC, TD3, MLPPolicy
 from evorl.envs.sanity.probe import Probe
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 
@@ -18,26 +20,32 @@ class Walk(Probe):
 
 
 ENV = Walk()
-AGENT = TD3(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+AGENT = TD3(hidden=(8, 8))
 SMALL = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 6, "chunk": 3}
 OFF_POLICY = OffPolicy(ENV, AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL)
 
 
 def off_policy(agent, env=ENV, **options):
-    agent = agent(env.observation_space, env.action_space, hidden=(8, 8), **options.pop("of_agent", {}))
-    return OffPolicy(env, agent, num_envs=4, num_steps=2, num_updates=4, **SMALL, **options)
+    return OffPolicy(
+        env,
+        agent(hidden=(8, 8), **options.pop("of_agent", {})),
+        num_envs=4,
+        num_steps=2,
+        num_updates=4,
+        **SMALL,
+        **options,
+    )
 
 
-def on_policy(objective, env=ENV, **options):
-    agent = PolicyGradient(env.observation_space, env.action_space, objective, hidden=(8, 8))
-    return OnPolicy(env, agent, num_envs=4, num_steps=4, eval_episodes=6, **options)
+def on_policy(agent, env=ENV, **options):
+    return OnPolicy(env, replace(agent, hidden=(8, 8)), num_envs=4, num_steps=4, eval_episodes=6, **options)
 
 
 CHOICES = Walk(num_actions=3)
-SAC_AGENT = SAC(ENV.observation_space, ENV.action_space, hidden=(8, 8))
+SAC_AGENT = SAC(hidden=(8, 8))
 UPDATES = {"min_updates": 2, "max_updates": 3}
 
 
 def evolution(evolver, normalization):
-    policy = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(8,))
+    policy = MLPPolicy(hidden=(8,))
     return Evolution(ENV, policy, evolver, 2, normalization=normalization, vbn_steps=12, eval_episodes=6, chunk=3)

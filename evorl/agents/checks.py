@@ -4,7 +4,7 @@ from typing import Any
 
 from evorl.errors import OptionError, require_int
 from evorl.networks.mlp import check_layers
-from evorl.spaces import Box
+from evorl.spaces import Box, Discrete
 
 
 def check_critics(agent: Any) -> None:
@@ -13,14 +13,33 @@ def check_critics(agent: Any) -> None:
     check_layers(agent.hidden)
 
 
-def require_action_vector(agent: Any, hint: str = "") -> None:
-    """Refuse an action space that is no vector of real numbers; raises OptionError.
+def require_action_vector(agent: Any, hint: str = "") -> Box:
+    """Return the action space of an agent, a vector of real numbers.
 
     Args:
         agent: with an action space.
         hint: what may be used instead.
+
+    Raises:
+        OptionError: where it is another space.
     """
     space = agent.action_space
     if not isinstance(space, Box) or len(space.shape) != 1:
-        name = type(agent).__name__
-        raise OptionError(f"{name} needs actions that are vectors of real numbers, not {space}{hint}")
+        raise OptionError(f"{type(agent).__name__} needs actions that are vectors of real numbers, not {space}{hint}")
+    return space
+
+
+def require_choice(agent: Any, hint: str = "") -> Discrete:
+    """Return the action space of an agent, one choice.
+
+    Args:
+        agent: with an action space.
+        hint: what may be used instead.
+
+    Raises:
+        OptionError: where it is another space.
+    """
+    space = agent.action_space
+    if not isinstance(space, Discrete):
+        raise OptionError(f"{type(agent).__name__} needs an action that is one choice, not {space}{hint}")
+    return space

@@ -1,41 +1,22 @@
 """Soft actor-critic for choices."""
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents import sac_common
-from evorl.agents.checks import check_critics
+from evorl.agents.checks import require_choice
 from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
-from evorl.agents.sac_common import MAX_ENTROPY, SACState
-from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
-from evorl.errors import OptionError
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.agents.sac_common import ENTROPY_UNIT, SACState, SoftActorCritic
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP
-from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.spaces import Discrete, ObsWithActionMask, Space, action_from_indices, action_to_index, mask_logits
+from evorl.networks.network import Network
+from evorl.parts import Number, number, numbers_class, part
+from evorl.spaces import ObsWithActionMask, action_from_indices, action_to_index, mask_logits
 from evorl.types import Key, Memory, Metrics, Params, Transition
-
-
-@struct.dataclass
-class DiscreteSACHyperparams:
-    """Defaults: Christodoulou 2019, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform."""
-
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
-    temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
-    temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
-    target_entropy: Number = hyperparameter(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")
-    max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
 
 
 class DiscreteCritics(nn.Module):
@@ -52,33 +33,22 @@ class DiscreteCritics(nn.Module):
         return jnp.stack(values, axis=-2)
 
 
-@dataclass(frozen=True)
-class DiscreteSAC:
-    """Soft actor-critic whose means over actions are sums over all choices (Christodoulou 2019, arXiv:1910.07207)."""
+@part
+class DiscreteSAC(SoftActorCritic):
+    """Soft actor-critic whose means over actions are sums over all choices (Christodoulou 2019, arXiv:1910.07207).
 
-    observation_space: Space
-    action_space: Space
-    hidden: tuple[int, ...] = (256, 256)
-    num_critics: int = 2
-    layer_norm: bool = False
-    learned_temperature: bool = True
-    encoder: Encoder = FLAT
-    core: Core = FEEDFORWARD
-    optimizer: Optimizer = ADAM
+    Defaults are theirs, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform.
+    """
 
-    def __post_init__(self) -> None:
-        check_critics(self)
-        if not isinstance(self.action_space, Discrete):
-            raise OptionError(f"DiscreteSAC needs an action that is one choice, not {self.action_space}; see sac")
+    target_entropy: Number = number(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")
 
-    def hyperparams(self) -> DiscreteSACHyperparams:
-        return DiscreteSACHyperparams()
+    def check_spaces(self) -> None:
+        require_choice(self, "; see sac")
 
     @property
     def num_choices(self) -> int:
         """How many there are."""
-        assert isinstance(self.action_space, Discrete)
-        return self.action_space.n
+        return require_choice(self).n
 
     @property
     def actor(self) -> Network:
@@ -92,35 +62,22 @@ class DiscreteSAC:
         body = DiscreteCritics(self.num_critics, self.num_choices, self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
-    def init(self, key: Key, hyperparams: DiscreteSACHyperparams) -> SACState:
+    def init(self, key: Key) -> SACState:
         key_actor, key_critic = jax.random.split(key)
         params = self.actor.init_params(key_actor), self.critic.init_params(key_critic)
-        return sac_common.create_state(
-            *params, hyperparams.temperature if self.learned_temperature else None, self.optimizer
-        )
+        return self.create_state(*params)
 
-    def initial_memory(self) -> Memory:
-        return self.core.initial_memory()
-
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """An action drawn from the policy."""
-        del hyperparams
         memory, logits = self.actor.apply(params, memory, obs, method="step")
         return action_from_indices(self.action_space, Categorical(logits).sample(key)), memory, {}
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DiscreteSACHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
+        del key
         memory, logits = self.actor.apply(params, memory, obs, method="step")
         return action_from_indices(self.action_space, Categorical(logits).mode()), memory, {}
 
-    def action_probabilities(
-        self, params: Params, obs: Any, hyperparams: DiscreteSACHyperparams
-    ) -> Float[Array, " choices"]:
-        del hyperparams
+    def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         return Categorical(self.actor.apply(params, self.initial_memory(), obs, method="step")[1]).probs()
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
@@ -131,39 +88,37 @@ class DiscreteSAC:
         """Q_i(s, a) of every critic, whose own memory of a sequence begins with it, and all a; s as for the policy."""
         return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), method=method))
 
-    def critic_target(
-        self, state: SACState, batch: Transition, hyperparams: DiscreteSACHyperparams
-    ) -> Float[Array, "*batch"]:
+    def critic_target(self, state: SACState, batch: Transition) -> Float[Array, "*batch"]:
         """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
         log_probs = self.policy("next_values", state.actor.params, batch).log_probs()
         value = self.values("next_values", state.critic.target_params, batch).min(-2)
-        value = (jnp.exp(log_probs) * (value - state.current_temperature(hyperparams) * log_probs)).sum(-1)
-        return td_target(batch.training_steps, value, hyperparams.discount)
+        value = (jnp.exp(log_probs) * (value - self.current_temperature(state) * log_probs)).sum(-1)
+        return td_target(batch.training_steps, value, self.discount)
 
     def critic_loss(
-        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
+        self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
         del key
-        target = jax.lax.stop_gradient(self.critic_target(state, batch, hyperparams))
+        target = jax.lax.stop_gradient(self.critic_target(state, batch))
         values = self.values("values", params, batch)
         choice = action_to_index(self.action_space, batch.training_steps.action)
         value = jnp.take_along_axis(values, choice[..., None, None], axis=-1)[..., 0]
         return mse_critic_loss(batch, value, target)
 
     def actor_loss(
-        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: DiscreteSACHyperparams
+        self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the rows with a choice (eq. 12)."""
         del key
         policy = self.policy("values", params, batch)
         log_probs = policy.log_probs()
         value = self.values("values", state.critic.params, batch).min(-2)
-        temperature = jax.lax.stop_gradient(state.current_temperature(hyperparams))
+        temperature = jax.lax.stop_gradient(self.current_temperature(state))
         weight = choice_mask(self.observation_space, batch)
         loss = mean_of_rows(weight, (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1))
         entropy = mean_of_rows(weight, policy.entropy())
-        metrics = {"actor_loss": loss, "entropy": entropy, MAX_ENTROPY: self.max_entropy(batch, weight)}
+        metrics = {"actor_loss": loss, "entropy": entropy, ENTROPY_UNIT: self.max_entropy(batch, weight)}
         return loss, jax.lax.stop_gradient(metrics)
 
     def max_entropy(self, batch: Transition, weight: Any) -> Array | float:
@@ -173,16 +128,5 @@ class DiscreteSAC:
         legal = batch.training_steps.obs["legal"].sum(-1)
         return mean_of_rows(weight, jnp.log(jnp.where(legal > 0, legal, self.num_choices)))
 
-    def update_critic(
-        self, state: SACState, loss: LossFn, hyperparams: DiscreteSACHyperparams
-    ) -> tuple[SACState, Metrics]:
-        return sac_common.update_critic(state, loss, hyperparams)
 
-    def update_actor(
-        self, state: SACState, loss: LossFn, hyperparams: DiscreteSACHyperparams
-    ) -> tuple[SACState, Metrics]:
-        """A step of the actor, and of the temperature towards the target entropy, a share of the largest."""
-        return sac_common.update_actor(state, loss, hyperparams.target_entropy, hyperparams)
-
-    def update_targets(self, state: SACState, hyperparams: DiscreteSACHyperparams) -> SACState:
-        return replace(state, critic=state.critic.polyak_update(hyperparams.tau))
+DiscreteSACHyperparams = numbers_class(DiscreteSAC)

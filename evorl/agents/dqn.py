@@ -1,6 +1,6 @@
 """Deep Q-learning."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import flax.linen as nn
@@ -9,36 +9,17 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.base_agent import BaseAgent
+from evorl.agents.checks import require_choice
 from evorl.agents.losses import TD_ERROR, batch_mean, gather_q, mean_of_active, td_target, zero_inactive
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
-from evorl.errors import OptionError
-from evorl.hyperparameters import Number, hyperparameter, linear_schedule
+from evorl.hyperparameters import Number, linear_schedule
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
+from evorl.parts import number, numbers_class, part
 from evorl.returns import rescale_value, unrescale_value
-from evorl.spaces import Discrete, Space, action_from_indices, action_to_index, mask_logits, random_action
+from evorl.spaces import action_from_indices, action_to_index, mask_logits, random_action
 from evorl.types import Key, Memory, Metrics, Params, Transition
-
-
-@struct.dataclass
-class DQNHyperparams:
-    """Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly."""
-
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which the target follows at each update")
-    epsilon: Number = hyperparameter(1.0, 0, 1, "probability of a random action, at the beginning")
-    final_epsilon: Number = hyperparameter(0.05, 0, 1, "probability of a random action, at the end")
-    epsilon_steps: Number = hyperparameter(50_000.0, 1, about="env steps over which it changes")
-    max_error: Number = hyperparameter(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
-    max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
-    anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
-
-    def apply_schedule(self, env_steps: Array) -> "DQNHyperparams":
-        epsilon = linear_schedule(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
-        return replace(
-            self, epsilon=epsilon, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps)
-        )
 
 
 class QNetwork(nn.Module):
@@ -66,17 +47,16 @@ class DQNState:
     actor: TrainState  # the values, of which it takes the highest
 
 
-@dataclass(frozen=True)
-class DQN:
+@part
+class DQN(BaseAgent):
     """Q-learning with a replay and a target network (Mnih et al. 2015, doi:10.1038/nature14236).
 
     Double: the target values the choice that the other network prefers (van Hasselt et al. 2016, arXiv:1509.06461).
     Dueling: arXiv:1511.06581. Rescaled: values on a scale that large returns hardly change (Pohlen et al. 2018,
     arXiv:1805.11593). With a core it is that of R2D2 (Kapturowski et al. 2019), and takes a replay of sequences.
+    Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly.
     """
 
-    observation_space: Space
-    action_space: Space
     hidden: tuple[int, ...] = (256, 256)
     layer_norm: bool = False
     double: bool = True
@@ -85,51 +65,59 @@ class DQN:
     encoder: Encoder = FLAT
     core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
+    learning_rate: Number = number(3e-4, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
+    discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
+    tau: Number = number(0.005, 0, 1, "fraction by which the target follows at each update")
+    epsilon: Number = number(1.0, 0, 1, "probability of a random action, at the beginning")
+    final_epsilon: Number = number(0.05, 0, 1, "probability of a random action, at the end")
+    epsilon_steps: Number = number(50_000.0, 1, about="env steps over which it changes")
+    max_error: Number = number(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
+    max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
+    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
-        if not isinstance(self.action_space, Discrete):
-            raise OptionError(f"DQN needs an action that is one choice, not {self.action_space}")
+        super().__post_init__()
 
-    def hyperparams(self) -> DQNHyperparams:
-        return DQNHyperparams()
+    def check_spaces(self) -> None:
+        require_choice(self)
+
+    def apply_schedule(self, env_steps: Array) -> "DQN":
+        """Return the agent with its numbers after so many env steps."""
+        epsilon = linear_schedule(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
+        learning_rate = linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps)
+        return replace(self, epsilon=epsilon, learning_rate=learning_rate)
 
     @property
     def network(self) -> Network:
         """Values of all choices from observations."""
-        assert isinstance(self.action_space, Discrete)
-        body = QNetwork(self.action_space.n, self.hidden, self.layer_norm, self.dueling)
+        body = QNetwork(require_choice(self).n, self.hidden, self.layer_norm, self.dueling)
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
-    def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
-        del hyperparams
+    def init(self, key: Key) -> DQNState:
         return DQNState(TrainState.create(self.network.init_params(key), optimizer=self.optimizer))
 
     def initial_memory(self) -> Memory:
         return self.core.initial_memory()
 
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """The greedy choice, or one at random with probability epsilon."""
         key_explore, key_choice = jax.random.split(key)
-        greedy, memory, extras = self.mode(params, obs, memory, key, hyperparams)
-        explores = jax.random.uniform(key_explore) < hyperparams.epsilon
+        greedy, memory, extras = self.mode(params, obs, memory, key)
+        explores = jax.random.uniform(key_explore) < self.epsilon
         random = random_action(self.action_space, self.observation_space, obs, key_choice)
         return jnp.where(explores, random, greedy), memory, extras
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
+        del key
         memory, values = self.network.apply(params, memory, obs, method="step")
         return action_from_indices(self.action_space, jnp.asarray(values).argmax(-1).astype(jnp.int32)), memory, {}
 
-    def action_probabilities(self, params: Params, obs: Any, hyperparams: DQNHyperparams) -> Float[Array, " choices"]:
+    def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         values = jnp.asarray(self.network.apply(params, self.initial_memory(), obs, method="step")[1])
         greedy = jax.nn.one_hot(values.argmax(-1), values.shape[-1])
         random = jax.nn.softmax(mask_logits(self.observation_space, obs, jnp.zeros_like(values)))
-        return greedy + hyperparams.epsilon * (random - greedy)
+        return greedy + self.epsilon * (random - greedy)
 
     def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
         """Q(s, a) and Q(s', a) of all choices a."""
@@ -145,35 +133,31 @@ class DQN:
         values = self.values(target, batch)[1]
         return gather_q(values, (next_values if self.double else values).argmax(-1))
 
-    def bootstrap_target(self, batch: Transition, value: Array, hyperparams: DQNHyperparams) -> Float[Array, "*batch"]:
+    def bootstrap_target(self, batch: Transition, value: Array) -> Float[Array, "*batch"]:
         """r + discount * value, on the scale of the values."""
         if not self.rescaled:
-            return td_target(batch.training_steps, value, hyperparams.discount)
-        return rescale_value(td_target(batch.training_steps, unrescale_value(value), hyperparams.discount))
+            return td_target(batch.training_steps, value, self.discount)
+        return rescale_value(td_target(batch.training_steps, unrescale_value(value), self.discount))
 
-    def critic_target(
-        self, state: DQNState, batch: Transition, next_values: Array, hyperparams: DQNHyperparams
-    ) -> Float[Array, "*batch"]:
+    def critic_target(self, state: DQNState, batch: Transition, next_values: Array) -> Float[Array, "*batch"]:
         """r + discount * the value of the best choice; following is Q(s', a)."""
-        return self.bootstrap_target(
-            batch, self.best_next_q(state.actor.target_params, batch, next_values), hyperparams
-        )
+        return self.bootstrap_target(batch, self.best_next_q(state.actor.target_params, batch, next_values))
 
     def critic_loss(
-        self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
+        self, params: Params, state: DQNState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Huber's loss of the values of the choices made, mean over the batch."""
         del key
         values, following = self.values(params, batch)
-        target = self.critic_target(state, batch, following, hyperparams)
-        return self.huber_loss(batch, self.q_taken(values, batch), target, hyperparams)
+        target = self.critic_target(state, batch, following)
+        return self.huber_loss(batch, self.q_taken(values, batch), target)
 
     def huber_loss(
-        self, batch: Transition, value: Float[Array, "*batch"], target: Array, hyperparams: DQNHyperparams
+        self, batch: Transition, value: Float[Array, "*batch"], target: Array
     ) -> tuple[Float[Array, ""], Metrics]:
         """Huber's loss of values against targets, mean over the batch."""
         error = value - jax.lax.stop_gradient(target)
-        bounded = jnp.clip(error, -hyperparams.max_error, hyperparams.max_error)
+        bounded = jnp.clip(error, -self.max_error, self.max_error)
         loss = batch_mean(batch, bounded * (error - 0.5 * bounded))
         return loss, {
             "critic_loss": loss,
@@ -181,9 +165,12 @@ class DQN:
             TD_ERROR: zero_inactive(batch, jnp.abs(error)),
         }
 
-    def update_critic(self, state: DQNState, loss: LossFn, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
-        actor, metrics = state.actor.apply_gradients(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+    def update_critic(self, state: DQNState, loss: LossFn) -> tuple[DQNState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, self.learning_rate, self.max_grad_norm)
         return replace(state, actor=actor), metrics
 
-    def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:
-        return DQNState(state.actor.polyak_update(hyperparams.tau))
+    def update_targets(self, state: DQNState) -> DQNState:
+        return DQNState(state.actor.polyak_update(self.tau))
+
+
+DQNHyperparams = numbers_class(DQN)

@@ -1,6 +1,5 @@
 """Losses and targets that several agents share."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +8,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from evorl.returns import gae
 from evorl.spaces import Space, has_choice
-from evorl.types import Batch, Hyperparams, Metrics, Transition
+from evorl.types import Metrics, Transition
 
 TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
 ROW_METRICS = VALUE, RATIO = "rows/value", "rows/ratio"  # by which advantages are estimated anew; no metrics of a step
@@ -100,56 +99,8 @@ def min_over_critics(values: Float[Array, "*batch critics"]) -> Float[Array, "*b
     return jnp.where(smallest, values, 0).sum(-1)
 
 
-def gae_targets(
-    transitions: Transition, value: Array, next_value: Array, hyperparams: Hyperparams
-) -> tuple[Array, Array]:
+def gae_targets(transitions: Transition, value: Array, next_value: Array, agent: Any) -> tuple[Array, Array]:
     """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
-    t, h = transitions, hyperparams
-    advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, h.discount, h.gae_lambda)
+    t = transitions
+    advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, agent.discount, agent.gae_lambda)
     return advantage, advantage + value
-
-
-def ppo_loss(
-    batch: Batch,
-    log_prob: Float[Array, " rows"],
-    value: Float[Array, " rows"],
-    entropy: Float[Array, " rows"],
-    hyperparams: Hyperparams,
-) -> tuple[Float[Array, ""], Metrics]:
-    """-min(ratio A, clip(ratio) A), half the squared error of the value, and the entropy, each with its weight.
-
-    Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9, with a value that is clipped too.
-    """
-    h, mean = hyperparams, partial(mean_of_rows, batch.weight)
-    log_ratio = log_prob - batch.log_prob
-    ratio = jnp.exp(log_ratio)
-    clipped = jnp.clip(ratio, 1 - h.clip, 1 + h.clip)
-    actor_loss = -mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
-    near = batch.value + jnp.clip(value - batch.value, -h.value_clip, h.value_clip)
-    critic_loss = 0.5 * mean(jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2))
-    moved = {"kl": mean(ratio - 1 - log_ratio), "clipped": mean(jnp.abs(ratio - 1) > h.clip)}
-    return _total_loss(actor_loss, critic_loss, mean(entropy), h, moved)
-
-
-def policy_gradient_loss(
-    batch: Batch,
-    log_prob: Float[Array, " rows"],
-    value: Float[Array, " rows"],
-    entropy: Float[Array, " rows"],
-    hyperparams: Hyperparams,
-) -> tuple[Float[Array, ""], Metrics]:
-    """-log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight."""
-    mean = partial(mean_of_rows, batch.weight)
-    actor_loss = -mean(log_prob * batch.advantage)
-    critic_loss = 0.5 * mean((value - batch.target) ** 2)
-    return _total_loss(actor_loss, critic_loss, mean(entropy), hyperparams, {})
-
-
-def _total_loss(
-    actor_loss: Array, critic_loss: Array, entropy: Array, hyperparams: Hyperparams, more: Metrics
-) -> tuple[Float[Array, ""], Metrics]:
-    """The two losses and the entropy, each with its weight, and the metrics that tell of them."""
-    h = hyperparams
-    loss = h.actor_weight * actor_loss + h.critic_weight * critic_loss - h.entropy_weight * entropy
-    metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
-    return loss, jax.lax.stop_gradient(metrics)

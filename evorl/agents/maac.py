@@ -1,6 +1,6 @@
 """MAAC: for each member of a game a policy of its own, and a critic that attends to what the others see and do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.base_agent import BaseAgent
 from evorl.agents.losses import TD_ERROR, choice_mask, gather_q, mse_critic_loss, td_target
 from evorl.agents.members import (
     TrainStates,
@@ -20,12 +21,12 @@ from evorl.agents.members import (
 )
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.attention import Attention, Embedding
 from evorl.networks.distributions import Categorical
 from evorl.networks.features import features
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
+from evorl.parts import Number, number, numbers_class, part
 from evorl.spaces import (
     Discrete,
     Space,
@@ -40,48 +41,43 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
 @struct.dataclass
-class MAACHyperparams:
-    """Defaults: Iqbal & Sha 2019, and their code."""
-
-    actor_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
-    critic_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = hyperparameter(1e-3, 0, 1, "fraction by which targets follow at each update")
-    temperature: Number = hyperparameter(0.01, 0, about="weight of the entropy")
-    logit_weight: Number = hyperparameter(1e-3, 0, about="of the mean square of a head's logits of attention")
-    actor_grad_norm: Number = hyperparameter(0.5, 0, about="gradients of each actor are clipped to this norm")
-    critic_grad_norm: Number = hyperparameter(10.0, 0, about="those of all critics together, times how many there are")
-
-
-@struct.dataclass
 class MAACState:
     actor: TrainStates
     critic: TrainState  # of all members
 
 
-@dataclass(frozen=True)
-class MAAC:
+@part
+class MAAC(BaseAgent):
     """Multi-actor-attention-critic (Iqbal & Sha 2019, arXiv:1810.02912), for one choice of each member.
 
     Q_i = f_i(g_i(o_i), what each head has heard of the others' e_j(o_j, a_j)), of all choices of i at once, from which
     its baseline is. Heads are common to all members; f, g, e and the policy are a member's own, or with `shared` a
-    group's.
+    group's. Defaults are theirs, and those of their code.
     """
 
-    observation_space: Space
-    action_space: Space
     hidden: tuple[int, ...] = (128, 128)  # of the policies
     width: int = 128  # of the critics
     heads: int = 4
     shared: bool = False
     encoder: Encoder = FLAT
     optimizer: Optimizer = ADAM
+    actor_lr: Number = number(1e-3, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
+    critic_lr: Number = number(1e-3, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
+    discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
+    tau: Number = number(1e-3, 0, 1, "fraction by which targets follow at each update")
+    temperature: Number = number(0.01, 0, about="weight of the entropy")
+    logit_weight: Number = number(1e-3, 0, about="of the mean square of a head's logits of attention")
+    actor_grad_norm: Number = number(0.5, 0, about="gradients of each actor are clipped to this norm")
+    critic_grad_norm: Number = number(10.0, 0, about="those of all critics together, times how many there are")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
         require_int("heads", self.heads)
         whole = self.width >= 1 and self.width % self.heads == 0
         require(whole, "width", self.width, f"must be a multiple of heads, {self.heads}")
+        super().__post_init__()
+
+    def check_spaces(self) -> None:
         if not self.groups:
             raise OptionError(
                 "env: is for one agent, and MAAC plays games, whose actions are by group; see discrete_sac"
@@ -100,9 +96,6 @@ class MAAC:
         action: Any = groups(self.action_space)[name].space
         return groups(self.observation_space)[name].space, action
 
-    def hyperparams(self) -> MAACHyperparams:
-        return MAACHyperparams()
-
     def actor(self, name: str) -> Network:
         """Logits from what a member observes."""
         observed, action = self.spaces(name)
@@ -116,8 +109,7 @@ class MAAC:
         """f, from g and what was heard."""
         return MLP((self.width,), self.spaces(name)[1].n, "leaky_relu")
 
-    def init(self, key: Key, hyperparams: MAACHyperparams) -> MAACState:
-        del hyperparams
+    def init(self, key: Key) -> MAACState:
         key_attention, *keys = jax.random.split(key, 1 + len(self.groups))
         actors, parts = {}, {}
         wide = jnp.zeros(2 * self.width)
@@ -146,20 +138,12 @@ class MAAC:
         """What each member hears of the others."""
         return Attention(self.heads)
 
-    def initial_memory(self) -> Memory:
-        return ()
-
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MAACHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """A choice of each member, drawn from its policy."""
-        del hyperparams
         return self.sample_actions(self.policies(params, obs, 0), key), memory, {}
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MAACHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        del key
         policies = self.policies(params, obs, 0)
         return {name: action_from_indices(self.spaces(name)[1], of.mode()) for name, of in policies.items()}, memory, {}
 
@@ -197,23 +181,23 @@ class MAAC:
         return found, penalty
 
     def critic_loss(
-        self, params: Params, state: MAACState, batch: Transition, key: Key, hyperparams: MAACHyperparams
+        self, params: Params, state: MAACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared errors against r + discount (Q_i'(o', a') - temperature log pi_i'(a_i'|o_i')), and the penalty.
 
         All a' are drawn now from the targets of the policies; a sum over members, a mean over the batch (section 3.2).
         """
-        h, t, axis = hyperparams, batch.training_steps, batch.training_steps.terminated.ndim
+        t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         policies = self.policies(state.actor.target_params, t.next_obs, axis)
         following = self.sample_actions(policies, key)
         after, _ = self.values(state.critic.target_params, t.next_obs, following, axis)
         values, penalty = self.values(params, t.obs, t.action, axis)
-        total, found = h.logit_weight * penalty, {}
+        total, found = self.logit_weight * penalty, {}
         for name, n in self.groups.items():
             rows = member_transitions(t, name, n)
             choice = action_to_index(self.spaces(name)[1], following[name])
-            soft = gather_q(after[name], choice) - h.temperature * policies[name].log_prob(choice)
-            target = jax.lax.stop_gradient(td_target(rows, soft, h.discount))
+            soft = gather_q(after[name], choice) - self.temperature * policies[name].log_prob(choice)
+            target = jax.lax.stop_gradient(td_target(rows, soft, self.discount))
             value = gather_q(values[name], action_to_index(self.spaces(name)[1], t.action[name]))
             loss, metrics = mse_critic_loss(rows, value[..., None], target)
             total += n * loss
@@ -221,7 +205,7 @@ class MAAC:
         return total, merge_group_metrics(found)
 
     def actor_loss(
-        self, params: Params, state: MAACState, batch: Transition, key: Key, hyperparams: MAACHyperparams
+        self, params: Params, state: MAACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """log pi_i(a_i|o_i) times temperature log pi_i(a_i|o_i) - Q_i(o, a) + sum_b pi_i(b|o_i) Q_i(o, b, others).
 
@@ -236,7 +220,7 @@ class MAAC:
             choice = action_to_index(self.spaces(name)[1], actions[name])
             log_prob = policy.log_prob(choice)
             baseline = (jnp.exp(policy.log_probs()) * values[name]).sum(-1)
-            worse = hyperparams.temperature * log_prob - gather_q(values[name], choice) + baseline
+            worse = self.temperature * log_prob - gather_q(values[name], choice) + baseline
             weight = choice_mask(self.spaces(name)[0], member_transitions(t, name, self.groups[name]))
             loss = sum_member_means(weight, log_prob * jax.lax.stop_gradient(worse), self.shared)
             total += loss
@@ -245,15 +229,18 @@ class MAAC:
             found[name] = {"actor_loss": loss / members, "entropy": entropy}
         return total, jax.lax.stop_gradient(merge_group_metrics(found))
 
-    def update_critic(self, state: MAACState, loss: LossFn, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
-        norm = hyperparams.critic_grad_norm * sum(self.groups.values())
-        critic, metrics = state.critic.apply_gradients(loss, hyperparams.critic_lr, norm)
+    def update_critic(self, state: MAACState, loss: LossFn) -> tuple[MAACState, Metrics]:
+        norm = self.critic_grad_norm * sum(self.groups.values())
+        critic, metrics = state.critic.apply_gradients(loss, self.critic_lr, norm)
         return replace(state, critic=critic), metrics
 
-    def update_actor(self, state: MAACState, loss: LossFn, hyperparams: MAACHyperparams) -> tuple[MAACState, Metrics]:
-        actor, metrics = state.actor.apply_gradients(loss, hyperparams.actor_lr, hyperparams.actor_grad_norm)
+    def update_actor(self, state: MAACState, loss: LossFn) -> tuple[MAACState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, self.actor_lr, self.actor_grad_norm)
         return replace(state, actor=actor), metrics
 
-    def update_targets(self, state: MAACState, hyperparams: MAACHyperparams) -> MAACState:
+    def update_targets(self, state: MAACState) -> MAACState:
         """All targets follow, after the actors have moved."""
-        return MAACState(state.actor.polyak_update(hyperparams.tau), state.critic.polyak_update(hyperparams.tau))
+        return MAACState(state.actor.polyak_update(self.tau), state.critic.polyak_update(self.tau))
+
+
+MAACHyperparams = numbers_class(MAAC)

@@ -1,6 +1,6 @@
 """MADDPG: for each member of a game a policy of what it sees, and a critic of what all see and do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from evorl.agents.base_agent import BaseAgent
 from evorl.agents.checks import check_critics
 from evorl.agents.differentiable_actions import DifferentiableActions
 from evorl.agents.losses import TD_ERROR, choice_mask, mse_critic_loss, td_target
@@ -25,28 +26,13 @@ from evorl.agents.members import (
 )
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import OptionError
-from evorl.hyperparameters import Number, hyperparameter
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FLAT, Encoder, Network
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform
 from evorl.spaces import Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
 from evorl.types import Key, Memory, Metrics, Params, Transition
-
-
-@struct.dataclass
-class MADDPGHyperparams:
-    """Defaults: Lowe et al. 2017, and their code."""
-
-    actor_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
-    critic_lr: Number = hyperparameter(1e-2, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
-    discount: Number = hyperparameter(0.95, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = hyperparameter(0.01, 0, 1, "fraction by which targets follow at each update")
-    explore_std: Number = hyperparameter(
-        0.1, 0, 10, "std of noise on real actions, in half ranges", LogUniform(0.02, 0.5)
-    )
-    logit_weight: Number = hyperparameter(1e-3, 0, about="of the mean square of the numbers that an actor gives")
-    max_grad_norm: Number = hyperparameter(0.5, 0, about="gradients of each network are clipped to this norm")
 
 
 @struct.dataclass
@@ -55,27 +41,35 @@ class MADDPGState:
     critic: TrainStates
 
 
-@dataclass(frozen=True)
-class MADDPG:
+@part
+class MADDPG(BaseAgent):
     """Deterministic policy gradients with critics that are centralized (Lowe et al. 2017, arXiv:1706.02275).
 
     A choice is drawn by Gumbel's noise on its logits, and has the gradient of the softmax (arXiv:1611.01144). Unless
     `centralized`, a critic sees and values what its member alone sees and does. Unless `shared`, each member has
     networks of its own, else each group; centralized critics see whom they value then. The first of several critics
-    is what a policy climbs, the least of them what is bootstrapped.
+    is what a policy climbs, the least of them what is bootstrapped. Defaults are theirs, and those of their code.
     """
 
-    observation_space: Space
-    action_space: Space
     hidden: tuple[int, ...] = (64, 64)
     num_critics: int = 1
     centralized: bool = True
     shared: bool = False
     encoder: Encoder = FLAT
     optimizer: Optimizer = ADAM
+    actor_lr: Number = number(1e-2, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
+    critic_lr: Number = number(1e-2, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
+    discount: Number = number(0.95, 0, 1, "discount factor", DISCOUNT_PRIOR)
+    tau: Number = number(0.01, 0, 1, "fraction by which targets follow at each update")
+    explore_std: Number = number(0.1, 0, 10, "std of noise on real actions, in half ranges", LogUniform(0.02, 0.5))
+    logit_weight: Number = number(1e-3, 0, about="of the mean square of the numbers that an actor gives")
+    max_grad_norm: Number = number(0.5, 0, about="gradients of each network are clipped to this norm")
 
     def __post_init__(self) -> None:
         check_critics(self)
+        super().__post_init__()
+
+    def check_spaces(self) -> None:
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
         for name in self.groups:
@@ -93,9 +87,6 @@ class MADDPG:
     def differentiable_actions(self, name: str) -> DifferentiableActions:
         """What the numbers of a group's actors mean."""
         return DifferentiableActions(*self.spaces(name))
-
-    def hyperparams(self) -> MADDPGHyperparams:
-        return MADDPGHyperparams()
 
     def actor(self, name: str) -> Network:
         """Logits of choices, or real numbers before they are bounded, from what a member observes."""
@@ -117,8 +108,7 @@ class MADDPG:
         """Whether critics of a group, which several members share, see whom they value."""
         return self.centralized and self.shared and self.groups[name] > 1
 
-    def init(self, key: Key, hyperparams: MADDPGHyperparams) -> MADDPGState:
-        del hyperparams
+    def init(self, key: Key) -> MADDPGState:
         actors, critics = {}, {}
         widths = {name: num_features(self.spaces(name)[1]) for name in self.groups}
         together = sum(n * widths[name] for name, n in self.groups.items())
@@ -137,22 +127,15 @@ class MADDPG:
         begin = lambda key: TrainState.create(make(key), optimizer=self.optimizer)  # noqa: E731
         return init_member_params(begin, key, n, self.shared)
 
-    def initial_memory(self) -> Memory:
-        return ()
-
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """For each member choices that are drawn, or its greedy real action with normal noise."""
         actions, numbers = {}, self.actor_outputs(params, obs, 0)
         for (name, x), key_group in zip(numbers.items(), split_key(key, len(numbers)), strict=True):
-            actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, hyperparams.explore_std)
+            actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, self.explore_std)
         return actions, memory, {}
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: MADDPGHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        del key
         numbers = self.actor_outputs(params, obs, 0)
         return {name: self.differentiable_actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
 
@@ -182,10 +165,10 @@ class MADDPG:
         return jnp.asarray(vmap_members(self.critic(name).apply, self.shared, axis)(params, seen, joint))
 
     def critic_loss(
-        self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
+        self, params: Params, state: MADDPGState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of each critic, mean over the batch; in its target all act by their own targets (eq. 6)."""
-        h, t, axis = hyperparams, batch.training_steps, batch.training_steps.terminated.ndim
+        t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
         following = self.sample_for_critic(
             self.actor_outputs(state.actor.target_params, t.next_obs, axis), t.next_obs, key
@@ -194,7 +177,7 @@ class MADDPG:
         for name, n in self.groups.items():
             rows = member_transitions(t, name, n)
             after = self.values(name, state.critic.target_params[name], t.next_obs, following, following[name], axis)
-            target = jax.lax.stop_gradient(td_target(rows, after.min(-1), h.discount))
+            target = jax.lax.stop_gradient(td_target(rows, after.min(-1), self.discount))
             value = self.values(name, params[name], t.obs, actions, actions[name], axis)
             loss, metrics = mse_critic_loss(rows, value, target)
             total += loss if self.shared else n * loss
@@ -202,7 +185,7 @@ class MADDPG:
         return total, merge_group_metrics(found)
 
     def actor_loss(
-        self, params: Params, state: MADDPGState, batch: Transition, key: Key, hyperparams: MADDPGHyperparams
+        self, params: Params, state: MADDPGState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """-Q_i for its own action now and the others' as they were (eq. 5), and the mean square of what an actor gives.
 
@@ -215,28 +198,24 @@ class MADDPG:
         total, found = jnp.float32(0), {}
         for name, x in numbers.items():
             value = self.values(name, state.critic.params[name], t.obs, actions, own[name], axis)[..., 0]
-            small = hyperparams.logit_weight * (x**2).mean(-1)
+            small = self.logit_weight * (x**2).mean(-1)
             weight = choice_mask(self.spaces(name)[0], member_transitions(t, name, self.groups[name]))
             loss = sum_member_means(weight, small - value, self.shared)
             total += loss
             found[name] = {"actor_loss": loss / (1 if self.shared else self.groups[name])}
         return total, jax.lax.stop_gradient(merge_group_metrics(found))
 
-    def update_critic(
-        self, state: MADDPGState, loss: LossFn, hyperparams: MADDPGHyperparams
-    ) -> tuple[MADDPGState, Metrics]:
-        critic, metrics = state.critic.apply_gradients(loss, hyperparams.critic_lr, hyperparams.max_grad_norm)
+    def update_critic(self, state: MADDPGState, loss: LossFn) -> tuple[MADDPGState, Metrics]:
+        critic, metrics = state.critic.apply_gradients(loss, self.critic_lr, self.max_grad_norm)
         return replace(state, critic=critic), metrics
 
-    def update_actor(
-        self, state: MADDPGState, loss: LossFn, hyperparams: MADDPGHyperparams
-    ) -> tuple[MADDPGState, Metrics]:
-        actor, metrics = state.actor.apply_gradients(loss, hyperparams.actor_lr, hyperparams.max_grad_norm)
+    def update_actor(self, state: MADDPGState, loss: LossFn) -> tuple[MADDPGState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, self.actor_lr, self.max_grad_norm)
         return replace(state, actor=actor), metrics
 
-    def update_targets(self, state: MADDPGState, hyperparams: MADDPGHyperparams) -> MADDPGState:
+    def update_targets(self, state: MADDPGState) -> MADDPGState:
         """All targets follow, after the actors have moved (algorithm 1)."""
-        return MADDPGState(state.actor.polyak_update(hyperparams.tau), state.critic.polyak_update(hyperparams.tau))
+        return MADDPGState(state.actor.polyak_update(self.tau), state.critic.polyak_update(self.tau))
 
 
 def build_joint_actions(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
@@ -249,3 +228,6 @@ def build_joint_actions(name: str, actions: dict[str, Array], own: Array) -> Flo
             each = jnp.where(np.eye(n, dtype=bool)[..., None], own[..., None, :], each)
         parts.append(each.reshape(*batch, n, -1))
     return jnp.concatenate(parts, axis=-1)
+
+
+MADDPGHyperparams = numbers_class(MADDPG)

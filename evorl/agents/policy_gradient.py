@@ -1,52 +1,30 @@
-"""An on-policy agent: a stochastic policy and a value, which learn by the losses of an objective."""
+"""The base of agents that learn a policy and a value from what they have just done."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from evorl import hyperparameters, tree
-from evorl.agents.losses import ROW_METRICS, choice_mask
+from evorl import tree
+from evorl.agents.base_agent import BaseAgent
+from evorl.agents.losses import ROW_METRICS, choice_mask, mean_of_rows
 from evorl.agents.memory import is_recurrent
-from evorl.agents.ppo import PPO
-from evorl.agents.train_state import ADAM, LossFn, Optimizer, TrainState
+from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import require, require_int
+from evorl.hyperparameters import linear_schedule
 from evorl.networks.distributions import Distribution, Head, require_categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyValue, mask_policy_logits
+from evorl.parts import Number, number, part
+from evorl.priors import LogUniform
 from evorl.returns import is_known, skip_forced_steps
-from evorl.spaces import PrivilegedObs, Space, get_visible_space, has_choice, with_visible_space
-from evorl.types import Batch, Hyperparams, Key, Memory, Metrics, Params, Transition
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What is to be learned, as equations on arrays that know no network."""
-
-    def compute_advantages(
-        self,
-        transitions: Transition,
-        ratio: Array,
-        value: Array,
-        next_value: Array,
-        hyperparams: Hyperparams,
-    ) -> tuple[Array, Array]:
-        """Of one trajectory [num_steps], the advantages and the value's targets; ratio is policy over behaviour."""
-        ...
-
-    def loss(
-        self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]:
-        """The loss [] on rows of a batch; log_prob, value and entropy [rows] are those of the policy that learns."""
-        ...
-
-    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
-        """Whether to leave out the epochs still to come, from the metrics of the last one."""
-        ...
+from evorl.spaces import PrivilegedObs, get_visible_space, has_choice, with_visible_space
+from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 
 
 @struct.dataclass
@@ -54,17 +32,16 @@ class PolicyGradientState:
     actor: TrainState  # policy and value; it has no target
 
 
-@dataclass(frozen=True)
-class PolicyGradient:
-    """A policy and a value with the objective PPO, A2C or IMPALA.
+@part
+class PolicyGradient(BaseAgent, ABC):
+    """A policy and a value that learn from what was just done: the base of A2C, PPO, IMPALA and Puffer.
 
-    Without hidden layers both are linear. Real actions are drawn from the distribution named, whose standard deviations
-    are parameters. Of num_values values, each with a network of its own and the same targets, the mean is the value.
+    A subclass says what is to be learned, by equations on arrays that know no network: `estimate_advantages`, and
+    where it differs `loss_of_rows` and `early_stop`. Without hidden layers policy and value are linear. Real actions
+    are drawn from the distribution named, whose standard deviations are parameters. Of num_values values, each with a
+    network of its own and the same targets, the mean is the value.
     """
 
-    observation_space: Space
-    action_space: Space
-    objective: Objective = field(default_factory=PPO)
     hidden: tuple[int, ...] = (256, 256)
     activation: str = "tanh"
     shared_trunk: bool = False
@@ -73,17 +50,66 @@ class PolicyGradient:
     encoder: Encoder = FLAT
     core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
+    learning_rate: Number = number(3e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
+    actor_weight: Number = number(1.0, 0, about="weight of the policy's loss")
+    critic_weight: Number = number(1.0, 0, about="weight of the value's loss")
+    entropy_weight: Number = number(
+        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+    )
+    discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
+    max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
+    reward_scale: Number = number(1.0, 0, about="factor of rewards where they are learned from")
+    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
         require_int("num_values", self.num_values)
+        super().__post_init__()
+
+    def check_spaces(self) -> None:
         Head(self.action_space, self.distribution)
         if isinstance(get_visible_space(self.observation_space), PrivilegedObs):
             why = "must be 1 where the value sees what the policy may not"
             require(self.num_values == 1, "num_values", self.num_values, why)
 
-    def hyperparams(self) -> Hyperparams:
-        return hyperparameters.default_hyperparams(self.objective)
+    @abstractmethod
+    def estimate_advantages(
+        self, transitions: Transition, ratio: Array, value: Array, next_value: Array
+    ) -> tuple[Array, Array]:
+        """Return the advantages of one trajectory, and the targets of its value.
+
+        Args:
+            transitions: leaves [num_steps, ...].
+            ratio: [num_steps], probability of each action by the policy over that by which it was drawn.
+            value: [num_steps].
+            next_value: [num_steps], of what followed each step.
+        """
+
+    def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
+        """Return the loss [] on rows of a batch; log_prob, value and entropy [rows] are those of what learns.
+
+        Here -log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight.
+        """
+        actor_loss = -mean_of_rows(batch.weight, log_prob * batch.advantage)
+        critic_loss = 0.5 * mean_of_rows(batch.weight, (value - batch.target) ** 2)
+        return self.weigh_losses(actor_loss, critic_loss, mean_of_rows(batch.weight, entropy), {})
+
+    def weigh_losses(
+        self, actor_loss: Array, critic_loss: Array, entropy: Array, more: Metrics
+    ) -> tuple[Array, Metrics]:
+        """Return the two losses and the entropy, each with its weight, and the metrics that tell of them."""
+        loss = self.actor_weight * actor_loss + self.critic_weight * critic_loss - self.entropy_weight * entropy
+        metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
+        return loss, jax.lax.stop_gradient(metrics)
+
+    def early_stop(self, metrics: Metrics) -> bool | Array:
+        """Return whether to leave out the epochs still to come, from the metrics of the last one."""
+        del metrics
+        return False
+
+    def apply_schedule(self, env_steps: Array) -> "PolicyGradient":
+        """Return the agent with its numbers after so many env steps."""
+        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))
 
     @property
     def head(self) -> Head:
@@ -102,8 +128,7 @@ class PolicyGradient:
         body = PolicyValue(*sizes, self.shared_trunk, self.num_values)
         return Network(space, body, self.encoder, self.core, mask_policy_logits)
 
-    def init(self, key: Key, hyperparams: Hyperparams) -> PolicyGradientState:
-        del hyperparams
+    def init(self, key: Key) -> PolicyGradientState:
         params = self.network.init_params(key)
         return PolicyGradientState(TrainState.create(params, has_target=False, optimizer=self.optimizer))
 
@@ -116,25 +141,19 @@ class PolicyGradient:
         """Whether it has a memory."""
         return is_recurrent(self)
 
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """An action drawn from the policy; extras hold the sample that it comes from, and what the network gave."""
-        del hyperparams
         memory, outputs = self.apply_network("step", params, memory, obs)
         sample = self.policy_and_value(outputs)[0].sample(key)
         return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        del key
         memory, outputs = self.apply_network("step", params, memory, obs)
         sample = self.policy_and_value(outputs)[0].mode()
         return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
 
-    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Float[Array, " choices"]:
-        del hyperparams
+    def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         return require_categorical(self.apply(params, obs)[0]).probs()
 
     def apply_network(self, method: str, params: Params, *args: Any) -> Any:
@@ -167,9 +186,7 @@ class PolicyGradient:
         memories, outputs = self.apply_network("sequence", params, memory, obs, ended)
         return memories, *self.policy_and_value(outputs)
 
-    def build_batch(
-        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
-    ) -> Batch:
+    def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
         """What the losses take, leaves [num_steps, num_envs, ...]; params may be those that acted."""
         t = transitions
         acted = self.policy_and_value(t.extras["outputs"])
@@ -182,7 +199,7 @@ class PolicyGradient:
         value, log_prob = self.mean_value(values), acted[0].log_prob(t.extras["sample"])
         beyond = self.bootstrap_value(params, replace(t, memory=memory))
         ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
-        advantage, target = self.compute_advantages(t, ratio, value, beyond, hyperparams)
+        advantage, target = self.compute_advantages(t, ratio, value, beyond)
         choice = self.choice_masks(t)
         weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else ()
         of_memory = (t.is_done, t.memory) if self.is_recurrent else ((), ())
@@ -205,23 +222,22 @@ class PolicyGradient:
         ratio: Float[Array, "steps envs"],
         value: Float[Array, "steps envs"],
         bootstrap_value: Float[Array, "steps envs"],
-        hyperparams: Hyperparams,
     ) -> tuple[Float[Array, "steps envs"], Float[Array, "steps envs"]]:
-        """The objective's advantages and targets; bootstrap_value is that of a successor which is not the next step.
+        """The advantages and targets; bootstrap_value is that of a successor which is not the next step.
 
         A step without a choice has no advantage; what it earns counts for the choice before it (skip_forced_steps).
         """
-        t = replace(transitions, reward=hyperparams.reward_scale * transitions.reward)
+        t = replace(transitions, reward=self.reward_scale * transitions.reward)
         next_value, choice = (
             jnp.where(_bootstrap_mask(t), bootstrap_value, jnp.roll(value, -1, 0)),
             self.choice_masks(t),
         )
         if choice:
             steps = t.reward, value, bootstrap_value, t.terminated, _bootstrap_mask(t), *choice
-            changed = jax.vmap(skip_forced_steps, (*(1,) * len(steps), None), 1)(*steps, hyperparams.discount)
+            changed = jax.vmap(skip_forced_steps, (*(1,) * len(steps), None), 1)(*steps, self.discount)
             t, value, next_value = replace(t, reward=changed[0]), *changed[1:]
-        targets = jax.vmap(self.objective.compute_advantages, (1, 1, 1, 1, None), 1)
-        advantage, target = targets(t, ratio, value, next_value, hyperparams)
+        targets = jax.vmap(self.estimate_advantages, 1, 1)
+        advantage, target = targets(t, ratio, value, next_value)
         return advantage * (choice[0] & choice[1]) if choice else advantage, target
 
     def bootstrap_value(self, params: Params, t: Transition) -> Float[Array, "steps envs"]:
@@ -242,8 +258,8 @@ class PolicyGradient:
 
         return jax.lax.fori_loop(0, place.max() + 1, evaluate_successor, jnp.zeros_like(t.reward))
 
-    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
-        """That of the objective on segments of a batch, leaves [segments, steps, ...]."""
+    def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
+        """The loss [] on segments of a batch, leaves [segments, steps, ...]."""
         segments, steps = batch.log_prob.shape
         if self.is_recurrent:
             memory = batch.memory
@@ -257,24 +273,19 @@ class PolicyGradient:
             policy, value = self.apply(params, batch.obs)
             log_prob, entropy = policy.log_prob(batch.raw_action), policy.entropy()
         if self.num_values == 1:
-            loss, metrics = self.objective.loss(batch, log_prob, value, entropy, hyperparams)
+            loss, metrics = self.loss_of_rows(batch, log_prob, value, entropy)
             of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - batch.log_prob)))
             place = lambda x: x.reshape(steps, segments).T if self.is_recurrent else x.reshape(segments, steps)  # noqa: E731
             return loss, metrics | dict(zip(ROW_METRICS, map(place, of_rows), strict=True))
 
         def loss_of_value(value: Array, before: Array) -> tuple[Array, Metrics]:
-            return self.objective.loss(replace(batch, value=before), log_prob, value, entropy, hyperparams)
+            return self.loss_of_rows(replace(batch, value=before), log_prob, value, entropy)
 
         return tree.mean(jax.vmap(loss_of_value, -1)(value, batch.ensemble_values))
 
-    def update(
-        self, state: PolicyGradientState, loss: LossFn, hyperparams: Hyperparams
-    ) -> tuple[PolicyGradientState, Metrics]:
-        actor, metrics = state.actor.apply_gradients(loss, hyperparams.learning_rate, hyperparams.max_grad_norm)
+    def update(self, state: PolicyGradientState, loss: LossFn) -> tuple[PolicyGradientState, Metrics]:
+        actor, metrics = state.actor.apply_gradients(loss, self.learning_rate, self.max_grad_norm)
         return replace(state, actor=actor), metrics
-
-    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
-        return self.objective.early_stop(metrics, hyperparams)
 
 
 def _bootstrap_mask(t: Transition) -> Bool[Array, "steps envs"]:

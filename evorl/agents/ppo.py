@@ -1,61 +1,56 @@
 """Proximal policy optimization."""
 
-from dataclasses import dataclass, replace
+from functools import partial
 
-from flax import struct
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jaxtyping import Array
 
-from evorl.agents.losses import gae_targets, ppo_loss
-from evorl.agents.train_state import DISCOUNT_PRIOR, LEARNING_RATE_PRIOR
-from evorl.hyperparameters import Number, hyperparameter, linear_schedule
+from evorl.agents.losses import gae_targets, mean_of_rows
+from evorl.agents.policy_gradient import PolicyGradient
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.types import Batch, Metrics, Transition
 
 
-@struct.dataclass
-class PPOHyperparams:
-    """Defaults: Schulman et al. 2017, table 3; those of the optimizer as in table 5 of EvoRL (arXiv:2501.15129)."""
+@part
+class PPO(PolicyGradient):
+    """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347).
 
-    learning_rate: Number = hyperparameter(3e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
-    actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
-    critic_weight: Number = hyperparameter(1.0, 0, about="weight of the value's loss")
-    entropy_weight: Number = hyperparameter(
-        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
-    )
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    gae_lambda: Number = hyperparameter(
+    Defaults are those of table 3, of the optimizer as in table 5 of EvoRL (arXiv:2501.15129).
+    """
+
+    gae_lambda: Number = number(
         0.95, 0, 1, "decay of generalized advantage estimation", OneMinus(LogUniform(1e-2, 3e-1))
     )
-    clip: Number = hyperparameter(
+    clip: Number = number(
         0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.05, 0.5)
     )
-    value_clip: Number = hyperparameter(float("inf"), 0, about="how far the value may move from the old one")
-    max_kl: Number = hyperparameter(float("inf"), 0, about="divergence from the old policy that ends the epochs")
-    max_grad_norm: Number = hyperparameter(10.0, 0, about="gradients are clipped to this norm")
-    reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
-    anneal_steps: Number = hyperparameter(float("inf"), 1, about="env steps over which the learning rate falls to 0")
+    value_clip: Number = number(float("inf"), 0, about="how far the value may move from the old one")
+    max_kl: Number = number(float("inf"), 0, about="divergence from the old policy that ends the epochs")
 
-    def apply_schedule(self, env_steps: Array) -> "PPOHyperparams":
-        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))
-
-
-@dataclass(frozen=True)
-class PPO:
-    """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347)."""
-
-    def hyperparams(self) -> PPOHyperparams:
-        return PPOHyperparams()
-
-    def compute_advantages(
-        self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PPOHyperparams
+    def estimate_advantages(
+        self, transitions: Transition, ratio: Array, value: Array, next_value: Array
     ) -> tuple[Array, Array]:
         del ratio
-        return gae_targets(transitions, value, next_value, hyperparams)
+        return gae_targets(transitions, value, next_value, self)
 
-    def loss(
-        self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: PPOHyperparams
-    ) -> tuple[Float[Array, ""], Metrics]:
-        return ppo_loss(batch, log_prob, value, entropy, hyperparams)
+    def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
+        """Return -min(ratio A, clip(ratio) A), half the squared error of the value, and the entropy, weighed.
 
-    def early_stop(self, metrics: Metrics, hyperparams: PPOHyperparams) -> Array:
-        return metrics["kl"] > hyperparams.max_kl
+        Equations 7 and 9, with a value that is clipped too.
+        """
+        mean = partial(mean_of_rows, batch.weight)
+        log_ratio = log_prob - batch.log_prob
+        ratio = jnp.exp(log_ratio)
+        clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
+        actor_loss = -mean(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
+        near = batch.value + jnp.clip(value - batch.value, -self.value_clip, self.value_clip)
+        critic_loss = 0.5 * mean(jnp.maximum((value - batch.target) ** 2, (near - batch.target) ** 2))
+        moved = {"kl": mean(ratio - 1 - log_ratio), "clipped": mean(jnp.abs(ratio - 1) > self.clip)}
+        return self.weigh_losses(actor_loss, critic_loss, mean(entropy), moved)
+
+    def early_stop(self, metrics: Metrics) -> Array:
+        return metrics["kl"] > self.max_kl
+
+
+PPOHyperparams = numbers_class(PPO)

@@ -1,56 +1,61 @@
 """The objective of PufferLib's trainer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from evorl.agents.losses import ppo_loss
+from evorl.agents.ppo import PPO
 from evorl.agents.train_state import DISCOUNT_PRIOR
-from evorl.hyperparameters import Number, cosine_schedule, hyperparameter, linear_schedule
+from evorl.hyperparameters import cosine_schedule, linear_schedule
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.returns import vtrace
-from evorl.types import Batch, Metrics, Transition
+from evorl.types import Transition
 
 
-@struct.dataclass
-class PufferHyperparams:
-    """Defaults: PufferLib 3.0.0, config/default.ini, with Muon; it anneals over all of a training."""
+@part
+class Puffer(PPO):
+    """PPO's losses on advantages with bounded importance weights (Suarez 2025, PufferLib 3.0).
 
-    learning_rate: Number = hyperparameter(0.015, 0, 1, "learning rate of policy and value", LogUniform(1e-4, 1e-1))
-    actor_weight: Number = hyperparameter(1.0, 0, about="weight of the policy's loss")
-    critic_weight: Number = hyperparameter(2.0, 0, about="weight of the value's loss")
-    entropy_weight: Number = hyperparameter(
+    A_t = min(max_rho, ratio) (r + discount V' - V) + discount gae_lambda min(max_c, ratio) A_{t+1}: the target of
+    V-trace less the value. Generalized advantages where all ratios are 1 and no bound is below 1. Defaults are those
+    of PufferLib 3.0.0, config/default.ini, with Muon; it anneals over all of a training.
+    """
+
+    learning_rate: Number = number(0.015, 0, 1, "learning rate of policy and value", LogUniform(1e-4, 1e-1))
+    critic_weight: Number = number(2.0, 0, about="weight of the value's loss")
+    entropy_weight: Number = number(
         0.001, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
     )
-    discount: Number = hyperparameter(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    gae_lambda: Number = hyperparameter(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
-    max_rho: Number = hyperparameter(
-        1.0, 0, about="bound of the importance weight of a step's error", prior=Uniform(0.0, 5.0)
-    )
-    max_c: Number = hyperparameter(
-        1.0, 0, about="bound of the importance weights that carry errors back", prior=Uniform(0.0, 5.0)
-    )
-    clip: Number = hyperparameter(
-        0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.01, 1.0)
-    )
-    value_clip: Number = hyperparameter(
-        0.2, 0, about="how far the value may move from the old one", prior=Uniform(0.1, 5.0)
-    )
-    priority_alpha: Number = hyperparameter(
-        0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
-    )
-    priority_beta: Number = hyperparameter(
-        0.2, 0, 1, "how far weights correct for priorities at first; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
-    )
-    max_kl: Number = hyperparameter(float("inf"), 0, about="divergence from the old policy that ends the epochs")
-    max_grad_norm: Number = hyperparameter(1.5, 0, about="gradients are clipped to this norm")
-    reward_scale: Number = hyperparameter(1.0, 0, about="factor of rewards where they are learned from")
-    anneal_steps: Number = hyperparameter(
+    discount: Number = number(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
+    max_grad_norm: Number = number(1.5, 0, about="gradients are clipped to this norm")
+    anneal_steps: Number = number(
         float("inf"), 1, about="env steps over which the learning rate falls to 0 and priority_beta rises to 1"
     )
+    gae_lambda: Number = number(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
+    clip: Number = number(
+        0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.01, 1.0)
+    )
+    value_clip: Number = number(0.2, 0, about="how far the value may move from the old one", prior=Uniform(0.1, 5.0))
+    max_rho: Number = number(1.0, 0, about="bound of the importance weight of a step's error", prior=Uniform(0.0, 5.0))
+    max_c: Number = number(
+        1.0, 0, about="bound of the importance weights that carry errors back", prior=Uniform(0.0, 5.0)
+    )
+    priority_alpha: Number = number(
+        0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
+    )
+    priority_beta: Number = number(
+        0.2, 0, 1, "how far weights correct for priorities at first; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
+    )
 
-    def apply_schedule(self, env_steps: Array) -> "PufferHyperparams":
+    def estimate_advantages(
+        self, transitions: Transition, ratio: Array, value: Array, next_value: Array
+    ) -> tuple[Array, Array]:
+        t, corrections = transitions, (ratio, self.discount, self.gae_lambda, self.max_rho, self.max_c)
+        target, _ = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
+        return target - value, target
+
+    def apply_schedule(self, env_steps: Array) -> "Puffer":
         return replace(
             self,
             learning_rate=cosine_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps),
@@ -58,29 +63,4 @@ class PufferHyperparams:
         )
 
 
-@dataclass(frozen=True)
-class Puffer:
-    """PPO's losses on advantages with bounded importance weights (Suarez 2025, PufferLib 3.0).
-
-    A_t = min(max_rho, ratio) (r + discount V' - V) + discount gae_lambda min(max_c, ratio) A_{t+1}: the target of
-    V-trace less the value. Generalized advantages where all ratios are 1 and no bound is below 1.
-    """
-
-    def hyperparams(self) -> PufferHyperparams:
-        return PufferHyperparams()
-
-    def compute_advantages(
-        self, transitions: Transition, ratio: Array, value: Array, next_value: Array, hyperparams: PufferHyperparams
-    ) -> tuple[Array, Array]:
-        t, h = transitions, hyperparams
-        corrections = ratio, h.discount, h.gae_lambda, h.max_rho, h.max_c
-        target, _ = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
-        return target - value, target
-
-    def loss(
-        self, batch: Batch, log_prob: Array, value: Array, entropy: Array, hyperparams: PufferHyperparams
-    ) -> tuple[Float[Array, ""], Metrics]:
-        return ppo_loss(batch, log_prob, value, entropy, hyperparams)
-
-    def early_stop(self, metrics: Metrics, hyperparams: PufferHyperparams) -> Array:
-        return metrics["kl"] > hyperparams.max_kl
+PufferHyperparams = numbers_class(Puffer)

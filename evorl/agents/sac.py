@@ -1,70 +1,40 @@
 """Soft actor-critic."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents import sac_common
-from evorl.agents.checks import check_critics, require_action_vector
+from evorl.agents.checks import require_action_vector
 from evorl.agents.losses import choice_mask, mean_of_rows, min_over_critics, mse_critic_loss, td_target
-from evorl.agents.sac_common import SACState
-from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.agents.sac_common import ENTROPY_UNIT, SACState, SoftActorCritic
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
 from evorl.networks.mlp import MLP, Critics
-from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
+from evorl.networks.network import Network
+from evorl.parts import Number, number, numbers_class, part
 from evorl.priors import Uniform
-from evorl.spaces import Space
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
-@struct.dataclass
-class SACHyperparams:
-    """Defaults: Haarnoja et al. 2018, arXiv:1812.05905, table 1."""
-
-    actor_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
-    critic_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
-    temperature_lr: Number = hyperparameter(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
-    discount: Number = hyperparameter(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = hyperparameter(0.005, 0, 1, "fraction by which targets follow at each update")
-    temperature: Number = hyperparameter(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
-    target_entropy: Number = hyperparameter(
-        -1.0, about="entropy to learn, per real action in half its range", prior=Uniform(-2, 0)
-    )
-    max_grad_norm: Number = hyperparameter(float("inf"), 0, about="gradients are clipped to this norm")
-
-
-@dataclass(frozen=True)
-class SAC:
+@part
+class SAC(SoftActorCritic):
     """Twin critics and a policy that is also to be random (Haarnoja et al. 2018, arXiv:1801.01290 and 1812.05905).
 
-    The temperature, which weighs its entropy, is learned, or else the hyperparameter.
+    The temperature, which weighs its entropy, is learned from where it begins, or stays there. Defaults are those of
+    arXiv:1812.05905, table 1.
     """
 
-    observation_space: Space
-    action_space: Space
-    hidden: tuple[int, ...] = (256, 256)
-    num_critics: int = 2
-    layer_norm: bool = False
-    learned_temperature: bool = True
-    encoder: Encoder = FLAT
-    core: Core = FEEDFORWARD
-    optimizer: Optimizer = ADAM
+    target_entropy: Number = number(
+        -1.0, about="entropy to learn, per real action in half its range", prior=Uniform(-2, 0)
+    )
 
-    def __post_init__(self) -> None:
-        check_critics(self)
+    def check_spaces(self) -> None:
         require_action_vector(self, "; see discrete_sac")
         Head(self.action_space)
-
-    def hyperparams(self) -> SACHyperparams:
-        return SACHyperparams()
 
     @property
     def head(self) -> Head:
@@ -83,29 +53,19 @@ class SAC:
         body = Critics(self.num_critics, self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
-    def init(self, key: Key, hyperparams: SACHyperparams) -> SACState:
+    def init(self, key: Key) -> SACState:
         key_actor, key_critic = jax.random.split(key)
         action = jnp.zeros(num_features(self.action_space))
         params = self.actor.init_params(key_actor), self.critic.init_params(key_critic, action)
-        return sac_common.create_state(
-            *params, hyperparams.temperature if self.learned_temperature else None, self.optimizer
-        )
+        return self.create_state(*params)
 
-    def initial_memory(self) -> Memory:
-        return self.core.initial_memory()
-
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """An action drawn from the policy."""
-        del hyperparams
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
         return self.head.to_action(self.distribution(numbers).sample(key)), memory, {}
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: SACHyperparams
-    ) -> tuple[Array, Memory, dict[str, Any]]:
-        del key, hyperparams
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
+        del key
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
         return self.head.to_action(self.distribution(numbers).mode()), memory, {}
 
@@ -122,43 +82,35 @@ class SAC:
         """Q_i(s, a) of every critic, whose own memory of a sequence begins with it; s as for the policy."""
         return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), action, method=method))
 
-    def critic_target(
-        self, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
-    ) -> Float[Array, "*batch"]:
+    def critic_target(self, state: SACState, batch: Transition, key: Key) -> Float[Array, "*batch"]:
         """r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), a' drawn now (arXiv:1812.05905, eqs. 3, 5)."""
         policy = self.policy("next_values", state.actor.params, batch)
         sample = policy.sample(key)
         value = self.values("next_values", state.critic.target_params, batch, self.head.to_action(sample)).min(-1)
-        value -= state.current_temperature(hyperparams) * policy.log_prob(sample)
-        return td_target(batch.training_steps, value, hyperparams.discount)
+        value -= self.current_temperature(state) * policy.log_prob(sample)
+        return td_target(batch.training_steps, value, self.discount)
 
     def critic_loss(
-        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
+        self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Squared error of every critic against the target, summed over critics, mean over the batch."""
-        target = jax.lax.stop_gradient(self.critic_target(state, batch, key, hyperparams))
+        target = jax.lax.stop_gradient(self.critic_target(state, batch, key))
         value = self.values("values", params, batch, batch.training_steps.action)
         return mse_critic_loss(batch, value, target)
 
     def actor_loss(
-        self, params: Params, state: SACState, batch: Transition, key: Key, hyperparams: SACHyperparams
+        self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """temperature log pi(a|s) - min_i Q_i(s, a), a drawn now, mean over the batch (eq. 9)."""
         policy = self.policy("values", params, batch)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
         value = min_over_critics(self.values("values", state.critic.params, batch, self.head.to_action(sample)))
-        loss = jax.lax.stop_gradient(state.current_temperature(hyperparams)) * log_prob - value
+        loss = jax.lax.stop_gradient(self.current_temperature(state)) * log_prob - value
         weight = choice_mask(self.observation_space, batch)
         loss, entropy = mean_of_rows(weight, loss), -mean_of_rows(weight, log_prob)
-        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": entropy})
+        unit = {ENTROPY_UNIT: jnp.float32(self.head.size)}
+        return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": entropy} | unit)
 
-    def update_critic(self, state: SACState, loss: LossFn, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
-        return sac_common.update_critic(state, loss, hyperparams)
 
-    def update_actor(self, state: SACState, loss: LossFn, hyperparams: SACHyperparams) -> tuple[SACState, Metrics]:
-        """A step of the actor, and of the temperature towards the target entropy (eq. 18)."""
-        return sac_common.update_actor(state, loss, hyperparams.target_entropy * self.head.size, hyperparams)
-
-    def update_targets(self, state: SACState, hyperparams: SACHyperparams) -> SACState:
-        return replace(state, critic=state.critic.polyak_update(hyperparams.tau))
+SACHyperparams = numbers_class(SAC)

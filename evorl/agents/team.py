@@ -1,14 +1,15 @@
 """An agent for each group of a game."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import field, fields, replace
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from evorl import hyperparameters, tree
+from evorl import tree
+from evorl.agents.base_agent import BaseAgent
 from evorl.agents.group_agent import (
     GroupAgent,
     MemberParams,
@@ -24,14 +25,14 @@ from evorl.agents.members import TrainStates, member_transitions, merge_group_me
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.spaces import Space, group_sizes, groups, split_key
+from evorl.parts import WHOLE, part
+from evorl.spaces import group_sizes, groups, split_key
 from evorl.types import (
     ActorCritic,
     Agent,
     Array,
     Batch,
     HasActionProbabilities,
-    Hyperparams,
     Key,
     Memory,
     Metrics,
@@ -44,8 +45,8 @@ from evorl.types import (
 EMPTY_TRAIN_STATE = TrainState((), (), ())
 
 
-@dataclass(frozen=True)
-class Team:
+@part
+class Team(BaseAgent):
     """Agents that play a game and learn each for itself: one for all groups, or one by the name of each.
 
     An agent is a template, whose spaces become those of a member. Members of a group share their weights unless
@@ -54,14 +55,12 @@ class Team:
     has its own, and which member they value (MAPPO; Yu et al. 2021, arXiv:2103.01955).
     """
 
-    observation_space: Space
-    action_space: Space
-    agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces})
+    agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces, WHOLE: True})
     shared: bool | Mapping[str, bool] = True
     ids: bool = False
     central: bool = False
 
-    def __post_init__(self) -> None:
+    def check_spaces(self) -> None:
         if not self.groups:
             raise OptionError(
                 "env: is for one agent, and a team plays games, whose actions are by group (docs/games.md)"
@@ -108,24 +107,13 @@ class Team:
         """What the members observe."""
         return MemberObserver(self.observation_space, self.ids, self.central)
 
-    def hyperparams(self) -> Hyperparams:
-        """Those of the agent of all groups, or of each by name."""
-        if isinstance(self.agents, Mapping):
-            return {name: hyperparameters.default_hyperparams(agent) for name, agent in sorted(self.agents.items())}
-        return hyperparameters.default_hyperparams(self.agents)
-
-    def group_hyperparams(self, name: str, hyperparams: Hyperparams) -> Hyperparams:
-        """The hyperparameters of a group's agent."""
-        return hyperparams[name] if isinstance(self.agents, Mapping) else hyperparams
-
-    def init(self, key: Key, hyperparams: Hyperparams) -> TeamState:
+    def init(self, key: Key) -> TeamState:
         states = {}
         for (name, side), key_side in zip(
             self.group_agents.items(), split_key(key, len(self.group_agents)), strict=True
         ):
-            h = self.group_hyperparams(name, hyperparams)
-            many = jax.vmap(lambda key, side=side, h=h: side.agent.init(key, h))
-            states[name] = side.agent.init(key_side, h) if side.shared else many(split_key(key_side, side.n))
+            init = side.agent.init
+            states[name] = init(key_side) if side.shared else jax.vmap(init)(split_key(key_side, side.n))
         return self._join_states(states)
 
     def _join_states(self, states: dict[str, Any]) -> TeamState:
@@ -137,37 +125,28 @@ class Team:
     def initial_memory(self) -> Memory:
         return {name: tree.broadcast(side.agent.initial_memory(), side.n) for name, side in self.group_agents.items()}
 
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """An action for each member by its agent, leaves [members, ...] by group."""
-        return self._act_by_group("act", params, obs, memory, key, hyperparams)
+        return self._act_by_group("act", params, obs, memory, key)
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        return self._act_by_group("mode", params, obs, memory, key, hyperparams)
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        return self._act_by_group("mode", params, obs, memory, key)
 
-    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
+    def action_probabilities(self, params: Params, obs: Any) -> dict[str, Array]:
         """How likely each member takes each choice, [members, choices] by group."""
         found = {}
         for name, side in self.group_agents.items():
-            h, agent = self.group_hyperparams(name, hyperparams), require_learner(side.agent, HasActionProbabilities)
-            each = jax.vmap(
-                lambda params, obs, agent=agent, h=h: agent.action_probabilities(params, obs, h), (side.vmap_axis, 0)
-            )
+            agent = require_learner(side.agent, HasActionProbabilities)
+            each = jax.vmap(agent.action_probabilities, (side.vmap_axis, 0))
             found[name] = each(params[name], self.observer.observe(name, obs))
         return found
 
-    def _act_by_group(
-        self, how: str, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> Any:
+    def _act_by_group(self, how: str, params: Params, obs: Any, memory: Memory, key: Key) -> Any:
         found = {}
         for (name, side), key_side in zip(
             self.group_agents.items(), split_key(key, len(self.group_agents)), strict=True
         ):
-            h, act = self.group_hyperparams(name, hyperparams), getattr(side.agent, how)
-            each = jax.vmap(lambda *given, act=act, h=h: act(*given, h), (side.vmap_axis, 0, 0, 0))
+            each = jax.vmap(getattr(side.agent, how), (side.vmap_axis, 0, 0, 0))
             found[name] = each(
                 params[name], self.observer.observe(name, obs), memory[name], split_key(key_side, side.n)
             )
@@ -178,72 +157,63 @@ class Team:
         shown = {"obs": self.observer.observe(name, t.obs), "next_obs": self.observer.observe(name, t.next_obs)}
         return replace(member_transitions(t, name, self.groups[name]), **shown)
 
-    def build_batch(
-        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
-    ) -> Batch:
+    def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
         """What each agent learns from by group, leaves [steps, envs, members, ...]."""
         found = {}
         for name, side in self.group_agents.items():
-            h, agent = self.group_hyperparams(name, hyperparams), require_learner(side.agent, OnPolicyAgent)
-            build = lambda p, t, agent=agent, h=h: agent.build_batch(p, t, h, acted_by_current_params)  # noqa: E731
+            agent = require_learner(side.agent, OnPolicyAgent)
+            build = partial(agent.build_batch, acted_by_current_params=acted_by_current_params)
             each = jax.vmap(build, (side.vmap_axis, 2), 2)
             found[name] = each(params[name], self.group_transitions(name, transitions))
         return Batch(**{x.name: {name: getattr(b, x.name) for name, b in found.items()} for x in fields(Batch)})
 
-    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
+    def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
         """The sum of the losses of the groups that params are of."""
 
         def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
             rows = Batch(**{x.name: get_group(getattr(batch, x.name), name) for x in fields(Batch)})
             memory = take_member(rows.memory, member, 1)
             rows = replace(take_member(replace(rows, memory=()), member, 2), memory=memory)
-            return agent.loss(params, rows, self.group_hyperparams(name, hyperparams))
+            return agent.loss(params, rows)
 
         return self._sum_losses(params, group_loss)
 
-    def update(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
-        return self._update_agents("update", state, loss, hyperparams, OnPolicyAgent)
+    def update(self, state: TeamState, loss: Any) -> tuple[TeamState, Metrics]:
+        return self._update_agents("update", state, loss, OnPolicyAgent)
 
-    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+    def early_stop(self, metrics: Metrics) -> bool | Array:
         """Whether any of its agents would stop."""
         stops: bool | Array = False
         for name, side in self.group_agents.items():
             end = f"/{name}" if len(self.group_agents) > 1 else ""
             own = {key.removesuffix(end): x for key, x in metrics.items() if key.endswith(end)}
             agent: Any = side.agent
-            stops |= agent.early_stop(own, self.group_hyperparams(name, hyperparams))
+            stops |= agent.early_stop(own)
         return stops
 
-    def critic_loss(
-        self, params: Params, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]:
+    def critic_loss(self, params: Params, state: TeamState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
         """The sum of the losses of the critics of the groups that params are of."""
-        return self._sum_losses(params, self._make_group_loss("critic_loss", state, batch, key, hyperparams))
+        return self._sum_losses(params, self._make_group_loss("critic_loss", state, batch, key))
 
-    def actor_loss(
-        self, params: Params, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]:
+    def actor_loss(self, params: Params, state: TeamState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
         """The same of the actors."""
-        return self._sum_losses(params, self._make_group_loss("actor_loss", state, batch, key, hyperparams))
+        return self._sum_losses(params, self._make_group_loss("actor_loss", state, batch, key))
 
-    def update_critic(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
-        return self._update_agents("update_critic", state, loss, hyperparams, OffPolicyAgent)
+    def update_critic(self, state: TeamState, loss: Any) -> tuple[TeamState, Metrics]:
+        return self._update_agents("update_critic", state, loss, OffPolicyAgent)
 
-    def update_actor(self, state: TeamState, loss: Any, hyperparams: Hyperparams) -> tuple[TeamState, Metrics]:
+    def update_actor(self, state: TeamState, loss: Any) -> tuple[TeamState, Metrics]:
         """A step of the actors; agents without one, such as DQN, stay as they are."""
-        return self._update_agents("update_actor", state, loss, hyperparams, ActorCritic)
+        return self._update_agents("update_actor", state, loss, ActorCritic)
 
-    def update_targets(self, state: TeamState, hyperparams: Hyperparams) -> TeamState:
+    def update_targets(self, state: TeamState) -> TeamState:
         states = {}
         for name, side in self.group_agents.items():
-            agent, h = require_learner(side.agent, OffPolicyAgent), self.group_hyperparams(name, hyperparams)
-            follow = lambda state, agent=agent, h=h: agent.update_targets(state, h)  # noqa: E731
+            follow = require_learner(side.agent, OffPolicyAgent).update_targets
             states[name] = (follow if side.shared else jax.vmap(follow))(state.group_state(name))
         return self._join_states(states)
 
-    def _make_group_loss(
-        self, loss: str, state: TeamState, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> Any:
+    def _make_group_loss(self, loss: str, state: TeamState, batch: Transition, key: Key) -> Any:
         """A loss of an agent on what the members of its group learn from."""
         keys, axes = (
             dict(zip(self.group_agents, split_key(key, len(self.group_agents)), strict=True)),
@@ -257,7 +227,7 @@ class Team:
             of_each = take_member((rows.memory, rows.weight), member, 1)
             rows = take_member(replace(rows, memory=(), weight=()), member, axes, axes - 1)
             rows = replace(rows, memory=of_each[0], weight=of_each[1])
-            value, metrics = getattr(agent, loss)(params, own, rows, key, self.group_hyperparams(name, hyperparams))
+            value, metrics = getattr(agent, loss)(params, own, rows, key)
             if TD_ERROR in metrics and member is None:
                 error = metrics[TD_ERROR]
                 metrics |= {TD_ERROR: error.reshape(*error.shape[:-1], -1, self.groups[name]).mean(-1)}
@@ -282,21 +252,21 @@ class Team:
             found[name] = {key: x for key, x in metrics.items() if key not in ROW_METRICS}
         return total, merge_group_metrics(found)
 
-    def _update_agents(self, how: str, state: TeamState, loss: Any, hyperparams: Hyperparams, able: Any) -> Any:
+    def _update_agents(self, how: str, state: TeamState, loss: Any, able: Any) -> Any:
         """A step of each agent that can take it, of members that are apart one by one, and the metrics by group."""
         states, found = {}, {}
         for name, side in self.group_agents.items():
-            before, h = state.group_state(name), self.group_hyperparams(name, hyperparams)
+            before = state.group_state(name)
             if able is ActorCritic and not isinstance(side.agent, ActorCritic):
                 states[name] = before
                 continue
             update = getattr(require_learner(side.agent, able), how)
             if side.shared:
-                states[name], found[name] = update(before, lambda p, name=name: loss({name: p}), h)
+                states[name], found[name] = update(before, lambda p, name=name: loss({name: p}))
                 continue
 
-            def update_member(state: Any, i: Array, name: str = name, update: Any = update, h: Any = h) -> Any:
-                return update(state, lambda p: loss({name: MemberParams(p, i)}), h)
+            def update_member(state: Any, i: Array, name: str = name, update: Any = update) -> Any:
+                return update(state, lambda p: loss({name: MemberParams(p, i)}))
 
             states[name], metrics = jax.vmap(update_member)(before, jnp.arange(side.n))
             found[name] = tree.mean(metrics)

@@ -1,6 +1,6 @@
 """Value decomposition: members of one group, whose values together are learned as one (VDN and QMIX)."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -8,19 +8,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.agents.dqn import DQN, DQNHyperparams, DQNState
+from evorl.agents.base_agent import BaseAgent
+from evorl.agents.dqn import DQN, DQNState
 from evorl.agents.group_agent import member_spaces
 from evorl.agents.team import Team
 from evorl.agents.train_state import LossFn, TrainState
 from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mixers import SUM, Mixer, SumMixer
-from evorl.spaces import Space
+from evorl.parts import WHOLE, part
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
-@dataclass(frozen=True)
-class ValueDecomposition:
+@part
+class ValueDecomposition(BaseAgent):
     """Q-learning of what a group earns together, by what a mixer makes of the values of its members.
 
     SumMixer is VDN (Sunehag et al. 2017, arXiv:1706.05296), MonotonicMixer QMIX (Rashid et al. 2018, arXiv:1803.11485).
@@ -28,13 +29,11 @@ class ValueDecomposition:
     game, which is all that is observed unless the game has its own.
     """
 
-    observation_space: Space
-    action_space: Space
-    agents: DQN = field(metadata={"spaces": member_spaces})
+    agents: DQN = field(default_factory=DQN, metadata={"spaces": member_spaces, WHOLE: True})
     mixer: Mixer = SUM
     ids: bool = True
 
-    def __post_init__(self) -> None:
+    def check_spaces(self) -> None:
         if len(self.groups) > 1:
             name = "VDN" if isinstance(self.mixer, SumMixer) else "QMIX"
             raise OptionError(
@@ -45,7 +44,7 @@ class ValueDecomposition:
     @cached_property
     def team(self) -> Team:
         """The members as they play."""
-        return Team(self.observation_space, self.action_space, self.agents, ids=self.ids)
+        return Team(self.agents, ids=self.ids, observation_space=self.observation_space, action_space=self.action_space)
 
     @property
     def groups(self) -> dict[str, int]:
@@ -64,11 +63,7 @@ class ValueDecomposition:
         agent: Any = self.team.group_agents[self.group_name].agent
         return agent
 
-    def hyperparams(self) -> DQNHyperparams:
-        return self.agents.hyperparams()
-
-    def init(self, key: Key, hyperparams: DQNHyperparams) -> DQNState:
-        del hyperparams
+    def init(self, key: Key) -> DQNState:
         key_agent, key_mixer = jax.random.split(key)
         values, state = jnp.zeros(self.groups[self.group_name]), jnp.zeros(num_features(self.team.observer.state_space))
         params = {
@@ -80,16 +75,12 @@ class ValueDecomposition:
     def initial_memory(self) -> Memory:
         return self.team.initial_memory()
 
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """For each member its greedy choice, or one at random with probability epsilon."""
-        return self.team.act({self.group_name: params["agent"]}, obs, memory, key, hyperparams)
+        return self.team.act({self.group_name: params["agent"]}, obs, memory, key)
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: DQNHyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        return self.team.mode({self.group_name: params["agent"]}, obs, memory, key, hyperparams)
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
+        return self.team.mode({self.group_name: params["agent"]}, obs, memory, key)
 
     def mix_values(self, params: Params, values: Float[Array, "*batch members"], obs: Any) -> Float[Array, "*batch"]:
         """The value of all members together, after a game's observations."""
@@ -101,7 +92,7 @@ class ValueDecomposition:
         return self.mixer
 
     def critic_loss(
-        self, params: Params, state: DQNState, batch: Transition, key: Key, hyperparams: DQNHyperparams
+        self, params: Params, state: DQNState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Huber's loss of what all are worth together, against all rewards and what each one's best choice is worth.
 
@@ -119,10 +110,10 @@ class ValueDecomposition:
             together = replace(together, truncated=batch.is_trace_end & ~batch.terminated)
         best = self.mix_values(target["mixer"], best, t.next_obs)
         value = self.mix_values(params["mixer"], made, t.obs)
-        return agent.huber_loss(together, value, agent.bootstrap_target(together, best, hyperparams), hyperparams)
+        return agent.huber_loss(together, value, agent.bootstrap_target(together, best))
 
-    def update_critic(self, state: DQNState, loss: LossFn, hyperparams: DQNHyperparams) -> tuple[DQNState, Metrics]:
-        return self.agent.update_critic(state, loss, hyperparams)
+    def update_critic(self, state: DQNState, loss: LossFn) -> tuple[DQNState, Metrics]:
+        return self.agent.update_critic(state, loss)
 
-    def update_targets(self, state: DQNState, hyperparams: DQNHyperparams) -> DQNState:
-        return self.agent.update_targets(state, hyperparams)
+    def update_targets(self, state: DQNState) -> DQNState:
+        return self.agent.update_targets(state)

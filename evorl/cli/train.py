@@ -89,11 +89,14 @@ def _main(arguments: list[str]) -> None:
         if one.lstrip("+~").startswith(RESERVED_HYDRA_OPTIONS):
             raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
     jobs = list(config.expand_sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
-    cfgs = (
-        [] if parsed.shell_completion else [config.compose_config(job) for job in jobs]
-    )  # finds a mistake in the last one too
-    if not parsed.multirun or parsed.shell_completion:
+    if parsed.shell_completion:
         run(arguments)
+        return
+    composed = [config.compose_expanded(job) for job in jobs]  # which finds a mistake in the last one too
+    cfgs, jobs = [cfg for cfg, _ in composed], [job for _, job in composed]
+    if not parsed.multirun:
+        named = dict(zip(parsed.overrides, jobs[0], strict=True))
+        run([named.get(one, one) for one in arguments])
         return
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

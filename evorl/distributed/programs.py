@@ -15,6 +15,7 @@ from evorl.leagues.oracles import DivisibleOracle, OracleInputs, OracleOutputs
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.psro import PSRO, PSROState
 from evorl.leagues.roles import Role
+from evorl.parts import bind
 from evorl.training.devices import compiler_options
 from evorl.types import Metrics
 
@@ -103,7 +104,8 @@ class PSROPrograms:
         psro, oracle = self.psro, self.psro.oracle
         assert isinstance(oracle, DivisibleOracle)
         rivals = OracleInputs(self.spec.env_params, self._mask_pool(count, pool), weights)
-        return oracle.respond_for_player(psro.env, role, place, rivals, rest, key, self.spec.hyperparams.oracle)
+        bound = bind(oracle, self.spec.hyperparams.oracle)
+        return bound.respond_for_player(psro.env, role, place, rivals, rest, key)
 
     def _compute_payoffs(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
         return self.psro.evaluate_profiles(self._mask_pool(count, pool), self.spec.env_params, profiles, key)

@@ -48,7 +48,8 @@ class RolloutPrograms:
         self.spec, self.workflow = spec, spec.workflow
         sizes = {"num_envs": self.workflow.num_envs // spec.parts, "batch_size": 0, "staleness": 0}
         episodes = -(-self.workflow.eval_episodes // spec.parts)  # so that as many starts are drawn of each environment
-        self.part = replace(self.workflow, **sizes, eval_episodes=episodes)
+        self.part_sizes = sizes | {"eval_episodes": episodes}
+        self.part = replace(self.workflow, **self.part_sizes)
         compiled = partial(jax.jit, compiler_options=compiler_options())
         self._begun, self._played, self.learned = map(
             compiled, (self._init_learner, self._rollout, self._learn_from_rollouts)
@@ -114,10 +115,8 @@ class RolloutPrograms:
         state = self.part.init(jax.random.key(0), hyperparams, env_params)
         agent = replace(state.agent, actor=replace(state.agent.actor, params=params))
         state = replace(state, agent=agent, obs_statistics=statistics, envs=envs, iteration=iteration)
-        state = replace(
-            state, hyperparams=self.workflow.current_hyperparams(state)
-        )  # a part counts steps of its own alone
-        played = self.part.rollout(state, self.part.plan(state, key)[0], key)[1]
+        part = replace(self.workflow.bound(state), **self.part_sizes)  # schedules go by the steps of all parts
+        played = part.rollout(state, part.plan(state, key)[0], key)[1]
         return played.envs, played.stats, played.stored, played.state_metrics
 
     def _learn_from_rollouts(
@@ -136,7 +135,7 @@ class RolloutPrograms:
             concatenate_parts(stored, 1),
             tree.mean(tree.stack([*described])),
         )
-        state, metrics = self.workflow.learn_from(learner.state, (), played, key)
+        state, metrics = self.workflow.bound(learner.state).learn_from(learner.state, (), played, key)
         seen = (
             tree.shift_in(learner.stale_obs_statistics, learner.state.obs_statistics) if self.workflow.staleness else ()
         )

@@ -6,7 +6,8 @@ from evorl.leagues.fictitious_play import FictitiousPlay as FictitiousPlay
 from evorl.leagues.fictitious_play import RegretMatching as RegretMatching
 from evorl.leagues.league import League as League
 from evorl.leagues.league import LeagueHyperparams as LeagueHyperparams
-from evorl.leagues.matchmaking import MatchHyperparams as MatchHyperparams
+from evorl.leagues.matchmaking import Matchmaking as Matchmaking
+from evorl.leagues.matchmaking import MatchmakingHyperparams as MatchmakingHyperparams
 from evorl.leagues.matchmaking import Roster as Roster
 from evorl.leagues.nash import Nash as Nash
 from evorl.leagues.nfsp import NFSP as NFSP

@@ -20,7 +20,6 @@ from evorl.leagues.meta_games import (
     with_gap,
 )
 from evorl.leagues.stationary_distribution import compute_stationary_distribution
-from evorl.types import Hyperparams
 
 INITIAL_EPSILON = 2.0**-20  # the first chance of a move by which the mover loses
 MIN_EPSILON = 2.0**-28
@@ -40,7 +39,7 @@ class AlphaRank:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         of_profiles = self.compute_profile_weights(payoffs, mask)
         others = [tuple(j for j in range(len(mask)) if j != i) for i in range(len(mask))]
         weights = jnp.stack([of_profiles.sum(axes) for axes in others])

@@ -10,10 +10,10 @@ from evorl.leagues.meta_games import Gap, Mask, Table, Weights, center_payoffs, 
 from evorl.leagues.nash import Nash
 from evorl.leagues.replicator import ProjectedReplicator
 from evorl.leagues.solvers import MetaSolver
-from evorl.types import Hyperparams
+from evorl.parts import part
 
 
-@dataclass(frozen=True)
+@part
 class AutoSolver:
     """`constant_sum` for two-player tables of a constant sum, `general_sum` for all others.
 
@@ -33,17 +33,17 @@ class AutoSolver:
         """Return the one for a game of so many players whose kind is known."""
         return self.constant_sum if players == 2 and zero_sum else RangeNormalizedSolver(self.general_sum)
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         players = len(mask)
         general = self.select_solver(players, False)
         if players != 2:
-            return general(payoffs, mask, hyperparams)
+            return general(payoffs, mask)
         constant = is_constant_sum(payoffs, mask)
 
         def solve_if_applicable(solver: MetaSolver, table: Table, applies: jax.Array) -> tuple[Weights, Gap]:
             """What a solver finds where it applies, computed only if some of the vmapped tables need it."""
             nothing = jnp.zeros(mask.shape), jnp.zeros(())
-            return jax.lax.cond(tree.any_unbatched(applies), lambda: solver(table, mask, hyperparams), lambda: nothing)
+            return jax.lax.cond(tree.any_unbatched(applies), lambda: solver(table, mask), lambda: nothing)
 
         found = solve_if_applicable(self.constant_sum, jnp.where(constant, payoffs, 0.0), constant)
         return tree.select(constant, found, solve_if_applicable(general, payoffs, ~constant))
@@ -59,8 +59,8 @@ class RangeNormalizedSolver:
         """As its solver does."""
         self.solver.check(players, zero_sum)
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         scale = compute_payoff_range(payoffs, mask)
         scale = jnp.where(scale > 0, scale, 1.0)
-        weights, lacks = self.solver(center_payoffs(payoffs, mask) / scale, mask, hyperparams)
+        weights, lacks = self.solver(center_payoffs(payoffs, mask) / scale, mask)
         return weights, lacks * scale

@@ -16,7 +16,6 @@ from evorl.leagues.meta_games import (
     normalize_weights,
     with_gap,
 )
-from evorl.types import Hyperparams
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class FictitiousPlay:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table, even = center_payoffs(payoffs, mask), normalize_weights(jnp.ones(mask.shape), mask)
 
         def step(i: jax.Array, average: Weights) -> Weights:
@@ -57,7 +56,7 @@ class RegretMatching:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table = center_payoffs(payoffs, mask)
 
         def step(i: jax.Array, carry: tuple[Weights, Weights]) -> tuple[Weights, Weights]:

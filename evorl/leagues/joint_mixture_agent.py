@@ -13,7 +13,7 @@ from evorl.leagues.payoff_estimation import act_jointly, init_memories
 from evorl.leagues.policy_sets import PolicySet
 from evorl.leagues.roles import Roles
 from evorl.spaces import group_sizes
-from evorl.types import Hyperparams, Key, Memory
+from evorl.types import Key, Memory
 
 
 @struct.dataclass
@@ -50,7 +50,7 @@ class JointMixtureAgent:
         )
 
     def act(
-        self, params: PolicyMixtures, obs: Any, memory: MixtureMemory, key: Key, hyperparams: Hyperparams = ()
+        self, params: PolicyMixtures, obs: Any, memory: MixtureMemory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """What all do, as the policies do that are drawn at the first step."""
         key_draw, key_act = jax.random.split(key)

@@ -1,6 +1,6 @@
 """A league: agents that learn at once from games with each other and with their past, and some that exploit them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -9,16 +9,16 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl import hyperparameters, tree
-from evorl.agents.ppo import PPOHyperparams
+from evorl import tree
+from evorl.agents import PPO
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.leagues import matchmaking
 from evorl.leagues.exact import compute_payoffs, exploitability_metrics, mix_policies, nash_conv
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
 from evorl.leagues.league_game import LeagueGame, drop_match_metrics, sum_match_results
-from evorl.leagues.matchmaking import LEAGUE_EXPLOITER, MAIN_EXPLOITER, MatchHyperparams, MatchRecord, Roster
+from evorl.leagues.matchmaking import LEAGUE_EXPLOITER, MAIN_EXPLOITER, Matchmaking, MatchRecord, Roster
 from evorl.leagues.nash import Nash
 from evorl.leagues.oracles import COUNT_NAMES, find_game_tree
 from evorl.leagues.policy_sets import WorkflowPolicySet
@@ -26,22 +26,15 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.leagues.training_oracle import make_single_player_env, with_env
-from evorl.types import Env, Key, Metrics, PolicyFn, PolicyWorkflow, State
+from evorl.parts import DEFAULT, bind, numbers_class, part
+from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn, PolicyWorkflow, State
 from evorl.workflows import base, members
 from evorl.workflows.base import as_evaluation
 
 
 @struct.dataclass
-class LeagueHyperparams:
-    """Those of the learners, and of who meets whom."""
-
-    training: Any = make_default_field(PPOHyperparams)
-    matches: Any = make_default_field(MatchHyperparams)
-
-
-@struct.dataclass
 class LeagueState:
-    hyperparams: LeagueHyperparams
+    hyperparams: Any
     env_params: Any
     learners: Any  # their states, leaves [learners, ...]
     pool: Any  # what is kept of past policies, leaves [past, ...]
@@ -51,7 +44,7 @@ class LeagueState:
     record: MatchRecord
 
 
-@dataclass(frozen=True)
+@part
 class League:
     """An iteration is one of each learner, who all play in the seats that are drawn, against opponents that are drawn.
 
@@ -64,9 +57,10 @@ class League:
     """
 
     env: Env
-    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
+    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env, DEFAULT: PPO})
     roster: Roster = field(default_factory=Roster)
     explores: bool = True
+    matches: Matchmaking = field(default_factory=Matchmaking)
 
     def __post_init__(self) -> None:
         if len(self.roles.roles) > 1:
@@ -88,7 +82,7 @@ class League:
     def acting(self) -> WorkflowPolicySet:
         """How all policies act."""
         alone = with_env(self.workflow, SinglePlayerGame(self.env, self.role))
-        return WorkflowPolicySet(alone, as_arrays(self.hyperparams().training), self.explores)
+        return WorkflowPolicySet(alone, self.explores)
 
     @cached_property
     def inner(self) -> PolicyWorkflow:
@@ -101,9 +95,6 @@ class League:
         """The name of the one role."""
         return self.roles.roles[0].name
 
-    def hyperparams(self) -> LeagueHyperparams:
-        return LeagueHyperparams(hyperparameters.default_hyperparams(self.workflow))
-
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """The least and the most that an iteration of all learners takes, where their workflow says so."""
@@ -114,8 +105,8 @@ class League:
         """The most env steps that the first iteration of all learners takes."""
         return self.roster.num_learners * base.max_env_steps(self.inner)[0]
 
-    def init(self, key: Key, hyperparams: LeagueHyperparams, env_params: Any = None) -> LeagueState:
-        hyperparams, roster = as_arrays(hyperparams), self.roster
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> LeagueState:
+        hyperparams, roster = resolve_numbers(self, hyperparams), self.roster
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         learners = self.init_learners(key, hyperparams, env_params)
         kept = jax.vmap(self.acting.extract_policy)(learners)
@@ -127,28 +118,29 @@ class League:
         since = jnp.zeros(roster.num_learners)
         return LeagueState(hyperparams, env_params, learners, pool, taken, newest, since, MatchRecord.empty(roster))
 
-    def init_learners(self, key: Key, hyperparams: LeagueHyperparams, env_params: Any) -> State:
+    def init_learners(self, key: Key, hyperparams: Hyperparams, env_params: Any) -> State:
         """All learners before they have learned, leaves [learners, ...]."""
         keys = jax.random.split(key, self.roster.num_learners)
         match = self.inner.env.default_params.replace(game=env_params)
-        return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, hyperparams.training, match)))(keys)
+        return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, hyperparams.workflow, match)))(keys)
 
     def step(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
         key_train, key_take = jax.random.split(key)
         roster, given = self.roster, state.hyperparams
+        matches = bind(self.matches, given.matches)
         past, opponents = roster.compute_past_mask(state.num_snapshots), self.opponents(state)
-        weights = matchmaking.compute_match_weights(roster, past, state.record.win_rate, given.matches)
+        weights = matchmaking.compute_match_weights(roster, past, state.record.win_rate, matches)
 
         def train(learner: State, weights: Array, key: Key) -> tuple[State, Metrics]:
             learner = replace(
-                learner, env_params=self.make_match(state, opponents, weights), hyperparams=given.training
+                learner, env_params=self.make_match(state, opponents, weights), hyperparams=given.workflow
             )
             learner, metrics = self.inner.step(learner, key)
             return base.drop_shared_fields(learner), metrics
 
         keys = jax.random.split(key_train, roster.num_learners)
         learners, metrics = jax.vmap(train)(state.learners, weights, keys)
-        record = state.record.update(*sum_match_results(metrics, roster.num_policies), given.matches.decay)
+        record = state.record.update(*sum_match_results(metrics, roster.num_policies), matches.decay)
         since = state.steps_since_snapshot + metrics["env_steps"]
         new, found = self.update_pool(
             replace(state, learners=learners, record=record, steps_since_snapshot=since), key_take
@@ -166,6 +158,7 @@ class League:
         """With the policies in the pool that are to be taken, and those learners new that begin anew or were lost."""
         key_reset, key_begin = jax.random.split(key)
         roster, given, kinds = self.roster, state.hyperparams, self.roster.learner_kinds
+        matches = bind(self.matches, given.matches)
         past, won, rows = (
             roster.compute_past_mask(state.num_snapshots),
             state.record.win_rate,
@@ -173,7 +166,7 @@ class League:
         )
         kept = jax.vmap(self.acting.extract_policy)(state.learners)
         sound = members.has_no_nan(state.learners) & tree.find_finite_rows(kept)
-        ready = sound & matchmaking.find_due_snapshots(roster, past, won, state.steps_since_snapshot, given.matches)
+        ready = sound & matchmaking.find_due_snapshots(roster, past, won, state.steps_since_snapshot, matches)
 
         own = won[:, : roster.num_past].reshape(roster.num_learners, roster.num_learners, roster.capacity)[rows, rows]
         place = rows * roster.capacity + jnp.where(
@@ -184,7 +177,7 @@ class League:
         newest = jnp.where(ready, place, state.latest_snapshot)
         count = jnp.minimum(state.num_snapshots + ready, roster.capacity)
 
-        draws = jax.random.bernoulli(key_reset, given.matches.reset, (roster.num_learners,))
+        draws = jax.random.bernoulli(key_reset, matches.reset, (roster.num_learners,))
         resets = ready & ((kinds == MAIN_EXPLOITER) | ((kinds == LEAGUE_EXPLOITER) & draws))
 
         def reset_learners() -> State:
@@ -215,7 +208,7 @@ class League:
         if self.tree is None:
             past = self.roster.compute_past_mask(state.num_snapshots)
             match = self.make_match(state, self.opponents(state), past / past.sum())
-            main = replace(tree.index(state.learners, 0), env_params=match, hyperparams=state.hyperparams.training)
+            main = replace(tree.index(state.learners, 0), env_params=match, hyperparams=state.hyperparams.workflow)
             return drop_match_metrics(self.inner.evaluate(main, key))
         main = self.acting.extract_policy(tree.index(state.learners, 0))
         per = exploitability_metrics(self.tree, self.policy_tables(tree.broadcast(main, 1))[0])
@@ -270,3 +263,6 @@ class League:
     def inherit(self, state: LeagueState, parent: LeagueState) -> LeagueState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
+
+
+LeagueHyperparams = numbers_class(League)

@@ -9,39 +9,41 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.hyperparameters import Number
 from evorl.leagues.meta_games import normalize_weights
 from evorl.leagues.prioritized_solvers import PRIORITIES
+from evorl.parts import number, numbers_class, part
 from evorl.priors import LogUniform, Uniform
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
 EVEN_WIN_RATE = 0.5  # won of games of which nothing is known; below it the other wins more
 
 
-@struct.dataclass
-class MatchHyperparams:
+@part
+class Matchmaking:
     """How opponents are drawn, and when a learner's policy joins the past ones."""
 
-    self_play: Number = hyperparameter(
+    self_play: Number = number(
         0.35, 0, 1, "of a main agent's episodes, against main agents as they are", Uniform(0.1, 0.6)
     )
-    prioritized: Number = hyperparameter(
+    prioritized: Number = number(
         0.5, 0, 1, "of them, against all past policies; the rest against those past main agents and exploiters that win"
     )
-    curriculum: Number = hyperparameter(
+    curriculum: Number = number(
         0.2, 0, 1, "won by a main exploiter, below which it meets past policies of a main agent", Uniform(0.05, 0.4)
     )
-    snapshot_steps: Number = hyperparameter(
+    snapshot_steps: Number = number(
         5e4, 1, about="environment steps of a main agent between its snapshots", prior=LogUniform(1e4, 1e6)
     )
-    beaten: Number = hyperparameter(
+    beaten: Number = number(
         0.7, 0, 1, "won by an exploiter against each of its opponents, with which it is taken", Uniform(0.55, 0.9)
     )
-    timeout: Number = hyperparameter(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
-    reset: Number = hyperparameter(
-        0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0)
-    )
-    decay: Number = hyperparameter(0.99, 0, 1, "of what is known of two, with each episode between them")
+    timeout: Number = number(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
+    reset: Number = number(0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0))
+    decay: Number = number(0.99, 0, 1, "of what is known of two, with each episode between them")
+
+
+MatchmakingHyperparams = numbers_class(Matchmaking)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Roster:
 
 
 def compute_match_weights(
-    roster: Roster, past: Bool[Array, " policies"], won: Float[Array, "learners policies"], given: MatchHyperparams
+    roster: Roster, past: Bool[Array, " policies"], won: Float[Array, "learners policies"], matches: Matchmaking
 ) -> Float[Array, "learners policies"]:
     """How likely each learner meets each policy; some past policy of each main agent must be there.
 
@@ -120,11 +122,11 @@ def compute_match_weights(
     wins = past & (kinds[owners] != LEAGUE_EXPLOITER) & (won < EVEN_WIN_RATE)
     some = wins.any(1, keepdims=True)
     against_strong = jnp.where(some, prioritize("hard", jnp.where(some, wins, past)), self_play)
-    rest = jnp.maximum(1 - given.self_play - given.prioritized, 0)
-    of_main = given.self_play * self_play + given.prioritized * over_all + rest * against_strong
+    rest = jnp.maximum(1 - matches.self_play - matches.prioritized, 0)
+    of_main = matches.self_play * self_play + matches.prioritized * over_all + rest * against_strong
     of_exploiter = jnp.zeros(won.shape)
     for i in range(roster.main):
-        able = won[:, roster.num_past + i, None] >= given.curriculum
+        able = won[:, roster.num_past + i, None] >= matches.curriculum
         itself = jnp.broadcast_to(np.arange(roster.num_policies) == roster.num_past + i, won.shape)
         of_exploiter += jnp.where(able, itself, prioritize("even", past & (owners == i))) / roster.main
     kind = kinds[:, None]
@@ -137,7 +139,7 @@ def find_due_snapshots(
     past: Bool[Array, " policies"],
     won: Float[Array, "learners policies"],
     steps: Float[Array, " learners"],
-    given: MatchHyperparams,
+    matches: Matchmaking,
 ) -> Bool[Array, " learners"]:
     """Whose policy is to be taken, by the environment steps since the last time.
 
@@ -145,8 +147,8 @@ def find_due_snapshots(
     """
     kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
-    beats = jnp.where(opponents, won, 1.0).min(1) >= given.beaten
-    return jnp.where(kinds == MAIN, steps >= given.snapshot_steps, beats | (steps >= given.timeout))
+    beats = jnp.where(opponents, won, 1.0).min(1) >= matches.beaten
+    return jnp.where(kinds == MAIN, steps >= matches.snapshot_steps, beats | (steps >= matches.timeout))
 
 
 @struct.dataclass

@@ -19,7 +19,6 @@ from evorl.leagues.meta_games import (
     is_constant_sum,
     with_gap,
 )
-from evorl.types import Hyperparams
 
 BOUNDARY_FRACTION = 0.95  # of the way to the boundary that a step goes
 MIN_SLACK = 1e-10  # by which weights and slacks stay inside
@@ -44,7 +43,7 @@ class Nash:
             allowed = "AutoSolver, ProjectedReplicator and AlphaRank take any"
             raise OptionError(f"solver=Nash: solves two-player zero-sum games, not {given}; {allowed}")
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         constant = is_constant_sum(payoffs, mask)
         self.check(len(mask), isinstance(constant, Tracer) or bool(constant))
         scale = compute_payoff_range(payoffs, mask)

@@ -1,6 +1,6 @@
 """Neural fictitious self-play: each player learns a best response to the others, and the average of its responses."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import hyperparameters, mesh, tree
-from evorl.agents.average_policy import AveragePolicy, AveragePolicyHyperparams
-from evorl.agents.dqn import DQNHyperparams
+from evorl import mesh, tree
+from evorl.agents.average_policy import AveragePolicy
+from evorl.agents.dqn import DQN
 from evorl.agents.members import merge_group_metrics
 from evorl.agents.memory import is_recurrent
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import require
-from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
+from evorl.hyperparameters import Number, as_arrays, resolve_numbers
 from evorl.leagues.exact import exploitability_metrics
 from evorl.leagues.experience import PlayerExperience, add_player_experience
 from evorl.leagues.nfsp_agents import JointNFSPAgent, NFSPParams
@@ -27,20 +27,12 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_agent
 from evorl.leagues.training_oracle import make_single_player_env, with_env
-from evorl.types import Env, Key, Metrics, PolicyFn, Transition
+from evorl.parts import DEFAULT, bind, number, numbers_class, part
+from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.off_policy import OffPolicy
-
-
-@struct.dataclass
-class NFSPHyperparams:
-    """Those of both that learn, and how often a best response is played."""
-
-    response: Any = make_default_field(DQNHyperparams)
-    average: Any = make_default_field(AveragePolicyHyperparams)
-    anticipation: Number = hyperparameter(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
 
 
 @struct.dataclass
@@ -63,7 +55,7 @@ class NFSPState:
         return jnp.concatenate([experience.replay.size for experience in self.experience.values()])
 
 
-@dataclass(frozen=True)
+@part
 class NFSP(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs games, then num_updates gradient steps of all that learn.
 
@@ -75,9 +67,10 @@ class NFSP(base.BaseStagedWorkflow):
     """
 
     env: Env
-    response: OffPolicy = field(metadata={"env": make_single_player_env})
-    average: AveragePolicy = field(metadata={"env": make_single_player_env})
+    response: OffPolicy = field(metadata={"env": make_single_player_env, DEFAULT: DQN})
+    average: AveragePolicy = field(metadata={"env": make_single_player_env, DEFAULT: AveragePolicy})
     reservoir: int = 2_000_000
+    anticipation: Number = number(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
 
     def __post_init__(self) -> None:
         check_positive(self, "reservoir")
@@ -98,11 +91,6 @@ class NFSP(base.BaseStagedWorkflow):
         """That of the game, where it has one."""
         return find_game_tree(self.env)
 
-    def hyperparams(self) -> NFSPHyperparams:
-        return NFSPHyperparams(
-            hyperparameters.default_hyperparams(self.response), hyperparameters.default_hyperparams(self.average)
-        )
-
     @cached_property
     def learners(self) -> dict[str, PlayerLearner]:
         """By what the players of each role learn."""
@@ -114,7 +102,8 @@ class NFSP(base.BaseStagedWorkflow):
     @cached_property
     def agent(self) -> JointNFSPAgent:
         """All players by their average policies."""
-        return JointNFSPAgent(self.roles, {name: learning.pair for name, learning in self.learners.items()})
+        pairs = {name: learning.pair for name, learning in self.learners.items()}
+        return JointNFSPAgent(self.roles, pairs, self.anticipation)
 
     @cached_property
     def vector_env(self) -> VectorEnv:
@@ -145,16 +134,16 @@ class NFSP(base.BaseStagedWorkflow):
         """The env steps of the first iteration."""
         return self.response.num_envs * (self.prefill_steps or self.response.num_steps)
 
-    def init(self, key: Key, hyperparams: NFSPHyperparams, env_params: Any = None) -> NFSPState:
-        hyperparams, off = as_arrays(hyperparams), self.response
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> NFSPState:
+        hyperparams, off = resolve_numbers(self, hyperparams), self.response
+        bound = bind(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         keys, agents, experience = {}, {}, {}
         for i, role in enumerate(self.roles.roles):
             keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
-            begin = jax.vmap(self.learners[role.name].init_player, (0, None))
-            agents[role.name] = begin(keys[role.name][0], hyperparams)
+            agents[role.name] = jax.vmap(bound.learners[role.name].init_player)(keys[role.name][0])
         state = NFSPState(hyperparams, env_params, agents, {}, (), jnp.int32(0))
-        envs, row = self.vector_env.init_blank_envs(state.strategies, hyperparams, env_params)
+        envs, row = bound.vector_env.init_blank_envs(state.strategies, env_params)
         seen = tree.broadcast(tree.zeros_like(row), 1, 1)
         for role in self.roles.roles:
             rows = jax.eval_shape(partial(select_role_transitions, self.roles, role), seen)
@@ -162,6 +151,9 @@ class NFSP(base.BaseStagedWorkflow):
             empty = partial(PlayerExperience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
             experience[role.name] = jax.vmap(empty)(keys[role.name][1])
         return replace(state, experience=experience, envs=envs)
+
+    def count_env_steps(self, state: NFSPState) -> Array:
+        return state.iteration.astype(jnp.float32) * self.response.num_envs * self.response.num_steps
 
     def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every game, by responses and averages; or the random ones."""
@@ -193,10 +185,7 @@ class NFSP(base.BaseStagedWorkflow):
         experience = {
             name: replace(x, pending_choices=x.pending_choices.clear(anew)) for name, x in state.experience.items()
         }
-        behaviour, stores = (
-            Behaviour(self.env, self.vector_env.agent, self.current_hyperparams(state)),
-            jnp.asarray(plan.stores),
-        )
+        behaviour, stores = Behaviour(self.env, self.vector_env.agent), jnp.asarray(plan.stores)
 
         def add(experience: dict[str, PlayerExperience], t: Transition, mask: Array) -> dict[str, PlayerExperience]:
             return add_player_experience(self.roles, experience, t, mask & stores, ~anew)
@@ -205,11 +194,6 @@ class NFSP(base.BaseStagedWorkflow):
         played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
         return replace(state, experience=played.stored), replace(played, stored=())
 
-    def current_hyperparams(self, state: NFSPState) -> NFSPHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        steps = self.response.num_envs * self.response.num_steps
-        return hyperparameters.apply_schedules(state.hyperparams, state.iteration.astype(jnp.float32) * steps)
-
     def learn_from(self, state: NFSPState, carry: tuple[()], played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
         del carry
         rounds = self.response.num_updates // self.response.actor_interval
@@ -217,9 +201,8 @@ class NFSP(base.BaseStagedWorkflow):
         agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
         for i, (name, learning) in enumerate(self.learners.items()):
             keys = jax.random.split(jax.random.fold_in(key, i), tree.leading_size(state.agent[name]))
-            learn = jax.vmap(learning.learn, (0, 0, 0, None, None, None))
-            given = state.hyperparams, state.iteration, rounds
-            agents[name], experience[name], metrics = learn(state.agent[name], state.experience[name], keys, *given)
+            learn = jax.vmap(learning.learn, (0, 0, 0, None))
+            agents[name], experience[name], metrics = learn(state.agent[name], state.experience[name], keys, rounds)
             spent += metrics.pop("gradient_steps").sum()
             found[name] = tree.mean(metrics)
         new = replace(state, agent=agents, experience=experience, envs=played.envs, iteration=state.iteration + 1)
@@ -243,7 +226,7 @@ class NFSP(base.BaseStagedWorkflow):
     def policy(self, state: NFSPState, explores: bool = False) -> PolicyFn:
         """How all players act by their average policies, exploring or not."""
         del explores
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state)).bind_params(state.strategies, True)
+        return Behaviour(self.env, self.agent).bind_params(state.strategies, True)
 
     def inherit(self, state: NFSPState, parent: NFSPState) -> NFSPState:
         """state with what the parent's players have learned, and its hyperparameters; it keeps experience and games.
@@ -255,3 +238,6 @@ class NFSP(base.BaseStagedWorkflow):
         experience = {name: replace(x, pending_choices=turns[name]) for name, x in state.experience.items()}
         state = replace(state, envs=envs, experience=experience)
         return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
+
+
+NFSPHyperparams = numbers_class(NFSP)

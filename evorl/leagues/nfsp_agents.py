@@ -13,8 +13,9 @@ from evorl import tree
 from evorl.leagues.payoff_estimation import act_jointly, init_memories
 from evorl.leagues.policy_sets import PolicySet
 from evorl.leagues.roles import Roles
+from evorl.parts import Number, bind, read_numbers
 from evorl.spaces import group_sizes
-from evorl.types import Agent, HasActionProbabilities, Hyperparams, Key, Memory
+from evorl.types import Agent, HasActionProbabilities, Key, Memory
 
 NOT_SAMPLED = -1
 
@@ -44,15 +45,15 @@ class AveragePolicySet:
     initial_memory = ()
 
     def act(self, kept: NFSPParams, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
-        return self.agents.average.act(kept.average, obs, (), key, ())[0], memory
+        return self.agents.average.act(kept.average, obs, (), key)[0], memory
 
 
 @dataclass(frozen=True, eq=False)
 class AnticipatoryPolicySet:
     """Players who draw when an episode begins which of their policies they play, their response as it explores.
 
-    What is kept of them are their NFSPParams and the hyperparameters: `anticipation`, how likely a response is, and
-    those of responses. The memory is NOT_SAMPLED, then 1 with a response or 0.
+    What is kept of them are their NFSPParams, how likely a response is, and the numbers of its agent. The memory is
+    NOT_SAMPLED, then 1 with a response or 0.
     """
 
     agents: NFSPAgents
@@ -61,13 +62,13 @@ class AnticipatoryPolicySet:
     def initial_memory(self) -> Array:
         return jnp.int8(NOT_SAMPLED)
 
-    def act(self, kept: tuple[NFSPParams, Any], obs: Any, memory: Array, key: Key) -> tuple[Any, Array]:
-        policies, hyperparams = kept
+    def act(self, kept: tuple[NFSPParams, Any, Any], obs: Any, memory: Array, key: Key) -> tuple[Any, Array]:
+        policies, anticipation, numbers = kept
         key_drawn, key_response, key_average = jax.random.split(key, 3)
-        drawn = jax.random.bernoulli(key_drawn, hyperparams.anticipation).astype(jnp.int8)
+        drawn = jax.random.bernoulli(key_drawn, anticipation).astype(jnp.int8)
         responds = jnp.where(memory == NOT_SAMPLED, drawn, memory)
-        response = self.agents.response.act(policies.response, obs, (), key_response, hyperparams.response)[0]
-        average = self.agents.average.act(policies.average, obs, (), key_average, ())[0]
+        response = bind(self.agents.response, numbers).act(policies.response, obs, (), key_response)[0]
+        average = self.agents.average.act(policies.average, obs, (), key_average)[0]
         return tree.select(responds == 1, response, average), responds
 
 
@@ -81,6 +82,7 @@ class JointNFSPAgent:
 
     roles: Roles
     agents: Mapping[str, NFSPAgents]
+    anticipation: Number
     is_anticipatory: bool = False
 
     @property
@@ -96,31 +98,27 @@ class JointNFSPAgent:
     def initial_memory(self) -> Memory:
         return init_memories(self.roles, self.policy_sets) if self.is_anticipatory else ()
 
-    def act(
-        self, params: Any, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         if not self.is_anticipatory:
-            return self.mode(params, obs, memory, key, hyperparams)
-        of_each = [(role, tree.broadcast(hyperparams, len(role.players))) for role in self.roles.roles]
-        kept = {role.name: (params[role.name], numbers) for role, numbers in of_each}
+            return self.mode(params, obs, memory, key)
+        kept = {}  # numbers too, since what players act by is grouped under a vmap, which may close over none
+        for role in self.roles.roles:
+            numbers = self.anticipation, read_numbers(self.agents[role.name].response)
+            kept[role.name] = (params[role.name], *tree.broadcast(numbers, len(role.players)))
         actions, memory = self._act_jointly(self.policy_sets, kept, obs, memory, key)
         return actions, memory, memory
 
-    def mode(
-        self, params: Any, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
-        del hyperparams
+    def mode(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         casts = {name: AveragePolicySet(pair) for name, pair in self.agents.items()}
         actions, _ = self._act_jointly(casts, params, obs, dict.fromkeys(casts, ()), key)
         return actions, memory, {}
 
-    def action_probabilities(self, params: Any, obs: Any, hyperparams: Hyperparams) -> dict[str, Array]:
+    def action_probabilities(self, params: Any, obs: Any) -> dict[str, Array]:
         """Those of the average policies, [1, choices] by group."""
-        del hyperparams
         found = {}
         for role in self.roles.roles:
             average = self.agents[role.name].average
-            each = jax.vmap(lambda p, obs, average=average: average.action_probabilities(p, obs, ()))
+            each = jax.vmap(lambda p, obs, average=average: average.action_probabilities(p, obs))
             found |= self.roles.unstack_players(
                 role, each(params[role.name].average, self.roles.stack_players(role, obs))
             )

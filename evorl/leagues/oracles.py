@@ -1,7 +1,7 @@
 """What answers mixtures of policies: exact best responses, or trainings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -17,7 +17,8 @@ from evorl.leagues.policy_sets import PolicySet
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tabular_policies import make_uniform_policy
 from evorl.leagues.tabular_policy_set import TabularPolicySet
-from evorl.types import Env, Hyperparams, Key, Metrics
+from evorl.parts import part
+from evorl.types import Env, Key, Metrics
 
 
 @struct.dataclass
@@ -46,15 +47,11 @@ class Oracle(Protocol):
         """Raises OptionError for games in which it has no answers."""
         ...
 
-    def hyperparams(self) -> Hyperparams:
-        """Those that it takes."""
-        ...
-
-    def init_policies(self, game: Env, key: Key, hyperparams: Hyperparams) -> OracleOutputs:
+    def init_policies(self, game: Env, key: Key) -> OracleOutputs:
         """The policies that a pool begins with."""
         ...
 
-    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key, hyperparams: Hyperparams) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
         """A policy for each player that does well against the mixtures of all others."""
         ...
 
@@ -83,7 +80,6 @@ class DivisibleOracle(Oracle, Protocol):
         rivals: OracleInputs,
         rest: Any,
         key: Key,
-        hyperparams: Hyperparams,
     ) -> OracleOutputs:
         """What respond finds for the player in a place among those of a role."""
         ...
@@ -111,7 +107,7 @@ def sum_counts(counts: Sequence[Metrics]) -> Metrics:
     return {name: sum((one[name] for one in counts[1:]), counts[0][name]) for name in COUNT_NAMES}
 
 
-@dataclass(frozen=True)
+@part
 class BestResponseOracle:
     """Exact best responses in a game with a tree, from the policy on that takes all actions alike.
 
@@ -127,13 +123,10 @@ class BestResponseOracle:
                 f"env=leduc; {type(game).__name__} takes a training for an oracle"
             )
 
-    def hyperparams(self) -> dict[str, Any]:
-        return {}
-
-    def init_policies(self, game: Env, key: Key, hyperparams: Hyperparams) -> OracleOutputs:
+    def init_policies(self, game: Env, key: Key) -> OracleOutputs:
         return OracleOutputs(make_uniform_policy(self._get_tree(game)), (), zero_counts())
 
-    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key, hyperparams: Hyperparams) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
         tree = self._get_tree(game)
         policy = mix_policies(tree, rivals.pool, rivals.weights)
         ties = jax.random.uniform(key, tree.legal_mask.shape) if self.random_ties else None
@@ -147,9 +140,8 @@ class BestResponseOracle:
         rivals: OracleInputs,
         rest: Any,
         key: Key,
-        hyperparams: Hyperparams,
     ) -> OracleOutputs:
-        every = self.respond(game, rivals, rest, key, hyperparams)  # one pass over the tree, as for one of them
+        every = self.respond(game, rivals, rest, key)  # one pass over the tree, as for one of them
         own = jnp.asarray(self._get_tree(game).owner) == jnp.asarray(Roles(game).get_player_indices(role))[place]
         return replace(every, policies=jnp.where(own[:, None], every.policies, 0.0))
 

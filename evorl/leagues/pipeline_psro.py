@@ -1,6 +1,6 @@
 """PSRO whose trainings overlap: levels that learn at once, each against the mixture of those below."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -10,13 +10,14 @@ from jaxtyping import Array, Float
 from evorl import tree
 from evorl.errors import require
 from evorl.leagues.oracles import Oracle, OracleInputs, OracleOutputs, sum_counts
-from evorl.leagues.psro import PSRO, PSROHyperparams, PSROState
+from evorl.leagues.psro import PSRO, PSROState
 from evorl.leagues.solvers import select_opponent_mixtures
 from evorl.leagues.training_oracle import TrainingOracle
-from evorl.types import Key, Metrics
+from evorl.parts import bind, part
+from evorl.types import Hyperparams, Key, Metrics
 
 
-@dataclass(frozen=True)
+@part
 class PipelinePSRO(PSRO):
     """PSRO with levels of policies that are still being trained, the lowest of which is done with an iteration.
 
@@ -43,29 +44,30 @@ class PipelinePSRO(PSRO):
     def max_iterations(self) -> int:
         return self.capacity - self.levels
 
-    def init_without_payoffs(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+    def init_without_payoffs(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
         """Return the initial state with a policy at every level and no payoffs yet."""
         key_first, key_levels = jax.random.split(key)
         state = super().init_without_payoffs(key_first, hyperparams, env_params)
-        begin = jax.vmap(lambda key: self.oracle.init_policies(self.env, key, state.hyperparams.oracle))
+        oracle = bind(self.oracle, state.hyperparams.oracle)
+        begin = jax.vmap(lambda key: oracle.init_policies(self.env, key))
         levels = begin(jax.random.split(key_levels, self.levels))
         return replace(state, pool=self.place_levels(state, levels), oracle_state=levels.oracle_state)
 
-    def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
         state = self.init_without_payoffs(key_first, hyperparams, env_params)
         return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay, self.levels - 1)[0]))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_top, key_pay = jax.random.split(key, 3)
-        keys = jax.random.split(key_respond, self.levels)
+        keys, oracle = jax.random.split(key_respond, self.levels), bind(self.oracle, state.hyperparams.oracle)
 
         def respond(weights: Any, rest: Any, key: Key) -> OracleOutputs:
             rivals = OracleInputs(state.env_params, state.pool, weights)
-            return self.oracle.respond(self.env, rivals, rest, key, state.hyperparams.oracle)
+            return oracle.respond(self.env, rivals, rest, key)
 
         levels = jax.vmap(respond)(self.level_mixtures(state), state.oracle_state, keys)
-        top = self.oracle.init_policies(self.env, key_top, state.hyperparams.oracle).oracle_state
+        top = oracle.init_policies(self.env, key_top).oracle_state
         rest = tree.shift_in(levels.oracle_state, top)
         lowest = OracleOutputs(tree.index(levels.policies, 0), rest, jax.tree.map(jnp.sum, levels.metrics))
         pool = self.place_levels(state, levels)
@@ -79,7 +81,7 @@ class PipelinePSRO(PSRO):
         def mix_below_level(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.num_policies + level
             mask = jnp.broadcast_to(there, state.weights.shape)
-            weights, _ = self.meta_solver(state.payoffs.mean, mask, state.hyperparams.solver)
+            weights, _ = bind(self.meta_solver, state.hyperparams.solver)(state.payoffs.mean, mask)
             return select_opponent_mixtures(self.meta_solver, state.payoffs.mean, mask, weights)
 
         above_the_lowest = jax.vmap(mix_below_level)(jnp.arange(1, self.levels))

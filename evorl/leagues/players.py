@@ -4,15 +4,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.agents.average_policy import AveragePolicy
 from evorl.leagues.experience import PlayerExperience
 from evorl.leagues.nfsp_agents import NFSPAgents, NFSPParams
-from evorl.types import Hyperparams, Key, Metrics
+from evorl.types import Key, Metrics
 from evorl.workflows.base import loop_with_metrics
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -42,11 +41,11 @@ class PlayerLearner:
         """The agents of a player."""
         return NFSPAgents(self.response.agent, self.average)
 
-    def init_player(self, key: Key, hyperparams: Hyperparams) -> Player:
+    def init_player(self, key: Key) -> Player:
         """A player that has learned nothing."""
         key_response, key_average = jax.random.split(key)
-        response = self.response.agent.init(key_response, hyperparams.response)
-        return Player(response, self.average.init(key_average, hyperparams.average))
+        response = self.response.agent.init(key_response)
+        return Player(response, self.average.init(key_average))
 
     @jax.named_scope("learning")
     def learn(
@@ -54,21 +53,17 @@ class PlayerLearner:
         player: Player,
         experience: PlayerExperience,
         key: Key,
-        hyperparams: Hyperparams,
-        iteration: Int[Array, ""],
         rounds: Int[Array, ""],
     ) -> tuple[Player, PlayerExperience, Metrics]:
-        """The player after as many gradient steps of both, rounds of the response, in an iteration."""
+        """The player after as many gradient steps of both, rounds of the response."""
         off, (key_response, key_average) = self.response, jax.random.split(key)
-        own = OffPolicyState(hyperparams.response, (), player.response, (), experience.replay, (), iteration)
+        own = OffPolicyState((), (), player.response, (), experience.replay, (), ())
         own, metrics = off.learn(own, key_response, rounds)
-        steps = iteration.astype(jnp.float32) * off.num_envs * off.num_steps
-        numbers = hyperparameters.apply_schedules(hyperparams.average, steps)
 
         def update_average(i: Array, average: Any) -> tuple[Any, Metrics]:
             rows = experience.reservoir.sample(jax.random.fold_in(key_average, i), (off.batch_size,)).rows
             loss = lambda params: self.average.loss(params, rows["obs"], rows["action"])  # noqa: E731
-            return self.average.update(average, loss, numbers)
+            return self.average.update(average, loss)
 
         there = experience.reservoir.size > 0
         average, found, count = loop_with_metrics(rounds * off.actor_interval, update_average, player.average)

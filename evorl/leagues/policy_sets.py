@@ -9,8 +9,9 @@ import jax
 
 from evorl import tree
 from evorl.leagues.roles import Role
+from evorl.parts import abstract_numbers
 from evorl.spaces import random_action, to_shape_structs
-from evorl.types import Hyperparams, Key, Memory, PolicyWorkflow, State
+from evorl.types import Key, Memory, PolicyWorkflow, State
 
 
 @runtime_checkable
@@ -48,7 +49,6 @@ class WorkflowPolicySet:
     """
 
     workflow: PolicyWorkflow
-    hyperparams: Hyperparams
     explores: bool
 
     @cached_property
@@ -58,7 +58,7 @@ class WorkflowPolicySet:
     @cached_property
     def state_shapes(self) -> State:
         """The state by its shapes."""
-        return jax.eval_shape(self.workflow.init, jax.random.key(0), self.hyperparams)
+        return jax.eval_shape(self.workflow.init, jax.random.key(0), abstract_numbers(self.workflow))
 
     @cached_property
     def read_paths(self) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from evorl.leagues.meta_games import (
 )
 from evorl.leagues.nash import Nash
 from evorl.leagues.solvers import mask_newest_policies
-from evorl.types import Hyperparams
 
 PRIORITIES: Mapping[str, Callable[[Array], Array]] = {"hard": lambda p: (1 - p) ** 2, "even": lambda p: p * (1 - p)}
 
@@ -43,7 +42,7 @@ class PFSP:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table, last = mask_payoffs(payoffs, mask), mask_newest_policies(mask).astype(jnp.float32)
         largest = jnp.abs(table).max()
         others = (table.sum(0) - table) / (len(mask) - 1)
@@ -67,8 +66,8 @@ class RectifiedNash:
         """Raises OptionError beyond two players and constant sums."""
         self.nash.check(players, zero_sum)
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        return self.nash(payoffs, mask, hyperparams)
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
+        return self.nash(payoffs, mask)
 
     def compute_opponent_mixtures(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
         table = center_payoffs(payoffs, mask)

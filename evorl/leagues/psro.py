@@ -1,6 +1,6 @@
 """Policy-space response oracles: populations of policies that answer mixtures of each other."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,10 +11,10 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.leagues.auto_solver import AutoSolver
 from evorl.leagues.exact import compute_payoffs, mix_policies, nash_conv, nash_conv_to_metrics
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
@@ -43,7 +43,8 @@ from evorl.leagues.payoff_estimation import (
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
-from evorl.types import Env, HasHyperparams, Key, Metrics, PolicyFn
+from evorl.parts import bind, numbers_class, part
+from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn
 from evorl.workflows.base import as_evaluation
 
 MIN_SUPPORT_WEIGHT = 1e-3  # weight with which a policy counts as one that is played
@@ -52,16 +53,8 @@ MAX_ROUNDING_ERROR = 1e-4  # the most of a payoff that adding up an episode's re
 
 
 @struct.dataclass
-class PSROHyperparams:
-    """Those of the oracle and of the meta-solver."""
-
-    oracle: Any = make_default_field(dict)
-    solver: Any = make_default_field(dict)
-
-
-@struct.dataclass
 class PSROState:
-    hyperparams: PSROHyperparams
+    hyperparams: Any
     env_params: Any
     pool: Any  # what is kept of each policy, leaves [capacity, ...]
     num_policies: Any  # [] int32, how many there are
@@ -72,7 +65,7 @@ class PSROState:
     oracle_state: Any  # what the oracle keeps
 
 
-@dataclass(frozen=True)
+@part
 class PSRO:
     """An iteration is a policy for each player against the others' mixtures, what it is paid, and new mixtures.
 
@@ -124,21 +117,17 @@ class PSRO:
         """After how many the pool is full."""
         return self.capacity - 1
 
-    def hyperparams(self) -> PSROHyperparams:
-        of_solver = hyperparameters.default_hyperparams(self.solver) if isinstance(self.solver, HasHyperparams) else {}
-        return PSROHyperparams(self.oracle.hyperparams(), of_solver)
-
-    def init(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
         state = self.init_without_payoffs(key_first, hyperparams, env_params)
         return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay)[0]))
 
-    def init_without_payoffs(self, key: Key, hyperparams: PSROHyperparams, env_params: Any = None) -> PSROState:
+    def init_without_payoffs(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
         """Return the initial state, in which no payoff is known yet."""
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         players = self.roles.num_players
-        first = self.oracle.init_policies(self.env, key, hyperparams.oracle)
+        first = bind(self.oracle, hyperparams.oracle).init_policies(self.env, key)
         pool = tree.set_row(
             tree.zeros_like(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies
         )
@@ -151,7 +140,8 @@ class PSRO:
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
         rivals = OracleInputs(state.env_params, state.pool, self.target_mixtures(state))
-        answers = self.oracle.respond(self.env, rivals, state.oracle_state, key_respond, state.hyperparams.oracle)
+        oracle = bind(self.oracle, state.hyperparams.oracle)
+        answers = oracle.respond(self.env, rivals, state.oracle_state, key_respond)
         new = self.add_policies(state, answers)
         paid, spent = self.update_payoffs(new, key_pay)
         return self.update_meta_strategy(state, replace(new, payoffs=paid), sum_counts([answers.metrics, spent]))
@@ -164,7 +154,7 @@ class PSRO:
 
     def update_meta_strategy(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
         """A state whose newest policies are paid, weighted anew; they have answered the mixtures of the one before."""
-        weights, gap = self.meta_solver(new.payoffs.mean, self.valid_policies(new), new.hyperparams.solver)
+        weights, gap = bind(self.meta_solver, new.hyperparams.solver)(new.payoffs.mean, self.valid_policies(new))
         each = compute_deviation_payoffs(new.payoffs.mean, state.weights)
         gains = each[:, new.num_policies - 1] - (each * state.weights).sum(1)
         new = replace(new, weights=weights, gains=gains)
@@ -296,3 +286,6 @@ class PSRO:
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
+
+
+PSROHyperparams = numbers_class(PSRO)

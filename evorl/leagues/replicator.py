@@ -16,7 +16,6 @@ from evorl.leagues.meta_games import (
     normalize_weights,
     with_gap,
 )
-from evorl.types import Hyperparams
 
 PROJECTION_STEPS = 4  # of Newton's method, which a projection of a few low weights takes
 
@@ -35,7 +34,7 @@ class Replicator:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = _average_trajectory(center_payoffs(payoffs, mask), mask, self.dt, self.steps, 0.0)
         return with_gap(payoffs, mask, weights)
 
@@ -56,7 +55,7 @@ class ProjectedReplicator:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all, though averages need not converge beyond two-player zero-sum games."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         require(self.floor * mask.shape[1] <= 1, "floor", self.floor, f"must be at most 1 / {mask.shape[1]} policies")
         weights = _average_trajectory(center_payoffs(payoffs, mask), mask, self.dt, self.steps, self.floor)
         return with_gap(payoffs, mask, weights)

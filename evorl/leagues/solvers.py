@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from evorl.errors import require
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalize_weights, with_gap
-from evorl.types import Hyperparams
 
 
 @runtime_checkable
@@ -18,7 +17,7 @@ class MetaSolver(Protocol):
         """Raises OptionError for games that it cannot solve; those of a constant sum count as zero-sum games."""
         ...
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         """Return the weights of policies and how far they are from an equilibrium of the table.
 
         Both are NaN under jit where a filled cell is not finite, or where the table is none that it solves; outside of
@@ -48,7 +47,7 @@ class UniformMixture:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = normalize_weights(jnp.ones(mask.shape), mask)
         return with_gap(payoffs, mask, weights)
 
@@ -60,7 +59,7 @@ class NewestPolicySolver:
     def check(self, players: int, zero_sum: bool) -> None:
         """Solves all."""
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = mask_newest_policies(mask).astype(jnp.float32)
         return with_gap(payoffs, mask, weights)
 
@@ -79,8 +78,8 @@ class UniformlyMixedSolver:
         """As its solver does."""
         self.solver.check(players, zero_sum)
 
-    def __call__(self, payoffs: Table, mask: Mask, hyperparams: Hyperparams = ()) -> tuple[Weights, Gap]:
-        weights, _ = self.solver(payoffs, mask, hyperparams)
+    def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
+        weights, _ = self.solver(payoffs, mask)
         weights = (1 - self.uniform) * weights + self.uniform * normalize_weights(jnp.ones(mask.shape), mask)
         return with_gap(payoffs, mask, weights)
 

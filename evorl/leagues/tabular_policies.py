@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from evorl.envs.games.extensive_form import ExtensiveFormGame, ExtensiveFormState
 from evorl.envs.games.game_tree import GameTree
 from evorl.spaces import Discrete
-from evorl.types import Actor, Hyperparams, MultiAgentActor, Params
+from evorl.types import Actor, MultiAgentActor, Params
 from evorl.vector_env.vector_env import action_probabilities
 
 
@@ -38,9 +38,7 @@ def tabulate_policy(
     return jax.vmap(probabilities)(jax.tree.map(jnp.asarray, obs))
 
 
-def tabulate_agent(
-    tree: GameTree, agent: Actor, params: Params, hyperparams: Hyperparams = (), greedy: bool = False
-) -> Float[Array, "sets actions"]:
+def tabulate_agent(tree: GameTree, agent: Actor, params: Params, greedy: bool = False) -> Float[Array, "sets actions"]:
     """How an agent with these params acts: by the probabilities of `act`, or where it is greedy the choice of `mode`.
 
     An agent for one plays for all players, a team of agents for its own. Raises OptionError for an agent that
@@ -49,7 +47,7 @@ def tabulate_agent(
     own = agent.groups if isinstance(agent, MultiAgentActor) else {}
     env = ExtensiveFormGame(tree, together="player" in own)
     space = env.action_space if own else Discrete(tree.num_actions)
-    one = partial(action_probabilities, agent, space, params, hyperparams=hyperparams, explores=not greedy)
+    one = partial(action_probabilities, agent, space, params, explores=not greedy)
     if not own:
         return tabulate_policy(tree, one)
     some = jnp.asarray(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,32 +11,22 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import hyperparameters, tree
-from evorl.agents.ppo import PPOHyperparams
+from evorl import tree
+from evorl.agents import PPO
 from evorl.errors import require_int
-from evorl.hyperparameters import Number, hyperparameter, make_default_field
+from evorl.hyperparameters import Number
 from evorl.leagues.oracles import COUNT_NAMES, OracleInputs, OracleOutputs, find_game_tree, sum_counts, zero_counts
 from evorl.leagues.policy_sets import WorkflowPolicySet
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
+from evorl.parts import DEFAULT, get_skeleton, number, numbers_class, part, read_numbers
 from evorl.types import Env, Key, Metrics, PolicyWorkflow
 
 
 def make_single_player_env(env: Env) -> Env:
     """The environment of a training: a game as its first player plays it; raises OptionError for other games."""
     return SinglePlayerGame(env, Roles(env).players[0])
-
-
-@struct.dataclass
-class TrainingOracleHyperparams:
-    """When a training ends, and those of its workflow."""
-
-    training: Any = make_default_field(PPOHyperparams)
-    iterations: Number = hyperparameter(32.0, 1, about="of a training, at most")
-    patience: Number = hyperparameter(
-        float("inf"), 1, about="iterations without a higher return, after which a training ends"
-    )
 
 
 @struct.dataclass
@@ -49,7 +39,7 @@ class OracleTrainingState:
     counts: Metrics
 
 
-@dataclass(frozen=True)
+@part
 class TrainingOracle:
     """A training of any workflow for each player, whose environment is the game against the others' mixtures.
 
@@ -57,10 +47,12 @@ class TrainingOracle:
     anew or, where `warm`, where the last one ended. Policies are kept as they explore, or greedy.
     """
 
-    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
+    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env, DEFAULT: PPO})
     restarts: int = 1
     warm: bool = False
     explores: bool = True
+    iterations: Number = number(32.0, 1, about="of a training, at most")
+    patience: Number = number(float("inf"), 1, about="iterations without a higher return, after which a training ends")
 
     def __post_init__(self) -> None:
         require_int("restarts", self.restarts)
@@ -69,23 +61,18 @@ class TrainingOracle:
         for role in Roles(game).roles:
             self.build_role_workflow(game, role)
 
-    def hyperparams(self) -> TrainingOracleHyperparams:
-        return TrainingOracleHyperparams(hyperparameters.default_hyperparams(self.workflow))
-
     def build_role_workflow(self, game: Env, role: Role, casts: Any = None) -> PolicyWorkflow:
         """The workflow of a role, against casts, or against chance."""
         env = SinglePlayerGame(game, role.name, casts or {})
         return with_env(self.workflow, env)
 
     def policy_sets(self, game: Env) -> dict[str, WorkflowPolicySet]:
-        return _build_policy_sets(self, game)
+        return _build_policy_sets(get_skeleton(self), game)
 
-    def init_policies(self, game: Env, key: Key, hyperparams: TrainingOracleHyperparams) -> OracleOutputs:
+    def init_policies(self, game: Env, key: Key) -> OracleOutputs:
         policies, rest = {}, {}
         for i, role in enumerate(Roles(game).roles):
-            begin = jax.vmap(
-                jax.vmap(lambda key, role=role: self.build_role_workflow(game, role).init(key, hyperparams.training))
-            )
+            begin = jax.vmap(jax.vmap(lambda key, role=role: self.build_role_workflow(game, role).init(key)))
             keys = jax.random.split(jax.random.fold_in(key, i), (len(role.players), self.restarts))
             states = begin(keys)
             policies[role.name] = self.policy_sets(game)[role.name].extract_policy(
@@ -94,13 +81,11 @@ class TrainingOracle:
             rest[role.name] = replace(states, env_params=(), hyperparams=()) if self.warm else ()
         return OracleOutputs(policies, rest, zero_counts())
 
-    def respond(
-        self, game: Env, rivals: OracleInputs, rest: Any, key: Key, hyperparams: TrainingOracleHyperparams
-    ) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
         policies, after, spent = {}, {}, []
         for role in Roles(game).roles:
             each = tree.vmap_unless_single(
-                lambda place, role=role: self.respond_for_player(game, role, place, rivals, rest, key, hyperparams)
+                lambda place, role=role: self.respond_for_player(game, role, place, rivals, rest, key)
             )
             answers = each(jnp.arange(len(role.players)))
             policies[role.name], after[role.name] = answers.policies, answers.oracle_state
@@ -115,7 +100,6 @@ class TrainingOracle:
         rivals: OracleInputs,
         rest: Any,
         key: Key,
-        hyperparams: TrainingOracleHyperparams,
     ) -> OracleOutputs:
         """The best of the restarts of a player, which go on from rest where they are warm."""
         workflow = self.build_role_workflow(game, role, self.policy_sets(game))
@@ -124,10 +108,10 @@ class TrainingOracle:
         def train(key: Key, before: Any) -> tuple[OracleTrainingState, Array | float]:
             key_init, key_steps, key_value = jax.random.split(key, 3)
             if self.warm:
-                state = replace(before, env_params=match, hyperparams=hyperparams.training)
+                state = replace(before, env_params=match, hyperparams=read_numbers(self.workflow))
             else:
-                state = workflow.init(key_init, hyperparams.training, match)
-            done = run_training(workflow, state, key_steps, hyperparams)
+                state = workflow.init(key_init, None, match)
+            done = self.run_training(workflow, state, key_steps)
             return done, workflow.evaluate(done.state, key_value)["return"] if self.restarts > 1 else 0.0
 
         key = jax.random.fold_in(key, Roles(game).roles.index(role))
@@ -140,10 +124,24 @@ class TrainingOracle:
         policies = self.policy_sets(game)[role.name].extract_policy(chosen)
         return OracleOutputs(policies, after, jax.tree.map(jnp.sum, done.counts))
 
+    def run_training(self, workflow: PolicyWorkflow, state: Any, key: Key) -> OracleTrainingState:
+        """A training until its iterations are done, or none of the last few had a higher return."""
+
+        def iteration(i: Int[Array, ""], run: OracleTrainingState) -> OracleTrainingState:
+            state, metrics = workflow.step(run.state, jax.random.fold_in(key, i))
+            value = jnp.nan_to_num(metrics["return"], nan=-jnp.inf)
+            spent = {name: run.counts[name] + metrics[name].astype(jnp.int32) for name in COUNT_NAMES}
+            since = jnp.where(value > run.best_return, 0.0, run.iterations_since_best + 1)
+            return OracleTrainingState(state, jnp.maximum(run.best_return, value), since, spent)
+
+        begun = OracleTrainingState(state, jnp.float32(-jnp.inf), jnp.float32(0), zero_counts())
+        going_on = lambda run: run.iterations_since_best < self.patience  # noqa: E731
+        return tree.masked_fori_loop(jnp.asarray(self.iterations).astype(jnp.int32), iteration, begun, going_on)
+
     def join_outputs(self, game: Env, answers: Sequence[OracleOutputs]) -> OracleOutputs:
         policies, rest = {}, {}
         for role in Roles(game).roles:
-            own = [answers[number] for number in Roles(game).get_player_indices(role)]
+            own = [answers[player] for player in Roles(game).get_player_indices(role)]
             policies[role.name] = tree.stack([one.policies for one in own])
             rest[role.name] = tree.stack([one.oracle_state for one in own])
         return OracleOutputs(policies, rest, sum_counts([one.metrics for one in answers]))
@@ -164,28 +162,11 @@ class TrainingOracle:
             found = jnp.zeros(nodes.legal_mask.shape)
             for role in Roles(game).roles:
                 each = jax.vmap(lambda kept, role=role: tabulate_player(kept, role))(policies[role.name])
-                for i, number in enumerate(Roles(game).get_player_indices(role)):
-                    found = jnp.where((nodes.owner == number)[:, None], each[i], found)
+                for i, player in enumerate(Roles(game).get_player_indices(role)):
+                    found = jnp.where((nodes.owner == player)[:, None], each[i], found)
             return found
 
         return jax.vmap(tabulate_joint)(pool)
-
-
-def run_training(
-    workflow: PolicyWorkflow, state: Any, key: Key, hyperparams: TrainingOracleHyperparams
-) -> OracleTrainingState:
-    """A training until its iterations are done, or none of the last few had a higher return."""
-
-    def iteration(i: Int[Array, ""], run: OracleTrainingState) -> OracleTrainingState:
-        state, metrics = workflow.step(run.state, jax.random.fold_in(key, i))
-        value = jnp.nan_to_num(metrics["return"], nan=-jnp.inf)
-        spent = {name: run.counts[name] + metrics[name].astype(jnp.int32) for name in COUNT_NAMES}
-        since = jnp.where(value > run.best_return, 0.0, run.iterations_since_best + 1)
-        return OracleTrainingState(state, jnp.maximum(run.best_return, value), since, spent)
-
-    begun = OracleTrainingState(state, jnp.float32(-jnp.inf), jnp.float32(0), zero_counts())
-    going_on = lambda run: run.iterations_since_best < hyperparams.patience  # noqa: E731
-    return tree.masked_fori_loop(hyperparams.iterations.astype(jnp.int32), iteration, begun, going_on)
 
 
 def with_env(part: Any, env: Env) -> Any:
@@ -200,8 +181,10 @@ def with_env(part: Any, env: Env) -> Any:
 
 @lru_cache(maxsize=16)
 def _build_policy_sets(oracle: TrainingOracle, game: Env) -> dict[str, WorkflowPolicySet]:
-    given = hyperparameters.as_arrays(oracle.hyperparams().training)
     return {
-        role.name: WorkflowPolicySet(oracle.build_role_workflow(game, role), given, oracle.explores)
+        role.name: WorkflowPolicySet(oracle.build_role_workflow(game, role), oracle.explores)
         for role in Roles(game).roles
     }
+
+
+TrainingOracleHyperparams = numbers_class(TrainingOracle)

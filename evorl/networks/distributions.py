@@ -17,7 +17,8 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Discrete, Space, action_from_indices, choice_counts, is_simple, leaf_spaces
+from evorl.networks.features import require_space
+from evorl.spaces import Box, Discrete, action_from_indices, choice_counts, is_simple, leaf_spaces
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
@@ -170,10 +171,11 @@ def _log_slope(x: Array) -> Array:
 class Head:
     """The distribution of an action space, from numbers that a network gives."""
 
-    space: Space
+    space: Any  # a Space
     kind: str = CONTINUOUS_DISTRIBUTIONS[0]  # of real actions
 
     def __post_init__(self) -> None:
+        require_space(self.space, "action_space")
         require(
             self.kind in CONTINUOUS_DISTRIBUTIONS,
             "distribution",

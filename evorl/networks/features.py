@@ -8,7 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from evorl.errors import require
 from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaf_spaces
+
+
+def require_space(space: Space | None, name: str) -> None:
+    """Refuse a space that no workflow has filled in; raises OptionError."""
+    require(space is not None, name, None, "is filled in by a workflow; where an agent acts alone give it both spaces")
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.keys import require_key
-from evorl.networks.features import features
+from evorl.networks.features import features, require_space
 from evorl.networks.mlp import apply_dense_layers, check_layers
 from evorl.spaces import Space, get_visible_obs, get_visible_space, to_shape_structs
 from evorl.types import Key, Memory, Params, Transition
@@ -93,7 +93,7 @@ class Network(nn.Module):
     Which choices are legal it does not see: `mask_fn` makes of (space, observations, outputs) the outputs that know it.
     """
 
-    space: Space
+    space: Any  # a Space
     body: nn.Module
     encoder: Encoder = Flat()
     core: Core = Feedforward()
@@ -122,6 +122,7 @@ class Network(nn.Module):
 
     def encode(self, obs: Any) -> Array:
         """Features [*batch, n] of observations."""
+        require_space(self.space, "observation_space")
         return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
     def head(self, obs: Any, x: Array, *args: Any) -> Any:

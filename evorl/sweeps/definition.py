@@ -17,7 +17,7 @@ from evorl.sweeps.space import HYPERPARAMS_PREFIX, SIGNIFICANT_DIGITS, Parameter
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
-from evorl.training.configuration import config, config_file, nodes, options, parts, trust_check
+from evorl.training.configuration import config, config_file, nodes, options, parts, short_names, trust_check
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, find_choices
 from evorl.training.records import files
 from evorl.types import Prior
@@ -247,8 +247,13 @@ def find_declared_priors(data: Mapping[str, Any]) -> dict[str, Prior]:
 
 
 def resolve_option(data: Mapping[str, Any], name: str) -> str:
-    """The option that is meant: of the agent's hyperparameters, of the agent, or as it stands; raises OptionError."""
-    for option in (f"{HYPERPARAMS_PREFIX}{name}", f"agent.{name}", name):
+    """The option that is meant: of the agent's hyperparameters, of the agent, as it stands, or by a short name.
+
+    Raises OptionError where there is none, or no number.
+    """
+    numbers = [one for one, value in config_file.iterate_leaves(data, "") if _is_number(value) and "[" not in one]
+    short = short_names.find_option(name, [one for one in numbers if ".space." not in one])
+    for option in (f"{HYPERPARAMS_PREFIX}{name}", f"agent.{name}", short or name):
         value = config_file.lookup(data, option, SEARCH_MARKER)
         if value != SEARCH_MARKER:
             number = _is_number(value) or option in BUDGET_OPTIONS

@@ -13,6 +13,7 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.hyperparameters import is_hyperparams
+from evorl.parts import is_part
 from evorl.training import devices
 from evorl.training.configuration.parts import get_fields
 from evorl.training.program import Program, make_run_args
@@ -35,18 +36,22 @@ def explain_index_overflow() -> Iterator[None]:
 
 @contextmanager
 def explain_missing_hyperparams(option: str) -> Iterator[None]:
-    """Raises OptionError where a part reads a hyperparameter that those under option do not have."""
+    """Raises OptionError where a part reads a number that it, or the hyperparameters under option, do not have."""
     try:
         yield
     except AttributeError as error:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         reader = frames[-1].f_code.co_qualname.partition(".<locals>")[0]
-        if not (dataclasses.is_dataclass(error.obj) and is_hyperparams(error.obj)):
+        given = type(error.obj).__name__
+        if is_part(error.obj):
+            declared = "a number is declared by number(default, low, high)"
+            line = f"{given}: has no {error.name}, which {reader} reads; {declared}"
+        elif dataclasses.is_dataclass(error.obj) and is_hyperparams(error.obj):
+            declared = f"{error.name}: Number = hyperparameter(default, low, high)"
+            line = f"{option}={given}: has no {error.name}, which {reader} reads; declare it, {declared}"
+        else:
             raise
-        line = f"{error.name}: Number = hyperparameter(default, low, high)"
-        raise OptionError(
-            f"{option}={type(error.obj).__name__}: has no {error.name}, which {reader} reads; declare it, {line}"
-        ) from error
+        raise OptionError(line) from error
 
 
 def trace_shapes(workflow: Any, hyperparams: Any, num_seeds: int = 1) -> State:

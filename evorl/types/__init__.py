@@ -53,7 +53,7 @@ from evorl.types.evolvers import (
     SearchResults,
 )
 from evorl.types.hosts import HostParams, HostState
-from evorl.types.hyperparameters import HasDiscount, HasHyperparams, HasPriorityExponents, Prior, ScheduledHyperparams
+from evorl.types.hyperparameters import HasDiscount, HasHyperparams, HasPriorityExponents, Prior, Scheduled
 from evorl.types.populations import EvolvingWorkflow, Population
 from evorl.types.problems import Bound, BoundedOperator, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
@@ -132,7 +132,7 @@ __all__ = [
     "ReplayBuffer",
     "ReplayFactory",
     "Sample",
-    "ScheduledHyperparams",
+    "Scheduled",
     "SearchResults",
     "SearchWorkflow",
     "SeedEvolver",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from evorl.types.data import Array, Batch, Hyperparams, Key, Memory, Metrics, Params, State, Transition
+from evorl.types.data import Array, Batch, Key, Memory, Metrics, Params, State, Transition
 
 
 @runtime_checkable
@@ -14,15 +14,11 @@ class Actor(Protocol):
         """The memory at the start of an episode; () without one."""
         ...
 
-    def act(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """An action that explores, for one observation, the memory after it, and what learning needs beside."""
         ...
 
-    def mode(
-        self, params: Params, obs: Any, memory: Memory, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Any, Memory, dict[str, Any]]:
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """The same for the greedy action."""
         ...
 
@@ -31,7 +27,7 @@ class Actor(Protocol):
 class Agent(Actor, Protocol):
     """What is learned, and how it acts. The actor of an agent's state is a TrainState; act and mode take its params."""
 
-    def init(self, key: Key, hyperparams: Hyperparams) -> State:
+    def init(self, key: Key) -> State:
         """The state before anything is learned."""
         ...
 
@@ -50,7 +46,7 @@ class MultiAgentActor(Actor, Protocol):
 class HasActionProbabilities(Actor, Protocol):
     """One that tells how likely it takes each choice of an action that is one; it must not remember."""
 
-    def action_probabilities(self, params: Params, obs: Any, hyperparams: Hyperparams) -> Any:
+    def action_probabilities(self, params: Params, obs: Any) -> Any:
         """Those with which `act` draws after one observation, [choices]; of a game by group, [members, choices]."""
         ...
 
@@ -69,9 +65,7 @@ class EnsembleValueAgent(Agent, Protocol):
 class OffPolicyAgent(Agent, Protocol):
     """An agent that learns from a replay: the loss of its critic on a batch, and one gradient step on any such loss."""
 
-    def critic_loss(
-        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]:
+    def critic_loss(self, params: Params, state: State, batch: Transition, key: Key) -> tuple[Array, Metrics]:
         """The loss [] of a critic with params on a batch, leaves [batch, ...]; targets are those of the state.
 
         Where the batch has a discount of its own, it is that of the bootstrap (agents.losses.td_target). Rows count
@@ -80,11 +74,11 @@ class OffPolicyAgent(Agent, Protocol):
         """
         ...
 
-    def update_critic(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+    def update_critic(self, state: State, loss: Any) -> tuple[State, Metrics]:
         """One gradient step of the critic on loss(params) -> (loss [], metrics)."""
         ...
 
-    def update_targets(self, state: State, hyperparams: Hyperparams) -> State:
+    def update_targets(self, state: State) -> State:
         """A soft step of the targets towards what they follow."""
         ...
 
@@ -93,13 +87,11 @@ class OffPolicyAgent(Agent, Protocol):
 class ActorCritic(OffPolicyAgent, Protocol):
     """An off-policy agent with an actor, which has its own loss and steps."""
 
-    def actor_loss(
-        self, params: Params, state: State, batch: Transition, key: Key, hyperparams: Hyperparams
-    ) -> tuple[Array, Metrics]:
+    def actor_loss(self, params: Params, state: State, batch: Transition, key: Key) -> tuple[Array, Metrics]:
         """The loss [] of an actor with params on a batch, by the critic of the state."""
         ...
 
-    def update_actor(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+    def update_actor(self, state: State, loss: Any) -> tuple[State, Metrics]:
         """One gradient step of the actor on loss(params) -> (loss [], metrics)."""
         ...
 
@@ -108,26 +100,24 @@ class ActorCritic(OffPolicyAgent, Protocol):
 class OnPolicyAgent(Agent, Protocol):
     """An agent that learns from what it has just done: a batch, a loss on segments of it, a gradient step on a loss."""
 
-    def build_batch(
-        self, params: Params, transitions: Transition, hyperparams: Hyperparams, acted_by_current_params: bool
-    ) -> Batch:
+    def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
         """What is learned from trajectories, leaves [steps, envs, ...], with targets by params: where fresh, those
         that acted.
         """
         ...
 
-    def loss(self, params: Params, batch: Batch, hyperparams: Hyperparams) -> tuple[Array, Metrics]:
+    def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
         """The loss [] on segments of a batch, leaves [segments, steps, ...], but those of memory [segments, ...].
 
         An agent without memory has segments of one step.
         """
         ...
 
-    def update(self, state: State, loss: Any, hyperparams: Hyperparams) -> tuple[State, Metrics]:
+    def update(self, state: State, loss: Any) -> tuple[State, Metrics]:
         """One gradient step on loss(params) -> (loss [], metrics)."""
         ...
 
-    def early_stop(self, metrics: Metrics, hyperparams: Hyperparams) -> bool | Array:
+    def early_stop(self, metrics: Metrics) -> bool | Array:
         """Whether, after updates with these mean metrics, no further epoch is to come."""
         ...
 
@@ -141,7 +131,7 @@ class AdvantageRecomputer(OnPolicyAgent, Protocol):
     """
 
     def compute_advantages(
-        self, transitions: Transition, ratio: Array, value: Array, bootstrap_value: Array, hyperparams: Hyperparams
+        self, transitions: Transition, ratio: Array, value: Array, bootstrap_value: Array
     ) -> tuple[Array, Array]:
         """The advantages and the targets of the value of trajectories, leaves [steps, envs].
 

@@ -15,11 +15,11 @@ class HasHyperparams(Protocol):
 
 
 @runtime_checkable
-class ScheduledHyperparams(Protocol):
-    """Hyperparameters that change with the env steps taken, which at returns as they are by then."""
+class Scheduled(Protocol):
+    """A part whose numbers change with the env steps taken."""
 
-    def apply_schedule(self, env_steps: Array) -> Hyperparams:
-        """As they are after so many env steps, []."""
+    def apply_schedule(self, env_steps: Array) -> "Scheduled":
+        """Return the part with its numbers after so many env steps, []."""
         ...
 
 

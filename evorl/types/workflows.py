@@ -12,7 +12,7 @@ from evorl.types.evolvers import Evolver, SearchResults
 class Workflow(Protocol):
     """A training run as pure functions; its state has the fields hyperparams and env_params."""
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> State:
         """The state before the first step; env_params are by default those of the environment."""
         ...
 
@@ -79,7 +79,8 @@ class StagedWorkflow(Protocol):
     """A workflow of parts, which workflows.base.step_or_evaluate joins, so that one program holds its physics once.
 
     A step is plan, rollout, learn_from; an evaluation is plan_evaluation, rollout, evaluation_metrics. The two plans
-    have one structure; leaves of different shapes are broadcast to each other.
+    have one structure; leaves of different shapes are broadcast to each other. Stages are called of the workflow
+    with the numbers of the state, `workflow.bound(state)`; itself it has those that it was made with.
     """
 
     def plan(self, state: State, key: Key) -> tuple[Any, Any]:

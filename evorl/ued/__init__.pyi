@@ -12,6 +12,7 @@ from evorl.ued.learnable import Learnable as Learnable
 from evorl.ued.learnable import LearnableHyperparams as LearnableHyperparams
 from evorl.ued.plr import PLR as PLR
 from evorl.ued.plr import PLRHyperparams as PLRHyperparams
+from evorl.ued.score_table import Curation as Curation
 from evorl.ued.score_table import CurationHyperparams as CurationHyperparams
 from evorl.ued.scores import BaseScore as BaseScore
 from evorl.ued.scores import L1ValueLoss as L1ValueLoss

@@ -1,23 +1,25 @@
 """A teacher that makes levels for students, and learns by what they do there: PAIRED, its population, minimax."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from evorl import hyperparameters, tree
-from evorl.agents.ppo import PPOHyperparams
+from evorl import tree
+from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require
-from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.hyperparameters import as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, numbers_class, part, replace_unchecked
 from evorl.types import (
     Agent,
     Batch,
     EditableLevelEnv,
     EditorEnv,
     Env,
+    Hyperparams,
     Key,
     Level,
     LevelEnv,
@@ -44,16 +46,8 @@ def get_editor(env: Env) -> EditorEnv:
 
 
 @struct.dataclass
-class AdversaryHyperparams:
-    """Those of all students, and those of their teacher."""
-
-    student: Any = make_default_field(PPOHyperparams)
-    teacher: Any = make_default_field(PPOHyperparams)
-
-
-@struct.dataclass
 class AdversaryState:
-    hyperparams: AdversaryHyperparams
+    hyperparams: Any
     env_params: Any  # of the students'
     students: (
         Any  # OnPolicyState, leaves [num_students, ...], without hyperparams and env_params, which are those above
@@ -70,7 +64,7 @@ class TeacherLevels:
     teacher_transitions: Transition  # of the teacher, leaves [steps, n, ...]
 
 
-@dataclass(frozen=True)
+@part
 class Adversary(base.BaseStagedWorkflow):
     """Each iteration the teacher makes n levels, every student plays and learns from them, and the teacher from them.
 
@@ -81,8 +75,8 @@ class Adversary(base.BaseStagedWorkflow):
     gradient_steps are those of all students.
     """
 
-    student: OnPolicy
-    teacher: OnPolicy = field(metadata={"env": get_editor})
+    student: OnPolicy = field(metadata={DEFAULT: PPO})
+    teacher: OnPolicy = field(metadata={"env": get_editor, DEFAULT: PPO})
     num_students: int = 2
     score: Score = RELATIVE_REGRET
 
@@ -107,11 +101,6 @@ class Adversary(base.BaseStagedWorkflow):
         ours, theirs = jax.eval_shape(sample_and_make_level)
         same = f"its levels must have the shapes of the student's, {jax.tree.map(jnp.shape, ours)}"
         require(ours == theirs, "teacher.env", type(maker).__name__, same)
-
-    def hyperparams(self) -> AdversaryHyperparams:
-        return AdversaryHyperparams(
-            hyperparameters.default_hyperparams(self.student), hyperparameters.default_hyperparams(self.teacher)
-        )
 
     @property
     def env(self) -> LevelEnv:
@@ -145,9 +134,9 @@ class Adversary(base.BaseStagedWorkflow):
         """The least and the most that an iteration takes."""
         return base.total_iteration_cost(self.student, self.num_students)
 
-    def init(self, key: Key, hyperparams: AdversaryHyperparams, env_params: Any = None) -> AdversaryState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> AdversaryState:
         key_students, key_teacher = jax.random.split(key)
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
 
         def init_student(key: Key) -> OnPolicyState:
@@ -156,6 +145,15 @@ class Adversary(base.BaseStagedWorkflow):
         students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
         teacher = self.teacher.init(key_teacher, hyperparams.teacher)
         return AdversaryState(hyperparams, env_params, students, base.drop_shared_fields(teacher))
+
+    def bound(self, state: AdversaryState) -> "Adversary":
+        """Return it with the numbers of a state, of students and teacher by the env steps that each has taken."""
+        numbers, student = state.hyperparams, tree.index(state.students, 0)
+        changed = {
+            "student": bind(self.student, numbers.student, self.student.count_env_steps(student)),
+            "teacher": bind(self.teacher, numbers.teacher, self.teacher.count_env_steps(state.teacher)),
+        }
+        return replace_unchecked(self, changed)
 
     def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
         """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""
@@ -263,3 +261,6 @@ class Adversary(base.BaseStagedWorkflow):
             return seen
         reward = jnp.where(rollouts.weight > 0, rollouts.reward, jnp.nan)
         return replace(seen, reward=reward, ended=rollouts.is_done)
+
+
+AdversaryHyperparams = numbers_class(Adversary)

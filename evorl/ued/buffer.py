@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from evorl import tree
 from evorl.errors import require_int
 from evorl.types import Key, Level
-from evorl.ued.score_table import ScoreTable
+from evorl.ued.score_table import Curation, ScoreTable
 
 Equal: TypeAlias = Callable[[Level, Level], Array]  # whether two levels are the same, bool []
 Fingerprint: TypeAlias = Callable[[Level], Array]  # uint32 [2], the same of levels that are the same
@@ -60,20 +60,20 @@ class LevelBuffer:
         places = self._find_levels(levels, jax.vmap(fingerprint)(levels), equal)
         return self.score_table.best.at[places].get(mode="fill", fill_value=-jnp.inf)
 
-    def replay_probabilities(self, hyperparams: Any) -> Float[Array, " capacity"]:
+    def replay_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
         """The probability of each place in the next draw; 0 of a free one."""
-        return self.score_table.replay_probabilities(hyperparams)
+        return self.score_table.replay_probabilities(curation)
 
     @jax.named_scope("levels")
     def sample_indices(
-        self, key: Key, n: int, hyperparams: Any, active: bool | Bool[Array, ""] = True
+        self, key: Key, n: int, curation: Curation, active: bool | Bool[Array, ""] = True
     ) -> tuple[Int[Array, " n"], "LevelBuffer"]:
         """n places to replay, one after another, and the buffer with the ages after them; it must hold some.
 
-        Each draw is by the chances that the one before it left, so that a place may come twice. hyperparams are
-        CurationHyperparams. Where not active no age changes.
+        Each draw is by the chances that the one before it left, so that a place may come twice.
+        Where not active no age changes.
         """
-        places, ledger = self.score_table.sample_indices(key, n, hyperparams)
+        places, ledger = self.score_table.sample_indices(key, n, curation)
         age = jnp.where(active, ledger.age, self.score_table.age)
         return places, replace(self, score_table=replace(ledger, age=age))
 
@@ -95,7 +95,7 @@ class LevelBuffer:
         score: Float[Array, " n"],
         best: Float[Array, " n"],
         equal: Equal,
-        hyperparams: Any,
+        curation: Curation,
         fingerprint: Fingerprint = tree.hash_tree,
     ) -> "LevelBuffer":
         """After n new levels, leaves [n, ...], with their scores and the highest returns, one after another.
@@ -110,7 +110,7 @@ class LevelBuffer:
         again = self._is_duplicate(levels, mark, scored, equal)
         known = self._find_levels(levels, mark, equal)
         ledger = self.score_table.increment_ages(scored.sum())
-        ledger, to = ledger.insert_scores(mark, known, jnp.where(again, jnp.nan, score), best, hyperparams)
+        ledger, to = ledger.insert_scores(mark, known, jnp.where(again, jnp.nan, score), best, curation)
         number = jnp.arange(len(score))
         lost = ((to[:, None] == to) & (number[:, None] < number)).any(1)  # to a later one of this batch
         to = jnp.where(lost | (to == self.capacity), self.capacity + number, to)  # distinct, so that indices are unique

@@ -46,6 +46,9 @@ class BaseCurriculum(BaseStagedWorkflow):
         """That of the student."""
         return self.student.agent
 
+    def count_env_steps(self, state: Any) -> Array:
+        return self.full_student.count_env_steps(state.student)
+
     def student_state(self, state: Any) -> OnPolicyState:
         """Return the state of the student as its own workflow has it."""
         return restore_shared_fields(state.student, state)

@@ -1,7 +1,7 @@
 """Sampling for learnability: a student learns half of the time on the levels that it sometimes solves."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool
 
-from evorl import hyperparameters, mesh, tree
-from evorl.agents.ppo import PPOHyperparams
+from evorl import mesh, tree
+from evorl.agents.ppo import PPO
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.types import Key, Level, Metrics, PolicyFn
+from evorl.hyperparameters import as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, numbers_class, part
+from evorl.types import Hyperparams, Key, Level, Metrics, PolicyFn
 from evorl.ued import curricula
 from evorl.ued.scores import Learnability, Outcome, Score
 from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore
@@ -21,13 +22,6 @@ from evorl.workflows import base
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 LEARNABILITY = Learnability()
-
-
-@struct.dataclass
-class LearnableHyperparams:
-    """Those of the student."""
-
-    student: Any = make_default_field(PPOHyperparams)
 
 
 @struct.dataclass
@@ -40,13 +34,13 @@ class LearnableLevels:
 
 @struct.dataclass
 class LearnableState:
-    hyperparams: LearnableHyperparams
+    hyperparams: Any
     env_params: Any
     student: OnPolicyState  # without hyperparams and env_params, which are those above
     learnable_levels: LearnableLevels
 
 
-@dataclass(frozen=True)
+@part
 class Learnable(curricula.BaseCurriculum):
     """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
 
@@ -57,7 +51,7 @@ class Learnable(curricula.BaseCurriculum):
     of levels as the environment draws them.
     """
 
-    student: OnPolicy
+    student: OnPolicy = field(metadata={DEFAULT: PPO})
     score: Score = LEARNABILITY
     capacity: int = 1000
     num_candidates: int = 5000
@@ -74,9 +68,6 @@ class Learnable(curricula.BaseCurriculum):
         )
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
         curricula.check_curriculum_score(self.score, self.env, self.episodes)
-
-    def hyperparams(self) -> LearnableHyperparams:
-        return LearnableHyperparams(hyperparameters.default_hyperparams(self.student))
 
     @property
     def parallel_axes(self) -> dict[str, int]:
@@ -98,8 +89,8 @@ class Learnable(curricula.BaseCurriculum):
         steps = self.student.num_transitions
         return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
 
-    def init(self, key: Key, hyperparams: LearnableHyperparams, env_params: Any = None) -> LearnableState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> LearnableState:
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         student = self.student.init(key, hyperparams.student, env_params)
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
@@ -172,3 +163,6 @@ class Learnable(curricula.BaseCurriculum):
         """The parent and what it keeps, but with the state's own environments."""
         student = self.student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)
+
+
+LearnableHyperparams = numbers_class(Learnable)

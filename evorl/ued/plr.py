@@ -1,7 +1,7 @@
 """Prioritized level replay: a student learns on levels of its past, by how much is to be learned from them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,15 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool
 
-from evorl import hyperparameters, mesh, tree
-from evorl.agents.ppo import PPOHyperparams
+from evorl import mesh, tree
+from evorl.agents.ppo import PPO
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import Number, as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, number, numbers_class, part
 from evorl.priors import Uniform
 from evorl.types import (
     Batch,
+    Hyperparams,
     Key,
     Level,
     Metrics,
@@ -28,7 +29,7 @@ from evorl.types import (
 from evorl.ued import curricula
 from evorl.ued.buffer import LevelBuffer
 from evorl.ued.generators import SAMPLED_LEVELS, LevelGenerator
-from evorl.ued.score_table import CurationHyperparams
+from evorl.ued.score_table import Curation
 from evorl.ued.scores import MaxMC, Score
 from evorl.vector_env import Rollout, RolloutPlan
 from evorl.workflows import base
@@ -38,20 +39,8 @@ MAX_MC = MaxMC()
 
 
 @struct.dataclass
-class PLRHyperparams:
-    """Those of the student and of the generator, and by what levels are replayed."""
-
-    student: Any = make_default_field(PPOHyperparams)
-    generator: Any = make_default_field(dict)
-    curation: CurationHyperparams = make_default_field(CurationHyperparams)
-    replay: Number = hyperparameter(
-        0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
-    )
-
-
-@struct.dataclass
 class PLRState:
-    hyperparams: PLRHyperparams
+    hyperparams: Any
     env_params: Any
     student: OnPolicyState  # without hyperparams and env_params, which are those above
     buffer: LevelBuffer
@@ -74,7 +63,7 @@ class LevelBatch:
     generator: Any  # its state, which waits to be told
 
 
-@dataclass(frozen=True)
+@part
 class PLR(curricula.BaseCurriculum):
     """Each iteration plays n levels, new ones or some that the buffer has kept, and scores them.
 
@@ -86,7 +75,7 @@ class PLR(curricula.BaseCurriculum):
     levels as the environment draws them.
     """
 
-    student: OnPolicy
+    student: OnPolicy = field(metadata={DEFAULT: PPO})
     generator: LevelGenerator = SAMPLED_LEVELS
     score: Score = MAX_MC
     capacity: int = 4000
@@ -95,6 +84,10 @@ class PLR(curricula.BaseCurriculum):
     side_by_side: bool = False
     num_edits: int = 0
     repeats: int = 1
+    curation: Curation = field(default_factory=Curation)
+    replay: Number = number(
+        0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
+    )
 
     def __post_init__(self) -> None:
         base.check_positive(self, "capacity", "repeats")
@@ -112,11 +105,6 @@ class PLR(curricula.BaseCurriculum):
         ended = self.repeats * curricula.count_guaranteed_episodes(self.student)
         curricula.check_curriculum_score(
             self.score, env, ended, self.prioritization, more=curricula.list_outcome_fields(self.agent)
-        )
-
-    def hyperparams(self) -> PLRHyperparams:
-        return PLRHyperparams(
-            hyperparameters.default_hyperparams(self.student), hyperparameters.default_hyperparams(self.generator)
         )
 
     @property
@@ -152,12 +140,12 @@ class PLR(curricula.BaseCurriculum):
         steps, updates = self.full_student.num_transitions, self.student.iteration_cost["gradient_steps"]
         return {"env_steps": (steps, steps), "gradient_steps": (0 if self.robust else updates[0], updates[1])}
 
-    def init(self, key: Key, hyperparams: PLRHyperparams, env_params: Any = None) -> PLRState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PLRState:
         key_student, key_generator = jax.random.split(key)
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         student = self.full_student.init(key_student, hyperparams.student, env_params)
-        generator = bind(self.generator, hyperparams.generator).init(key_generator, self.env, self.num_levels)
+        generator = bind(self, hyperparams).generator.init(key_generator, self.env, self.num_levels)
         level = jax.eval_shape(self.env.sample_level, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
@@ -175,13 +163,12 @@ class PLR(curricula.BaseCurriculum):
     def choose_levels(self, state: PLRState, key: Key) -> LevelBatch:
         """What is played: new levels, replays, or children; side by side all that there are."""
         key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
-        h, n, buffer = state.hyperparams, self.num_levels, state.buffer
-        bound = bind(self.generator, h.generator)
-        new, made_of, generator = bound.ask(key_new, state.generator, self.env, n, state.env_params)
+        n, buffer = self.num_levels, state.buffer
+        new, made_of, generator = self.generator.ask(key_new, state.generator, self.env, n, state.env_params)
         ready = 2 * buffer.size >= self.capacity
-        chosen = self.side_by_side | jax.random.bernoulli(key_choice, h.replay)
+        chosen = self.side_by_side | jax.random.bernoulli(key_choice, self.replay)
         replays = ready & chosen & (self.side_by_side | ~state.children_due)
-        places, drawn = buffer.sample_indices(key_draw, n, h.curation, replays)
+        places, drawn = buffer.sample_indices(key_draw, n, self.curation, replays)
         batches, fresh = (
             [new, tree.select(replays, buffer.get_levels(places), new)],
             [jnp.bool_(True), jnp.bool_(False)],
@@ -201,7 +188,7 @@ class PLR(curricula.BaseCurriculum):
 
     def learn_from(self, state: PLRState, carry: LevelBatch, played: Rollout, key: Key) -> tuple[PLRState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
-        h, buffer = state.hyperparams, state.buffer
+        buffer = state.buffer
         student, batch = self.full_student.prepare_batch(
             replace(self.student_state(state), envs=played.envs), played.stored
         )
@@ -212,18 +199,19 @@ class PLR(curricula.BaseCurriculum):
         again = self.select_replays((score, highest), 1)
         buffer = buffer.update_scores(carry.buffer_indices, jnp.where(carry.is_replay, again[0], jnp.nan), again[1])
         entering = jnp.where(carry.is_new, score, jnp.nan)
-        buffer = buffer.insert_levels(carry.levels, entering, highest, self.env.is_same_level, h.curation)
+        buffer = buffer.insert_levels(carry.levels, entering, highest, self.env.is_same_level, self.curation)
 
         def tell(_: Array, generator: Any) -> Any:
-            bound = bind(self.generator, h.generator)
-            return bound.tell(key_tell, carry.genomes, score[: self.num_levels], generator)
+            return self.generator.tell(key_tell, carry.genomes, score[: self.num_levels], generator)
 
         asked = tree.select(carry.is_generated, carry.generator, state.generator)
         generator = tree.masked_fori_loop(carry.is_generated.astype(jnp.int32), tell, asked)
         student, metrics = self.learn(student, played.stored, batch, carry.is_replay, key_learn)
         parents = self.select_replays(carry.levels, 1) if self.num_edits else ()
         fertile = carry.is_replay & (self.num_edits > 0)
-        after = PLRState(h, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile)
+        after = PLRState(
+            state.hyperparams, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile
+        )
         kept = {"levels/replayed": carry.is_replay.astype(jnp.float32), "levels/kept": buffer.size / self.capacity}
         return after, played.metrics() | metrics | kept | curricula.summarize_levels(outcome, score)
 
@@ -258,3 +246,6 @@ class PLR(curricula.BaseCurriculum):
         """The parent, curriculum and all, but with the state's own environments."""
         student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)
+
+
+PLRHyperparams = numbers_class(PLR)

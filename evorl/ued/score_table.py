@@ -10,7 +10,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl.errors import unknown_name_error
-from evorl.hyperparameters import Number, hyperparameter
+from evorl.hyperparameters import Number
+from evorl.parts import number, numbers_class, part
 from evorl.priors import LogUniform, Uniform
 from evorl.replay.sum_tree import SumTree
 from evorl.types import Key
@@ -19,14 +20,17 @@ TINY = jnp.finfo(jnp.float32).tiny
 PRIORITIZATIONS = ("rank", "proportional")
 
 
-@struct.dataclass
-class CurationHyperparams:
+@part
+class Curation:
     """By what levels are replayed (Jiang et al. 2021, arXiv:2010.03934, section 3)."""
 
-    temperature: Number = hyperparameter(
+    temperature: Number = number(
         0.3, 1e-3, math.inf, "beta; low: the highest scores alone, inf: all alike", LogUniform(0.1, 1.0)
     )
-    staleness: Number = hyperparameter(0.5, 0.0, 1.0, "rho, the share of draws by age", Uniform(0.1, 0.9))
+    staleness: Number = number(0.5, 0.0, 1.0, "rho, the share of draws by age", Uniform(0.1, 0.9))
+
+
+CurationHyperparams = numbers_class(Curation)
 
 
 @struct.dataclass
@@ -67,31 +71,31 @@ class ScoreTable:
         """Which hold levels."""
         return self.indices < self.size
 
-    def score_probabilities(self, hyperparams: Any) -> Float[Array, " capacity"]:
+    def score_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
         """S: (1 / rank)^(1 / temperature), or max(score, 0)^(1 / temperature), over their sum.
 
         Where no score is above 0, proportional is uniform.
         """
         if self.prioritization == "rank":
-            each = (1.0 + jnp.arange(self.capacity)) ** (-1 / hyperparams.temperature)
+            each = (1.0 + jnp.arange(self.capacity)) ** (-1 / curation.temperature)
             return _normalize(jnp.where(self.valid_mask, each[self.rank - 1], 0))
         positive = jnp.maximum(self.score, 0)
         highest = positive.max()  # by which they are divided, as powers of large numbers overflow
         relative = jnp.where(highest > 0, positive / jnp.maximum(highest, TINY), 1)
-        weight = relative ** (1 / hyperparams.temperature)
+        weight = relative ** (1 / curation.temperature)
         return _normalize(jnp.where(self.valid_mask, weight, 0))
 
-    def replay_probabilities(self, hyperparams: Any) -> Float[Array, " capacity"]:
+    def replay_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
         """P = (1 - staleness) S + staleness C, of the next draw; C is age over the sum of ages, S if that is 0."""
-        by_score, by_age = self.score_probabilities(hyperparams), self.age.astype(jnp.float32)
+        by_score, by_age = self.score_probabilities(curation), self.age.astype(jnp.float32)
         by_age = jnp.where(by_age.any(), _normalize(by_age), by_score)
-        return (1 - hyperparams.staleness) * by_score + hyperparams.staleness * by_age
+        return (1 - curation.staleness) * by_score + curation.staleness * by_age
 
-    def sample_indices(self, key: Key, n: int, hyperparams: Any) -> tuple[Int[Array, " n"], "ScoreTable"]:
+    def sample_indices(self, key: Key, n: int, curation: Curation) -> tuple[Int[Array, " n"], "ScoreTable"]:
         """n places, one after another: each adds 1 to all ages, sets its own to 0 and may come again."""
 
         def sample_index(ledger: ScoreTable, uniform: Array) -> tuple[ScoreTable, Array]:
-            chances = SumTree.from_numbers(ledger.replay_probabilities(hyperparams))
+            chances = SumTree.from_numbers(ledger.replay_probabilities(curation))
             place = chances.find(uniform * chances.total)
             ledger = ledger.increment_ages(1)
             return replace(ledger, age=ledger.age.at[place].set(0)), place
@@ -124,9 +128,9 @@ class ScoreTable:
         ledger = jax.lax.scan(rescore, self, (places, score))[0]
         return replace(ledger, best=self.best.at[places].max(best, mode="drop"))
 
-    def find_lowest_priority(self, hyperparams: Any) -> Int[Array, ""]:
+    def find_lowest_priority(self, curation: Curation) -> Int[Array, ""]:
         """The place of least P; of several, that of the last rank."""
-        chances = self.replay_probabilities(hyperparams)
+        chances = self.replay_probabilities(curation)
         last = jnp.where(chances == chances.min(), self.rank, 0).max()
         return jnp.where(self.rank == last, self.indices, 0).max()
 
@@ -136,7 +140,7 @@ class ScoreTable:
         known: Int[Array, " n"],
         score: Float[Array, " n"],
         best: Float[Array, " n"],
-        hyperparams: Any,
+        curation: Curation,
     ) -> tuple["ScoreTable", Int[Array, " n"]]:
         """After new levels, one after another, and the place that each of them took, `capacity` where none.
 
@@ -150,7 +154,7 @@ class ScoreTable:
             stays = (ledger.fingerprint.at[known].get(mode="clip") == mark).all() & (
                 known < nowhere
             )  # none took its place
-            place = jnp.where(free, ledger.size, ledger.find_lowest_priority(hyperparams))
+            place = jnp.where(free, ledger.size, ledger.find_lowest_priority(curation))
             enters = scored & ~stays & (free | (score >= ledger.score[place]))
             to = jnp.where(enters, place, nowhere)
             changed = jnp.where(scored & stays, known, to)

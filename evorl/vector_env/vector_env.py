@@ -18,7 +18,6 @@ from evorl.types import (
     Env,
     HasActionProbabilities,
     HasStateMetrics,
-    Hyperparams,
     Key,
     Memory,
     Metrics,
@@ -34,7 +33,7 @@ from evorl.vector_env.starts import ResetStarts
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an agent acts in one environment: exploring, greedily or at random.
+    """How an agent with its numbers acts in one environment: exploring, greedily or at random.
 
     `preprocess` makes of an observation its own. What a plan has of actors, leaves [actors, ...], `materialize` makes
     what is held of them while they play, and of what is held of one `decode_params` makes its parameters at each call,
@@ -43,7 +42,6 @@ class Behaviour:
 
     env: Env
     agent: Actor
-    hyperparams: Hyperparams
     preprocess: Callable[[Any], Any] = lambda obs: obs
     materialize: Callable[[Any], Any] = lambda actors: actors
     decode_params: Callable[[Any], Params] = lambda actor: actor
@@ -53,8 +51,8 @@ class Behaviour:
     ) -> tuple[Any, Memory, dict[str, Any]]:
         """An action, the memory after it, and what learning needs beside; explores and random are () for never."""
         params, seen = self.decode_params(params), self.preprocess(obs)
-        greedy, _, _ = self.agent.mode(params, seen, memory, key, self.hyperparams)
-        action, memory, extras = self.agent.act(params, seen, memory, key, self.hyperparams)
+        greedy, _, _ = self.agent.mode(params, seen, memory, key)
+        action, memory, extras = self.agent.act(params, seen, memory, key)
         action = greedy if isinstance(explores, tuple) else tree.select(jnp.asarray(explores), action, greedy)
         if not isinstance(random, tuple):  # one of them draws
             drawn = random_action(self.env.action_space, self.env.observation_space, obs, key)
@@ -83,23 +81,21 @@ class BoundPolicy:
         Raises OptionError where its agent remembers, or tells no probabilities.
         """
         by = self.behaviour
-        given = by.decode_params(self.params), by.preprocess(obs), by.hyperparams
+        given = by.decode_params(self.params), by.preprocess(obs)
         return action_probabilities(by.agent, by.env.action_space, *given, self.explores)
 
 
-def action_probabilities(
-    agent: Actor, space: Space, params: Params, obs: Any, hyperparams: Hyperparams, explores: bool = True
-) -> Any:
+def action_probabilities(agent: Actor, space: Space, params: Params, obs: Any, explores: bool = True) -> Any:
     """How likely an agent takes each choice of an action of a space, exploring or not, as in `BoundPolicy`."""
     name = type(agent).__name__
     if jax.tree.leaves(jax.eval_shape(agent.initial_memory)):
         raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now; core=none")
     explores = explores or agent.mode == agent.act  # as those at random do
     if explores and isinstance(agent, HasActionProbabilities):
-        return agent.action_probabilities(params, obs, hyperparams)
+        return agent.action_probabilities(params, obs)
     if explores:
         raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
-    action, _, _ = agent.mode(params, obs, agent.initial_memory(), jax.random.key(0), hyperparams)
+    action, _, _ = agent.mode(params, obs, agent.initial_memory(), jax.random.key(0))
     sides = {name: choice_counts(of.space)[0] for name, of in groups(space).items()}
     return jax.tree.map(jax.nn.one_hot, action, sides or choice_counts(space)[0])
 
@@ -179,13 +175,13 @@ class VectorEnv:
             self.make_starts(True), True, quota, UNLIMITED, (), params, explores, random, stores, releases=True
         )
 
-    def init_blank_envs(self, params: Params, hyperparams: Hyperparams, env_params: Any) -> tuple[EnvInstance, Any]:
+    def init_blank_envs(self, params: Params, env_params: Any) -> tuple[EnvInstance, Any]:
         """Environments before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
 
         Raises OptionError where a reward is not one number, which learning and fitness are about.
         """
         world = self.make_env_batch(env_params)
-        policy = jax.vmap(Behaviour(self.env, self.agent, hyperparams).bind_params(params, True))
+        policy = jax.vmap(Behaviour(self.env, self.agent).bind_params(params, True))
 
         def trace_step() -> tuple[EnvInstance, Any]:
             keys = jax.random.split(jax.random.key(0), self.num_envs)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,12 @@ from jaxtyping import Array, Int
 from typing_extensions import get_protocol_members
 
 from evorl import hyperparameters, tree
+from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import TD_ERROR
 from evorl.agents.memory import is_recurrent
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import require_key
+from evorl.parts import bind, is_part
 from evorl.types import (
     Actor,
     ActorCritic,
@@ -35,11 +37,24 @@ from evorl.types import (
 )
 from evorl.vector_env import hosts
 
+T = TypeVar("T")
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
 
 class BaseStagedWorkflow:
-    """The step and the evaluation of a workflow that has their stages (evorl.types.StagedWorkflow)."""
+    """The step and the evaluation of a workflow that has their stages (evorl.types.StagedWorkflow).
+
+    The stages are those of the workflow with the numbers of its state, `bound`; step, evaluate and policy bind it.
+    """
+
+    def count_env_steps(self, state: Any) -> Array:
+        """Return how many env steps have been taken, [] float32, by which schedules go: `env_steps` of the state."""
+        return getattr(state, "env_steps", jnp.float32(0))
+
+    def bound(self: T, state: Any) -> T:
+        """Return the workflow with the numbers of a state, as they are by the env steps taken so far."""
+        workflow: Any = self
+        return bind(self, state.hyperparams, workflow.count_env_steps(state))
 
     def step(self, state: Any, key: Key) -> tuple[Any, Metrics]:
         """Plan, roll out and learn."""
@@ -74,7 +89,7 @@ def step_or_evaluate(
     if isinstance(workflow, CombinedStepWorkflow):
         return workflow.step_or_evaluate(state, key, evaluating)
     if isinstance(workflow, StagedWorkflow):
-        return _step_or_evaluate_parts(workflow, state, key, evaluating)
+        return _step_or_evaluate_parts(bind_to_state(workflow, state), state, key, evaluating)
     shapes = jax.eval_shape(lambda: (workflow.step(state, key)[1], workflow.evaluate(state, key)))
     no_step, no_evaluation = tree.zeros_like(shapes)
     return jax.lax.cond(
@@ -82,6 +97,11 @@ def step_or_evaluate(
         lambda: (state, no_step, workflow.evaluate(state, key)),
         lambda: (*workflow.step(state, key), no_evaluation),
     )
+
+
+def bind_to_state(workflow: T, state: State) -> T:
+    """Return a workflow with the numbers of a state, one that has none of its own as it is."""
+    return workflow.bound(state) if isinstance(workflow, BaseStagedWorkflow) and is_part(workflow) else workflow
 
 
 def _step_or_evaluate_parts(
@@ -161,13 +181,9 @@ def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
     return hosts.copy_marked_for_reset(taken, own)
 
 
-def update_actor_on_batch(
-    agent: ActorCritic, state: Any, batch: Transition, key: Key, hyperparams: Hyperparams
-) -> tuple[Any, Metrics]:
+def update_actor_on_batch(agent: ActorCritic, state: Any, batch: Transition, key: Key) -> tuple[Any, Metrics]:
     """A gradient step of the actor on its own loss."""
-    return agent.update_actor(
-        state, lambda params: agent.actor_loss(params, state, batch, key, hyperparams), hyperparams
-    )
+    return agent.update_actor(state, lambda params: agent.actor_loss(params, state, batch, key))
 
 
 def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> tuple[ReplayBuffer, Metrics]:
@@ -241,6 +257,12 @@ def check_positive(workflow: Any, *names: str) -> None:
     check_parts(workflow)
     for name in names:
         require_int(name, getattr(workflow, name))
+
+
+def fill_agent_spaces(workflow: Any) -> None:
+    """Give the agent of a workflow that is being made the spaces of its environment, where it has none."""
+    check_parts(workflow)
+    object.__setattr__(workflow, "agent", fill_spaces(workflow.agent, workflow.env))
 
 
 def check_replay(workflow: Any) -> None:

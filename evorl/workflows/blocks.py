@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from evorl import tree
-from evorl.parts import bind
 from evorl.types import Key, Params, SeedEvolver, Transition
 from evorl.vector_env import Behaviour, Rollout, RolloutPlan, TransitionStore
 
@@ -48,7 +47,7 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
 
 def make_member_behaviour(workflow: Any, state: Any) -> Behaviour:
     """How members act, which are drawn as they play where the evolver has seeds of them."""
-    behaviour, evolver = workflow.behaviour(state), bind(workflow.evolver, workflow.current_hyperparams(state).evolver)
+    behaviour, evolver = workflow.behaviour(state), workflow.evolver
     if not isinstance(evolver, SeedEvolver):
         return behaviour
     draw = lambda genomes: evolver.materialize(state.evolver, genomes)  # noqa: E731

@@ -1,6 +1,6 @@
 """CEM-RL: a distribution over actors, some of which learn by gradient."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -8,31 +8,23 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import hyperparameters, tree
-from evorl.agents.td3 import TD3Hyperparams
+from evorl import tree
+from evorl.agents.td3 import TD3
 from evorl.ec import search
-from evorl.ec.cem import CEMHyperparams
+from evorl.ec.cem import CEM
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, numbers_class, part
 from evorl.replay.ring import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory
+from evorl.types import ActorCritic, Env, Evolver, Hyperparams, Key, Metrics, Params, PolicyFn, ReplayFactory
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import shared_replay_learning
 
 
 @struct.dataclass
-class CEMRLHyperparams:
-    """The hyperparameters of the agent and of the evolver."""
-
-    agent: Any = make_default_field(TD3Hyperparams)
-    evolver: Any = make_default_field(CEMHyperparams)
-
-
-@struct.dataclass
 class CEMRLState:
-    hyperparams: CEMRLHyperparams
+    hyperparams: Any
     env_params: Any
     agent: Any  # its critic is shared by all learners; its actor is the center of the distribution
     evolver: Any
@@ -52,7 +44,7 @@ class GenerationCarry:
     metrics: Any
 
 
-@dataclass(frozen=True)
+@part
 class CEMRL(shared_replay_learning.BaseHybrid):
     """Each generation part of the population learns, all are evaluated, the evolver is told (Pourchot & Sigaud 2019).
 
@@ -64,8 +56,8 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     """
 
     env: Env
-    agent: ActorCritic
-    evolver: Evolver
+    agent: ActorCritic = field(metadata={DEFAULT: TD3})
+    evolver: Evolver = field(metadata={DEFAULT: CEM})
     learners: float = 0.5  # the part of the population that learns, drawn anew in each generation
     min_updates: int = 64
     max_updates: int = 1024
@@ -84,11 +76,6 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         n = self.evolver.population_size
         learners = f"must be a part of the population that is 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
-
-    def hyperparams(self) -> CEMRLHyperparams:
-        return CEMRLHyperparams(
-            hyperparameters.default_hyperparams(self.agent), hyperparameters.default_hyperparams(self.evolver)
-        )
 
     @property
     def num_learners(self) -> int:
@@ -118,19 +105,19 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         """The most env steps that the first iteration takes."""
         return self.vector_env.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
-    def init(self, key: Key, hyperparams: CEMRLHyperparams, env_params: Any = None) -> CEMRLState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> CEMRLState:
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(self, key, hyperparams, env_params)
-        return CEMRLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.int32(0), jnp.float32(0))
+        parts = shared_replay_learning.init_agent_evolver_replay(bind(self, hyperparams), key, env_params)
+        return CEMRLState(hyperparams, env_params, *parts, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: CEMRLState, key: Key) -> tuple[RolloutPlan, GenerationCarry]:
         """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
         key_ask, key_pick, key_learn = jax.random.split(key, 3)
-        hyperparams, n, m = self.current_hyperparams(state), self.evolver.population_size, self.num_learners
+        n, m = self.evolver.population_size, self.num_learners
         random = (state.replay.size == 0) & (self.random_steps > 0)
 
-        members, _, evolver = search.ask(bind(self.evolver, hyperparams.evolver), key_ask, state.evolver)
+        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver)
         picked = jnp.argsort(jax.random.uniform(key_pick, (n,)))[:m]
         learning = ~random & (state.generation >= self.warmup_generations) & (state.replay.size > 0)
         updates = jnp.where(learning, jnp.clip(state.generation_env_steps, self.min_updates, self.max_updates), 0)
@@ -158,12 +145,9 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         self, state: CEMRLState, carry: GenerationCarry, played: Rollout, key: Key
     ) -> tuple[CEMRLState, Metrics]:
         members, random, means = played.plan.params, played.plan.random_actions, played.stats.fitness_means
-        hyperparams, evolver = (
-            self.current_hyperparams(state).evolver,
-            search.merge_asked_state(carry.evolver, state.evolver),
-        )
+        evolver = search.merge_asked_state(carry.evolver, state.evolver)
         judged = search.compute_fitness(self.evolver, means)
-        told, metrics = search.tell(bind(self.evolver, hyperparams), key, members, judged, evolver)
+        told, metrics = search.tell(self.evolver, key, members, judged, evolver)
         evolver = tree.select(~random, told, state.evolver)
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
@@ -190,24 +174,22 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     ) -> tuple[Any, Params, Metrics]:
         """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
         learners = replace(state.agent, actor=jax.vmap(state.agent.actor.reset_with_params)(chosen))
-        hyperparams = self.current_hyperparams(state).agent
         learners, _, metrics = shared_replay_learning.update_actors_and_critic(
-            self, learners, state.replay, key, updates, hyperparams
+            self, learners, state.replay, key, updates
         )
         return learners, learners.actor.params, metrics
 
-    def current_hyperparams(self, state: CEMRLState) -> CEMRLHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
-
     def behaviour(self, state: CEMRLState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state).agent)
+        return Behaviour(self.env, self.agent)
 
     def policy(self, state: CEMRLState, explores: bool = False) -> PolicyFn:
         """How the center of the distribution acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""
         return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
+
+
+CEMRLHyperparams = numbers_class(CEMRL)

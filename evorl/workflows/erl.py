@@ -1,6 +1,6 @@
 """ERL: agents that learn by gradient beside a population that evolves, around one replay."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -8,18 +8,18 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from evorl import hyperparameters, tree
-from evorl.agents.td3 import TD3Hyperparams
+from evorl import tree
+from evorl.agents.td3 import TD3
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
 from evorl.ec.genetic import GA
 from evorl.ec.shaping import argsort_best_first, count_elites, sanitize_fitness
 from evorl.ec.variation import ERLMutation
 from evorl.errors import require, unknown_name_error
-from evorl.hyperparameters import Number, as_arrays, hyperparameter
-from evorl.parts import bind, read_numbers
+from evorl.hyperparameters import Number, as_arrays, resolve_numbers
+from evorl.parts import bind, number, numbers_class, part
 from evorl.replay.ring import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Params, PolicyFn, ReplayFactory, State
+from evorl.types import ActorCritic, Env, Evolver, Hyperparams, Key, Metrics, Params, PolicyFn, ReplayFactory, State
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
@@ -33,17 +33,8 @@ def make_default_ga() -> GA:
 
 
 @struct.dataclass
-class ERLHyperparams:
-    """The hyperparameters of the agents and of the evolver. elite_pull: Marchesini et al. 2021, there called tau."""
-
-    agent: Any = struct.field(default_factory=TD3Hyperparams)
-    evolver: Any = struct.field(default_factory=lambda: read_numbers(make_default_ga()))
-    elite_pull: Number = hyperparameter(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
-
-
-@struct.dataclass
 class ERLState:
-    hyperparams: ERLHyperparams
+    hyperparams: Any
     env_params: Any
     agent: Any  # its actor leads with [num_agents], what else it holds they share
     evolver: Any
@@ -52,7 +43,7 @@ class ERLState:
     env_steps: Any  # [] float32, so far
 
 
-@dataclass(frozen=True)
+@part
 class ERL(shared_replay_learning.BaseHybrid):
     """A population evolves and agents learn by gradient from what all of them did (Khadka & Tumer 2018).
 
@@ -66,7 +57,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     """
 
     env: Env
-    agent: ActorCritic
+    agent: ActorCritic = field(default_factory=TD3)
     evolver: Evolver = field(default_factory=make_default_ga)
     num_agents: int = 1
     agent_episodes: int = 1
@@ -83,6 +74,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     explore: bool = False  # exploration noise in the episodes that count as fitness
     eval_episodes: int = 10  # of the center, and as many of the agents
     chunk: int = 20
+    elite_pull: Number = number(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
 
     def __post_init__(self) -> None:
         shared_replay_learning.check_hybrid(self)
@@ -91,11 +83,6 @@ class ERL(shared_replay_learning.BaseHybrid):
         require(self.num_agents < n, "num_agents", self.num_agents, f"must be below population_size, {n}")
         if self.updates_follow not in UPDATES_FOLLOW_OPTIONS:
             raise unknown_name_error("updates_follow", self.updates_follow, UPDATES_FOLLOW_OPTIONS)
-
-    def hyperparams(self) -> ERLHyperparams:
-        return ERLHyperparams(
-            hyperparameters.default_hyperparams(self.agent), hyperparameters.default_hyperparams(self.evolver)
-        )
 
     @property
     def num_envs(self) -> int:
@@ -131,17 +118,17 @@ class ERL(shared_replay_learning.BaseHybrid):
         """The most env steps that the first iteration takes."""
         return self.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
-    def init(self, key: Key, hyperparams: ERLHyperparams, env_params: Any = None) -> ERLState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> ERLState:
         key_agents, key_evolver = jax.random.split(key)
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         keys = jax.random.split(key_agents, self.num_agents)
-        agents = jax.vmap(self.agent.init, (0, None))(keys, hyperparams.agent)
+        bound = bind(self, hyperparams)
+        agents = jax.vmap(bound.agent.init)(keys)
         first = tree.index(agents, 0)
-        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        bound = bind(self.evolver, hyperparams.evolver)
-        evolver = search.init_evolver_state(bound, key_evolver, first.actor.params, draw)
-        _, row = self.vector_env.init_blank_envs(first.actor.params, hyperparams.agent, env_params)
+        draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
+        evolver = search.init_evolver_state(bound.evolver, key_evolver, first.actor.params, draw)
+        _, row = bound.vector_env.init_blank_envs(first.actor.params, env_params)
         replay, agent = self.replay.empty(self.capacity, row, self.num_envs), replace(first, actor=agents.actor)
         return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
@@ -155,9 +142,9 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     def plan(self, state: ERLState, key: Key) -> tuple[RolloutPlan, State]:
         """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
-        hyperparams, n, m = self.current_hyperparams(state).evolver, self.evolver.population_size, self.num_agents
+        n, m = self.evolver.population_size, self.num_agents
         random = (state.replay.size == 0) & (self.random_steps > 0)
-        members, _, evolver = search.ask(bind(self.evolver, hyperparams), key, state.evolver)
+        members, _, evolver = search.ask(self.evolver, key, state.evolver)
         agents = state.agent.actor.params
         injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, agents)
         members = tree.select(self.is_injecting(state, random), injected, members)
@@ -189,7 +176,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     def learn_from(self, state: ERLState, carry: State, played: Rollout, key: Key) -> tuple[ERLState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
         stats, random, n, m = played.stats, played.plan.random_actions, self.evolver.population_size, self.num_agents
-        members, hyperparams = tree.index(played.plan.params, slice(n)), self.current_hyperparams(state)
+        members = tree.index(played.plan.params, slice(n))
         means = stats.fitness_means
         fitness, returns = means["return"][:n], means["return"][n:]
         learning = self.is_learning(state, random)
@@ -200,12 +187,11 @@ class ERL(shared_replay_learning.BaseHybrid):
         updates = jnp.where(learns, jnp.clip(follows, self.min_updates, self.max_updates), 0)
         agent = replace(state.agent, actor=self.pull_to_elite(state, members, fitness, returns, learning))
         agent, replay, metrics = shared_replay_learning.update_actors_and_critic(
-            self, agent, state.replay, key_learn, updates, hyperparams.agent
+            self, agent, state.replay, key_learn, updates
         )
         evolver = search.merge_asked_state(carry, state.evolver)
         judged = search.compute_fitness(self.evolver, tree.index(means, slice(n)))
-        bound = bind(self.evolver, hyperparams.evolver)
-        told, told_metrics = search.tell(bound, key_tell, members, judged, evolver)
+        told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
             "return_best": stats.mean_return[:n].max(),
@@ -230,25 +216,22 @@ class ERL(shared_replay_learning.BaseHybrid):
     ) -> TrainState:
         """The agents' actors, those with a lower return than the fittest member moved to it by elite_pull."""
         actor, best = state.agent.actor, argsort_best_first(fitness)[0]
-        moved = jax.tree.map(
-            lambda own, x: own + self.current_hyperparams(state).elite_pull * (x[best] - own), actor.params, members
-        )
+        moved = jax.tree.map(lambda own, x: own + self.elite_pull * (x[best] - own), actor.params, members)
         return replace(
             actor, params=tree.select(learning & (fitness[best] > sanitize_fitness(returns)), moved, actor.params)
         )
 
-    def current_hyperparams(self, state: ERLState) -> ERLHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
-
     def behaviour(self, state: ERLState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state).agent)
+        return Behaviour(self.env, self.agent)
 
     def policy(self, state: ERLState, explores: bool = False) -> PolicyFn:
         """How the evolver's center acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(self.evolver.solution(state.evolver), explores)
+        return self.bound(state).behaviour(state).bind_params(self.evolver.solution(state.evolver), explores)
 
     def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
         """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""
         return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
+
+
+ERLHyperparams = numbers_class(ERL)

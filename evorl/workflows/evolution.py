@@ -1,6 +1,6 @@
 """Policy search: a population of policies, of which the fitter have more say in the next one."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -9,18 +9,19 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool
 
-from evorl import hyperparameters, tree
-from evorl.agents.mlp_policy import MLPPolicyHyperparams
+from evorl import tree
+from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import search
-from evorl.ec.openes import OpenES, OpenESHyperparams
+from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
-from evorl.hyperparameters import as_arrays, make_default_field
+from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.normalize import RunningStatistics
-from evorl.parts import bind
+from evorl.parts import bind, numbers_class, part
 from evorl.types import (
     Agent,
     Env,
     Evolver,
+    Hyperparams,
     Key,
     Metrics,
     MultiSolutionEvolver,
@@ -31,22 +32,14 @@ from evorl.types import (
 )
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import base, blocks
-from evorl.workflows.base import check_positive
+from evorl.workflows.base import check_positive, fill_agent_spaces
 
 NORMALIZATIONS = ("none", "vbn", "running")
 
 
 @struct.dataclass
-class EvolutionHyperparams:
-    """The hyperparameters of the evolver, and of the policy where it has any."""
-
-    evolver: Any = make_default_field(OpenESHyperparams)
-    agent: Any = make_default_field(MLPPolicyHyperparams)
-
-
-@struct.dataclass
 class EvolutionState:
-    hyperparams: EvolutionHyperparams
+    hyperparams: Any
     env_params: Any
     agent: Any  # whose actor is the center of the distribution
     evolver: Any
@@ -55,7 +48,7 @@ class EvolutionState:
     env_steps: Any  # [] float32, so far
 
 
-@dataclass(frozen=True)
+@part
 class Evolution(base.BaseStagedWorkflow):
     """An iteration is ask, fitness_episodes whole episodes of each member, and tell.
 
@@ -69,7 +62,7 @@ class Evolution(base.BaseStagedWorkflow):
     """
 
     env: Env
-    agent: Agent
+    agent: Agent = field(default_factory=MLPPolicy)
     evolver: Evolver = field(default_factory=OpenES)
     fitness_episodes: int = 1
     explore: bool = False
@@ -83,6 +76,7 @@ class Evolution(base.BaseStagedWorkflow):
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
+        fill_agent_spaces(self)
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
@@ -92,11 +86,6 @@ class Evolution(base.BaseStagedWorkflow):
         n, m = self.evolver.population_size, self.members_at_once
         divides = m >= 0 and n % (m or n) == 0
         require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
-
-    def hyperparams(self) -> EvolutionHyperparams:
-        return EvolutionHyperparams(
-            hyperparameters.default_hyperparams(self.evolver), hyperparameters.default_hyperparams(self.agent)
-        )
 
     @property
     def num_blocks(self) -> int:
@@ -136,24 +125,24 @@ class Evolution(base.BaseStagedWorkflow):
         """The most env steps that the first iteration takes."""
         return self.num_envs * (self.prefill_steps or self.env.max_episode_steps)
 
-    def init(self, key: Key, hyperparams: EvolutionHyperparams, env_params: Any = None) -> EvolutionState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> EvolutionState:
         key_agent, key_evolver = jax.random.split(key)
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent = self.agent.init(key_agent, hyperparams.agent)
-        draw = lambda key: self.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-        bound = bind(self.evolver, hyperparams.evolver)
-        evolver = search.init_evolver_state(bound, key_evolver, agent.actor.params, draw)
+        bound = bind(self, hyperparams)
+        agent = bound.agent.init(key_agent)
+        draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
+        evolver = search.init_evolver_state(bound.evolver, key_evolver, agent.actor.params, draw)
         statistics = ()
         if self.normalization != "none":
-            _, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
+            _, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
             statistics = RunningStatistics.empty(row.obs)
         return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
-        hyperparams, random = self.current_hyperparams(state).evolver, self.is_random_iteration(state)
-        members, genomes, evolver = search.ask(bind(self.evolver, hyperparams), key, state.evolver)
+        random = self.is_random_iteration(state)
+        members, genomes, evolver = search.ask(self.evolver, key, state.evolver)
         env_index = jnp.arange(self.num_envs)
         plan = RolloutPlan(
             self.vector_env.make_starts(every=random),
@@ -189,9 +178,8 @@ class Evolution(base.BaseStagedWorkflow):
         of_members = lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1)  # noqa: E731
         means = jax.tree.map(of_members, played.stats.fitness_means)
         fitness = search.compute_fitness(self.evolver, means)
-        hyperparams = self.current_hyperparams(state).evolver
         asked = members if isinstance(self.evolver, ParamsEncoder) else genomes
-        told, metrics = search.tell(bind(self.evolver, hyperparams), key, asked, fitness, evolver)
+        told, metrics = search.tell(self.evolver, key, asked, fitness, evolver)
         statistics = played.stored
         if self.normalization == "vbn":
             told = tree.select(~random, told, state.evolver)
@@ -210,19 +198,13 @@ class Evolution(base.BaseStagedWorkflow):
         del state
         return played.stats.evaluation_metrics()
 
-    def current_hyperparams(self, state: EvolutionState) -> EvolutionHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
-
     def is_random_iteration(self, state: EvolutionState) -> Bool[Array, ""]:
         """Whether this iteration acts at random and searches nothing."""
         return (state.iteration == 0) & (self.normalization == "vbn")
 
     def behaviour(self, state: EvolutionState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(
-            self.env, self.agent, self.current_hyperparams(state).agent, partial(self.normalize_obs, state)
-        )
+        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def normalize_obs(self, state: EvolutionState, obs: Any) -> Any:
         """An observation as the policy sees it."""
@@ -230,7 +212,7 @@ class Evolution(base.BaseStagedWorkflow):
 
     def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
         """How the center acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def with_policy_params(self, state: EvolutionState, params: Params) -> EvolutionState:
         """state with these parameters as its center."""
@@ -244,3 +226,6 @@ class Evolution(base.BaseStagedWorkflow):
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""
         taken = {"agent": parent.agent, "evolver": parent.evolver, "obs_statistics": parent.obs_statistics}
         return replace(state, hyperparams=parent.hyperparams, **taken)
+
+
+EvolutionHyperparams = numbers_class(Evolution)

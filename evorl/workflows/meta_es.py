@@ -1,6 +1,6 @@
 """Evolution of the hyperparameters of any workflow."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -8,37 +8,30 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
+from evorl import tree
 from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
-from evorl.ec.cem import CEMHyperparams
+from evorl.ec.cem import CEM
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, numbers_class, part
 from evorl.population.search import PriorSpace
-from evorl.types import Evolver, Key, Metrics, Population
+from evorl.types import Evolver, Hyperparams, Key, Metrics, Population
 from evorl.workflows import base
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 
 
 @struct.dataclass
-class MetaESHyperparams:
-    """The hyperparameters of the evolver."""
-
-    evolver: Any = make_default_field(CEMHyperparams)
-
-
-@struct.dataclass
 class MetaESState:
-    hyperparams: MetaESHyperparams
+    hyperparams: Any
     env_params: Any
     evolver: Any
     generation: Any  # [] int32
     env_steps: Any  # [] float32, of all runs so far
 
 
-@dataclass(frozen=True)
+@part
 class MetaES(base.BaseStagedWorkflow):
     """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
 
@@ -49,7 +42,7 @@ class MetaES(base.BaseStagedWorkflow):
 
     population: Population
     space: Any
-    evolver: Evolver
+    evolver: Evolver = field(metadata={DEFAULT: CEM})
     lifetime: int = 16  # steps of each run
 
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
@@ -59,9 +52,6 @@ class MetaES(base.BaseStagedWorkflow):
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         self.search_space  # noqa: B018  which raises
-
-    def hyperparams(self) -> MetaESHyperparams:
-        return MetaESHyperparams(hyperparameters.default_hyperparams(self.evolver))
 
     @property
     def search_space(self) -> PriorSpace:
@@ -81,16 +71,16 @@ class MetaES(base.BaseStagedWorkflow):
         """What is independent: the members, where the population says so."""
         return base.parallel_axes(self.population)
 
-    def init(self, key: Key, hyperparams: MetaESHyperparams, env_params: Any = None) -> MetaESState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> MetaESState:
+        hyperparams = resolve_numbers(self, hyperparams)
         size = self.search_space.size
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: UNIT_CUBE.unfold(jax.random.uniform(key, (size,)))
-        evolver = search.init_evolver_state(bind(self.evolver, hyperparams.evolver), key, middle, draw)
+        evolver = search.init_evolver_state(bind(self, hyperparams).evolver, key, middle, draw)
         return MetaESState(hyperparams, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
-        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
+        bound = self.evolver
         genomes, evolver = bound.ask(key, state.evolver)
         return UNIT_CUBE.fold_array(jax.vmap(bound.to_params, (None, 0))(evolver, genomes)), (genomes, evolver)
 
@@ -110,15 +100,10 @@ class MetaES(base.BaseStagedWorkflow):
         self, state: MetaESState, carry: tuple[Any, Any], played: LifeMetrics, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
-        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
-        evolver, told = bound.tell(key, genomes, played.fitness, evolver)
+        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver)
         metrics = played.metrics() | told
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
-
-    def current_hyperparams(self, state: MetaESState) -> MetaESHyperparams:
-        """The hyperparameters as they are by this generation."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
     def evaluation_metrics(self, state: MetaESState, played: LifeMetrics) -> Metrics:
         del state
@@ -127,3 +112,6 @@ class MetaES(base.BaseStagedWorkflow):
     def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
         """state with the distribution and the hyperparameters of parent."""
         return replace(state, evolver=parent.evolver, hyperparams=parent.hyperparams)
+
+
+MetaESHyperparams = numbers_class(MetaES)

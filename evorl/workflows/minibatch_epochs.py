@@ -91,9 +91,7 @@ class MinibatchEpochs:
             if self.refresh != NEVER:
                 part = self.fill_estimates(part, known, rows, batch.weight)
             part = self.weight_advantages(part, weight)
-            agent, metrics = self.agent.update(
-                agent, lambda params: self.agent.loss(params, part, self.hyperparams), self.hyperparams
-            )
+            agent, metrics = self.agent.update(agent, lambda params: self.agent.loss(params, part))
             if self.refresh != NEVER:
                 value, ratio = known.value.at[rows].set(metrics[VALUE]), known.ratio.at[rows].set(metrics[RATIO])
                 known = replace(known, value=value, ratio=ratio)
@@ -109,9 +107,7 @@ class MinibatchEpochs:
             return carry, tree.mean(metrics)
 
         start = agent, () if self.refresh == NEVER else known
-        (agent, _), metrics, done = loop_with_metrics(
-            times, run_epoch, start, lambda metrics: self.agent.early_stop(metrics, self.hyperparams)
-        )
+        (agent, _), metrics, done = loop_with_metrics(times, run_epoch, start, self.agent.early_stop)
         return agent, metrics, done
 
     def recompute_advantages(self, known: Estimates) -> Estimates:

@@ -1,7 +1,7 @@
 """One agent that collects, stores and learns: the loop of DDPG, TD3 and SAC."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import hyperparameters, mesh, tree
+from evorl import mesh, tree
+from evorl.agents.td3 import TD3
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays
+from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.n_step import NStepWindow, to_single_step
+from evorl.parts import WHOLE, bind, part, read_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.types import (
     ActorCritic,
@@ -50,7 +52,7 @@ class OffPolicyState:
     iteration: Any  # [] int32
 
 
-@dataclass(frozen=True)
+@part
 class OffPolicy(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs environments, then num_updates gradient steps of the critic.
 
@@ -60,7 +62,7 @@ class OffPolicy(base.BaseStagedWorkflow):
     """
 
     env: Env
-    agent: OffPolicyAgent
+    agent: OffPolicyAgent = field(default_factory=TD3, metadata={WHOLE: True})
     num_envs: int = 16
     num_steps: int = 4
     num_updates: int = 64
@@ -74,6 +76,7 @@ class OffPolicy(base.BaseStagedWorkflow):
     chunk: int = 20
 
     def __post_init__(self) -> None:
+        base.fill_agent_spaces(self)
         check_positive(self, "num_envs", "num_steps", "num_updates", "actor_interval")
         check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
         check_replay(self)
@@ -82,9 +85,6 @@ class OffPolicy(base.BaseStagedWorkflow):
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
-
-    def hyperparams(self) -> Hyperparams:
-        return hyperparameters.default_hyperparams(self.agent)
 
     @property
     def has_n_step_window(self) -> bool:
@@ -129,11 +129,12 @@ class OffPolicy(base.BaseStagedWorkflow):
         """The env steps of the first iteration."""
         return self.num_envs * (self.prefill_steps or self.num_steps)
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OffPolicyState:
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent = self.agent.init(key, hyperparams)
-        envs, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams, env_params)
+        bound = bind(self, hyperparams)
+        agent = bound.agent.init(key)
+        envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         window = ()
         if self.has_n_step_window:
             hosted, apart = bool(hosts.collect_leases(envs)), self.vector_env.make_env_batch(env_params).wait_count > 0
@@ -141,6 +142,9 @@ class OffPolicy(base.BaseStagedWorkflow):
             row = window.widen_row(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
         return OffPolicyState(hyperparams, env_params, agent, envs, replay, window, jnp.int32(0))
+
+    def count_env_steps(self, state: OffPolicyState) -> Array:
+        return state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
 
     def plan(self, state: OffPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every environment, exploring; or the random ones."""
@@ -191,7 +195,7 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def behaviour(self, state: OffPolicyState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state))
+        return Behaviour(self.env, self.agent)
 
     def make_store_function(
         self, storing: Bool[Array, ""]
@@ -223,19 +227,12 @@ class OffPolicy(base.BaseStagedWorkflow):
 
         return store
 
-    def current_hyperparams(self, state: OffPolicyState) -> Hyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(
-            state.hyperparams, state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
-        )
-
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
         """rounds times actor_interval steps of the critic and one of the actor, where there is one.
 
         None of a copy whose replay is empty, as that of one whose numbers were lost from the start.
         """
-        hyperparams = self.current_hyperparams(state)
         there = state.replay.size > 0
         # of any vmapped copy: copies that differed in it would each select over their agents in every round
         rounds = jnp.where(tree.any_unbatched(there), rounds, 0)
@@ -245,10 +242,8 @@ class OffPolicy(base.BaseStagedWorkflow):
             sample, key = sample_and_key
             batch = replace(sample.rows, weight=sample.weight)
             if self.has_n_step_window:
-                batch = to_single_step(batch, hyperparams.discount)
-            return self.agent.update_critic(
-                agent, lambda params: self.agent.critic_loss(params, agent, batch, key, hyperparams), hyperparams
-            )
+                batch = to_single_step(batch, read_numbers(self.agent).discount)
+            return self.agent.update_critic(agent, lambda params: self.agent.critic_loss(params, agent, batch, key))
 
         def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
@@ -262,9 +257,9 @@ class OffPolicy(base.BaseStagedWorkflow):
             metrics = tree.mean(critic_metrics)
             if isinstance(self.agent, ActorCritic):
                 last = tree.index(samples.rows, -1)
-                agent, actor_metrics = update_actor_on_batch(self.agent, agent, last, key_actor, hyperparams)
+                agent, actor_metrics = update_actor_on_batch(self.agent, agent, last, key_actor)
                 metrics |= actor_metrics
-            return (self.agent.update_targets(agent, hyperparams), replay if changes else ()), metrics
+            return (self.agent.update_targets(agent), replay if changes else ()), metrics
 
         (agent, replay), metrics, _ = loop_with_metrics(
             rounds, learn_once, (state.agent, state.replay if changes else ())
@@ -276,7 +271,7 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> PolicyFn:
         """How the agent acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments.

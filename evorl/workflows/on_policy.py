@@ -1,6 +1,6 @@
 """One agent that learns from what it has just collected: the loop of PPO, A2C and IMPALA."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import hyperparameters, mesh, tree
+from evorl import mesh, tree
 from evorl.agents.memory import is_recurrent
+from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require, require_int, unknown_name_error
-from evorl.hyperparameters import as_arrays
+from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.normalize import RunningStatistics
+from evorl.parts import WHOLE, bind, part, read_numbers
 from evorl.types import (
     AdvantageRecomputer,
     Batch,
@@ -47,7 +49,7 @@ class OnPolicyState:
     iteration: Any  # [] int32
 
 
-@dataclass(frozen=True)
+@part
 class OnPolicy(base.BaseStagedWorkflow):
     """An iteration is num_steps steps of num_envs environments, then num_epochs passes over them.
 
@@ -59,7 +61,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     """
 
     env: Env
-    agent: OnPolicyAgent
+    agent: OnPolicyAgent = field(default_factory=PPO, metadata={WHOLE: True})
     num_envs: int = 64
     num_steps: int = 32
     num_epochs: int = 4
@@ -73,6 +75,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     eval_episodes: int = 64
 
     def __post_init__(self) -> None:
+        base.fill_agent_spaces(self)
         if self.num_steps == 0:
             object.__setattr__(self, "num_steps", self.env.max_episode_steps)
         if self.batch_size == 0:
@@ -94,9 +97,6 @@ class OnPolicy(base.BaseStagedWorkflow):
             raise OptionError(
                 f"refresh={self.refresh}: needs an agent with targets (types.AdvantageRecomputer) and one value"
             )
-
-    def hyperparams(self) -> Hyperparams:
-        return hyperparameters.default_hyperparams(self.agent)
 
     @property
     def num_transitions(self) -> int:
@@ -131,16 +131,22 @@ class OnPolicy(base.BaseStagedWorkflow):
             "gradient_steps": (updates, updates * self.num_epochs),
         }
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OnPolicyState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OnPolicyState:
+        hyperparams = resolve_numbers(self, hyperparams)
         self.sampling.check(hyperparams)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent = self.agent.init(key, hyperparams)
-        envs, row = self.vector_env.init_blank_envs(agent.actor.params, hyperparams, env_params)
+        env_params, bound = (
+            as_arrays(self.env.default_params if env_params is None else env_params),
+            bind(self, hyperparams),
+        )
+        agent = bound.agent.init(key)
+        envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
         statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else ()
         rewards = RunningStatistics.empty(row.reward) if self.normalize_values else ()
         return OnPolicyState(hyperparams, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
+
+    def count_env_steps(self, state: OnPolicyState) -> Array:
+        return state.iteration.astype(jnp.float32) * self.num_transitions
 
     def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
         """num_steps steps of every environment, exploring."""
@@ -167,7 +173,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         Where environments on the host are not all waited for, each one's own follow one another, as many as there are.
         """
         behaviour = self.behaviour(state)
-        shapes = self.vector_env.init_blank_envs(state.agent.actor.params, state.hyperparams, state.env_params)[1]
+        shapes = self.vector_env.init_blank_envs(state.agent.actor.params, state.env_params)[1]
         if self.vector_env.make_env_batch(state.env_params).wait_count:
             apart = Trajectories.empty(shapes, self.num_steps, self.num_envs)
             store = TransitionStore(-(-self.num_steps // 8), apart, Trajectories.add)
@@ -195,7 +201,8 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
         """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]."""
-        state, played = self.rollout(state, self.plan(state, key)[0], key)
+        bound = self.bound(state)
+        state, played = bound.rollout(state, bound.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
     @jax.named_scope("learning")
@@ -244,15 +251,13 @@ class OnPolicy(base.BaseStagedWorkflow):
             agent: Any = self.agent
             t, scale = self.scale_rewards(state, rollout)
             value, ratio = (segments.join_segments(x, self.num_envs) for x in (value, ratio))
-            advantage, target = agent.compute_advantages(
-                t, ratio, value, batch.bootstrap_value, self.current_hyperparams(state)
-            )
+            advantage, target = agent.compute_advantages(t, ratio, value, batch.bootstrap_value)
             return segments.split_into_segments((advantage * scale, target), self.segment_length)
 
         size, normalized = self.batch_size // self.segment_length, self.normalize_advantages
         return MinibatchEpochs(
             self.agent,
-            self.current_hyperparams(state),
+            read_numbers(self.agent),
             self.sampling,
             size,
             normalized,
@@ -267,9 +272,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         fresh = (
             self.staleness == 0 and not self.vector_env.make_env_batch(state.env_params).wait_count
         )  # where some acted before
-        batch = self.agent.build_batch(
-            state.agent.actor.params, t, self.current_hyperparams(state), acted_by_current_params=fresh
-        )
+        batch = self.agent.build_batch(state.agent.actor.params, t, acted_by_current_params=fresh)
         return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 
     def scale_rewards(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Any]:
@@ -292,17 +295,11 @@ class OnPolicy(base.BaseStagedWorkflow):
         """
         if not self.normalize_values:
             return 1.0
-        now, horizon = self.current_hyperparams(state), float(self.env.max_episode_steps)
-        if isinstance(now, HasDiscount):
-            horizon = jnp.minimum(1 / (1 - now.discount), horizon)
+        numbers, horizon = read_numbers(self.agent), float(self.env.max_episode_steps)
+        if isinstance(numbers, HasDiscount):
+            horizon = jnp.minimum(1 / (1 - numbers.discount), horizon)
         sizes = jax.tree.map(jnp.mean, state.reward_statistics.mean)
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
-
-    def current_hyperparams(self, state: OnPolicyState) -> Hyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(
-            state.hyperparams, state.iteration.astype(jnp.float32) * self.num_transitions
-        )
 
     def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
         """An observation as the policy sees it."""
@@ -310,11 +307,11 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def behaviour(self, state: OnPolicyState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state), partial(self.normalize_obs, state))
+        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> PolicyFn:
         """How the agent acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
         """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay.

@@ -1,6 +1,6 @@
 """Population based training of any workflow."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -8,26 +8,19 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import hyperparameters, tree
 from evorl import metrics as metrics_of
+from evorl import tree
 from evorl.bounds import reflect
 from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import require_int
-from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import resolve_numbers
+from evorl.parts import bind, numbers_class, part
 from evorl.population.search import PriorSpace
 from evorl.population.select import Selection, Truncation
-from evorl.population.variation import Generation, Perturb, PerturbHyperparams, Variation
-from evorl.types import Agent, Env, Key, Metrics, PolicyFn, Population, State, Workflow
+from evorl.population.variation import Generation, Perturb, Variation
+from evorl.types import Agent, Env, Hyperparams, Key, Metrics, PolicyFn, Population, State, Workflow
 from evorl.workflows import base
 from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_and_evaluate
-
-
-@struct.dataclass
-class PBTHyperparams:
-    """The hyperparameters of the variation."""
-
-    variation: Any = make_default_field(PerturbHyperparams)
 
 
 @struct.dataclass
@@ -42,7 +35,7 @@ class PBTState:
     env_steps: Any  # [] float32, of all members so far
 
 
-@dataclass(frozen=True)
+@part
 class PBT(base.BaseStagedWorkflow):
     """Members train, are evaluated, take over from fitter ones and explore their hyperparameters.
 
@@ -73,9 +66,6 @@ class PBT(base.BaseStagedWorkflow):
         self.variation.check(self.population.size)
         self.search_space  # noqa: B018  which raises
 
-    def hyperparams(self) -> PBTHyperparams:
-        return PBTHyperparams(hyperparameters.default_hyperparams(self.variation))
-
     @property
     def search_space(self) -> PriorSpace:
         """The numbers that are searched, as points of a cube."""
@@ -99,12 +89,12 @@ class PBT(base.BaseStagedWorkflow):
     def state_sharding(self, state: PBTState) -> PBTState:
         return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
 
-    def init(self, key: Key, hyperparams: PBTHyperparams, env_params: Any = None) -> PBTState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PBTState:
         key_points, key_members, key_memory = jax.random.split(key, 3)
-        hyperparams, space, n = as_arrays(hyperparams), self.search_space, self.population.size
+        hyperparams, space, n = resolve_numbers(self, hyperparams), self.search_space, self.population.size
         points = jax.random.uniform(key_points, (n, space.size))
         members = init_members(self.population, key_members, space.decode(points), env_params)
-        memory = bind(self.variation, hyperparams.variation).init(key_memory, points)
+        memory = bind(self, hyperparams).variation.init(key_memory, points)
         return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
@@ -127,10 +117,10 @@ class PBT(base.BaseStagedWorkflow):
     def learn_from(self, state: PBTState, carry: tuple[()], played: LifeMetrics, key: Key) -> tuple[PBTState, Metrics]:
         del carry
         key_select, key_vary = jax.random.split(key)
-        space, moved, fitness = self.search_space, self.current_hyperparams(state).variation, played.fitness
+        space, fitness = self.search_space, played.fitness
         source = replace_lost_parents(self.selection(key_select, fitness), fitness)
         generation = Generation(state.points, fitness, source, space.e_folds)
-        points, memory = bind(self.variation, moved)(key_vary, generation, state.variation_state)
+        points, memory = self.variation(key_vary, generation, state.variation_state)
         metrics = played.metrics() | {"members/source": source}
 
         points = reflect(points, 0.0, 1.0)
@@ -139,10 +129,6 @@ class PBT(base.BaseStagedWorkflow):
         taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness[source]}
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
-
-    def current_hyperparams(self, state: PBTState) -> PBTHyperparams:
-        """The hyperparameters as they are by this generation."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
     def evaluation_metrics(self, state: PBTState, played: LifeMetrics) -> Metrics:
         """The evaluation of the member that was the fittest before, and what all have reached."""
@@ -182,3 +168,6 @@ class PBT(base.BaseStagedWorkflow):
 def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
     """source, with the fittest member as the parent of all whose own is lost."""
     return jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)
+
+
+PBTHyperparams = numbers_class(PBT)

@@ -1,6 +1,6 @@
 """PGA-MAP-Elites: a quality-diversity archive, part of whose offspring learns by the gradient of a critic."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jax
@@ -8,18 +8,19 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl import hyperparameters, tree
-from evorl.agents.td3 import TD3Hyperparams
+from evorl import tree
+from evorl.agents.td3 import TD3
 from evorl.ec import search
-from evorl.ec.map_elites import MapElitesHyperparams
+from evorl.ec.map_elites import MapElites
 from evorl.errors import require
-from evorl.hyperparameters import Number, as_arrays, hyperparameter, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import Number, as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, number, numbers_class, part
 from evorl.replay.ring import UNIFORM
 from evorl.types import (
     ActorCritic,
     Env,
     Evolver,
+    Hyperparams,
     Key,
     Metrics,
     Params,
@@ -33,17 +34,8 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 
 @struct.dataclass
-class PGAMEHyperparams:
-    """The hyperparameters of the agent and of the evolver. Default: Nilsson & Cully 2021, table 1."""
-
-    agent: Any = make_default_field(TD3Hyperparams)
-    evolver: Any = make_default_field(MapElitesHyperparams)
-    policy_lr: Number = hyperparameter(1e-3, 0, 1, "learning rate of the offspring that learns")
-
-
-@struct.dataclass
 class PGAMEState:
-    hyperparams: PGAMEHyperparams
+    hyperparams: Any
     env_params: Any
     agent: Any  # critic and greedy actor
     evolver: Any
@@ -52,7 +44,7 @@ class PGAMEState:
     env_steps: Any  # [] float32, so far
 
 
-@dataclass(frozen=True)
+@part
 class PGAME(shared_replay_learning.BaseHybrid):
     """Each generation a critic learns, then part of what the evolver asks for by it, and all are evaluated.
 
@@ -63,8 +55,8 @@ class PGAME(shared_replay_learning.BaseHybrid):
     """
 
     env: Env
-    agent: ActorCritic
-    evolver: Evolver
+    agent: ActorCritic = field(metadata={DEFAULT: TD3})
+    evolver: Evolver = field(metadata={DEFAULT: MapElites})
     num_learners: int = 50
     critic_updates: int = 300
     policy_updates: int = 100
@@ -75,8 +67,10 @@ class PGAME(shared_replay_learning.BaseHybrid):
     fitness_episodes: int = 1
     eval_episodes: int = 100
     chunk: int = 20
+    policy_lr: Number = number(1e-3, 0, 1, "learning rate of the offspring that learns")
 
     def __post_init__(self) -> None:
+        base.fill_agent_spaces(self)
         names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
         base.check_positive(self, *names)
         search.require_from_params(self.evolver, "evolver", "members that have learned")
@@ -85,11 +79,6 @@ class PGAME(shared_replay_learning.BaseHybrid):
             1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"
         )
         base.check_replay(self.learner)
-
-    def hyperparams(self) -> PGAMEHyperparams:
-        return PGAMEHyperparams(
-            hyperparameters.default_hyperparams(self.agent), hyperparameters.default_hyperparams(self.evolver)
-        )
 
     @property
     def learner(self) -> OffPolicy:
@@ -111,18 +100,20 @@ class PGAME(shared_replay_learning.BaseHybrid):
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
 
-    def init(self, key: Key, hyperparams: PGAMEHyperparams, env_params: Any = None) -> PGAMEState:
-        hyperparams = as_arrays(hyperparams)
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PGAMEState:
+        hyperparams = resolve_numbers(self, hyperparams)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(self, key, hyperparams, env_params)
+        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(
+            bind(self, hyperparams), key, env_params
+        )
         center = self.evolver.solution(evolver)
         return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
 
     def plan(self, state: PGAMEState, key: Key) -> tuple[RolloutPlan, Any]:
         """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
         key_ask, key_critic, key_learn = jax.random.split(key, 3)
-        hyperparams, m = self.current_hyperparams(state), self.num_learners
-        members, _, evolver = search.ask(bind(self.evolver, hyperparams.evolver), key_ask, state.evolver)
+        m = self.num_learners
+        members, _, evolver = search.ask(self.evolver, key_ask, state.evolver)
         begun = tree.any_unbatched(state.replay.size > 0).astype(jnp.int32)
         agent, metrics = self.train_critic(state, key_critic, begun * (self.critic_updates // self.actor_interval))
         learned = self.train_offspring(
@@ -142,8 +133,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
         evolver, judged = search.merge_asked_state(asked, state.evolver), search.compute_fitness(self.evolver, means)
-        bound = bind(self.evolver, self.current_hyperparams(state).evolver)
-        evolver, told = search.tell(bound, key, members, judged, evolver)
+        evolver, told = search.tell(self.evolver, key, members, judged, evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         returns = played.stats.mean_return
@@ -156,8 +146,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """The agent after so many rounds of gradient steps of its critic and greedy actor."""
-        hyperparams = self.current_hyperparams(state).agent
-        learning = OffPolicyState(hyperparams, state.env_params, state.agent, (), state.replay, (), jnp.int32(0))
+        learning = OffPolicyState((), state.env_params, state.agent, (), state.replay, (), jnp.int32(0))
         learning, metrics = self.learner.learn(learning, key, rounds)
         return learning.agent, metrics
 
@@ -166,33 +155,27 @@ class PGAME(shared_replay_learning.BaseHybrid):
         self, state: PGAMEState, agent: Any, chosen: Params, key: Key, updates: Int[Array, ""]
     ) -> Params:
         """The chosen, leaves [m, ...], after so many gradient steps each up the critic of the agent."""
-        hyperparams = self.current_hyperparams(state)
-        hyperparams = replace(hyperparams.agent, actor_lr=hyperparams.policy_lr)
+        agent_part: Any = self.agent
+        learner = replace(agent_part, actor_lr=self.policy_lr)
 
         def update_actors(i: Array, actors: Any) -> tuple[Any, Metrics]:
             key_batch, key_actor = jax.random.split(jax.random.fold_in(key, i))
             rows = state.replay.sample(key_batch, (self.num_learners, self.batch_size)).rows
 
             def update_actor(actor: Any, batch: Any, key: Key) -> Any:
-                return base.update_actor_on_batch(self.agent, replace(agent, actor=actor), batch, key, hyperparams)[
-                    0
-                ].actor
+                return base.update_actor_on_batch(learner, replace(agent, actor=actor), batch, key)[0].actor
 
             return jax.vmap(update_actor)(actors, rows, jax.random.split(key_actor, self.num_learners)), {}
 
         return base.loop_with_metrics(updates, update_actors, jax.vmap(agent.actor.reset_with_params)(chosen))[0].params
 
-    def current_hyperparams(self, state: PGAMEState) -> PGAMEHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
-
     def behaviour(self, state: PGAMEState) -> Behaviour:
         """How the agent acts in one environment."""
-        return Behaviour(self.env, self.agent, self.current_hyperparams(state).agent)
+        return Behaviour(self.env, self.agent)
 
     def policy(self, state: PGAMEState, explores: bool = False) -> PolicyFn:
         """How the solution acts in one environment, greedily or exploring."""
-        return self.behaviour(state).bind_params(state.center, explores)
+        return self.bound(state).behaviour(state).bind_params(state.center, explores)
 
     def with_policy_params(self, state: PGAMEState, params: Params) -> PGAMEState:
         """state with these parameters as its solution."""
@@ -206,3 +189,6 @@ class PGAME(shared_replay_learning.BaseHybrid):
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""
         taken = {"agent": parent.agent, "evolver": parent.evolver, "center": parent.center}
         return replace(state, hyperparams=parent.hyperparams, **taken)
+
+
+PGAMEHyperparams = numbers_class(PGAME)

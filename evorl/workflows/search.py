@@ -1,6 +1,6 @@
 """Evolution on a function, without an environment."""
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,17 +9,18 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.bounds import BoundTransform
 from evorl.ec import search
-from evorl.ec.nsga2 import NSGA2Hyperparams
+from evorl.ec.nsga2 import NSGA2
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, make_default_field
-from evorl.parts import bind
+from evorl.hyperparameters import as_arrays, resolve_numbers
+from evorl.parts import DEFAULT, bind, numbers_class, part
 from evorl.types import (
     BoundsAwareEvolver,
     CustomFitnessEvolver,
     Evolver,
+    Hyperparams,
     Key,
     Metrics,
     Params,
@@ -31,15 +32,8 @@ from evorl.workflows import base
 
 
 @struct.dataclass
-class SearchHyperparams:
-    """The hyperparameters of the evolver."""
-
-    evolver: Any = make_default_field(NSGA2Hyperparams)
-
-
-@struct.dataclass
 class SearchState:
-    hyperparams: SearchHyperparams
+    hyperparams: Any
     env_params: Any  # (), as there is no environment
     evolver: Any
     env_steps: Any  # [] float32, evaluations so far
@@ -53,7 +47,7 @@ class CandidateEvaluations:
     means: Any  # "return", [n] or [n, objectives], and "descriptor", [n, descriptors], where the problem has one
 
 
-@dataclass(frozen=True)
+@part
 class Search(base.BaseStagedWorkflow):
     """An iteration is ask, one evaluation of each member, and tell; an evaluation is of the solution.
 
@@ -65,16 +59,13 @@ class Search(base.BaseStagedWorkflow):
     """
 
     problem: Problem
-    evolver: Evolver
+    evolver: Evolver = field(metadata={DEFAULT: NSGA2})
     same_episodes: bool = True
 
     def __post_init__(self) -> None:
         name, several = type(self.evolver).__name__, self.num_objectives > 1
         why = f"takes one number, and {type(self.problem).__name__} has {self.num_objectives}; nsga2 takes several"
         require(not several or isinstance(self.evolver, CustomFitnessEvolver), "evolver", name, why)
-
-    def hyperparams(self) -> SearchHyperparams:
-        return SearchHyperparams(hyperparameters.default_hyperparams(self.evolver))
 
     @cached_property
     def num_objectives(self) -> int:
@@ -101,18 +92,17 @@ class Search(base.BaseStagedWorkflow):
         n = self.evolver.population_size
         return {"env_steps": (n, n), "gradient_steps": (0, 0)}
 
-    def init(self, key: Key, hyperparams: SearchHyperparams, env_params: Any = None) -> SearchState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> SearchState:
         key_mean, key_evolver = jax.random.split(key)
-        hyperparams = as_arrays(hyperparams)
+        hyperparams = resolve_numbers(self, hyperparams)
         draw = lambda key: self._map_to_search_space(self.problem.init(key))  # noqa: E731
-        bound = bind(self.evolver_with_bounds, hyperparams.evolver)
+        bound = bind(self, hyperparams).evolver_with_bounds
         evolver = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
         return SearchState(hyperparams, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
-        bound = bind(self.evolver_with_bounds, self.current_hyperparams(state).evolver)
-        members, genomes, evolver = search.ask(bound, key, state.evolver)
+        members, genomes, evolver = search.ask(self.evolver_with_bounds, key, state.evolver)
         inside = jax.vmap(self._map_to_bounds)(members)
         told = inside if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) else members
         return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
@@ -135,8 +125,7 @@ class Search(base.BaseStagedWorkflow):
             search.compute_fitness(self.evolver_with_bounds, played.means),
             search.merge_asked_state(evolver, state.evolver),
         )
-        bound = bind(self.evolver_with_bounds, self.current_hyperparams(state).evolver)
-        evolver, told = search.tell(bound, key, asked, fitness, evolver)
+        evolver, told = search.tell(self.evolver_with_bounds, key, asked, fitness, evolver)
         values = self._primary_objective(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}
         found = {"return": jnp.nanmean(values), "return_best": jnp.nanmax(values), "episode_length": jnp.float32(1)}
@@ -146,10 +135,6 @@ class Search(base.BaseStagedWorkflow):
         del state
         of_solution = {"return": self._primary_objective(played)[0], "return_error": jnp.float32(0)}
         return of_solution | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1)}
-
-    def current_hyperparams(self, state: SearchState) -> SearchHyperparams:
-        """The hyperparameters as they are by this iteration."""
-        return hyperparameters.apply_schedules(state.hyperparams, state.env_steps)
 
     def results(self, state: SearchState) -> SearchResults:
         """The evolver's, where it collects, or else the solution alone."""
@@ -193,3 +178,6 @@ class Search(base.BaseStagedWorkflow):
             if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) or not self._box.is_bounded
             else self._box.unfold(params)
         )
+
+
+SearchHyperparams = numbers_class(Search)

@@ -61,7 +61,7 @@ class SharedReplay:
         """The env steps of the first iteration of all members."""
         return self.size * self._member_workflow.initial_env_steps
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> OffPolicyState:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OffPolicyState:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
         init = jax.vmap(self._member_workflow.init, (0, 0, None), STATE_AXES)
         return init(jax.random.split(key, self.size), hyperparams, env_params)

@@ -10,10 +10,8 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
 from evorl.errors import require, require_int
-from evorl.parts import bind
 from evorl.types import (
     ActorCritic,
-    Hyperparams,
     Key,
     Metrics,
     Params,
@@ -26,6 +24,7 @@ from evorl.workflows.base import (
     BaseStagedWorkflow,
     check_positive,
     check_replay,
+    fill_agent_spaces,
     loop_with_metrics,
     update_actor_on_batch,
     update_priorities,
@@ -54,7 +53,8 @@ class BaseHybrid(BaseStagedWorkflow):
 
 
 def check_hybrid(workflow: Any) -> None:
-    """Raises OptionError where sizes that a hybrid has do not fit together."""
+    """Fill in the spaces of the agent of a hybrid; raises OptionError where its sizes do not fit together."""
+    fill_agent_spaces(workflow)
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
     search.require_from_params(workflow.evolver, "evolver", "actors that have learned")
@@ -66,19 +66,16 @@ def check_hybrid(workflow: Any) -> None:
     require(warmup >= 0, "warmup_generations", warmup, "must not be negative")
 
 
-def init_agent_evolver_replay(
-    workflow: Any, key: Key, hyperparams: Hyperparams, env_params: Any
-) -> tuple[Any, Any, ReplayBuffer]:
-    """The first agent, the first state of the evolver and an empty replay of a hybrid whose learners play first.
+def init_agent_evolver_replay(workflow: Any, key: Key, env_params: Any) -> tuple[Any, Any, ReplayBuffer]:
+    """The first agent, the first state of the evolver and an empty replay of a bound hybrid whose learners play first.
 
     Raises OptionError where the replay has priorities: where they learn, in a plan, nothing is written to it.
     """
     key_agent, key_evolver = jax.random.split(key)
-    agent = workflow.agent.init(key_agent, hyperparams.agent)
-    draw = lambda key: workflow.agent.init(key, hyperparams.agent).actor.params  # noqa: E731
-    bound = bind(workflow.evolver, hyperparams.evolver)
-    evolver = search.init_evolver_state(bound, key_evolver, agent.actor.params, draw)
-    _, row = workflow.vector_env.init_blank_envs(agent.actor.params, hyperparams.agent, env_params)
+    agent = workflow.agent.init(key_agent)
+    draw = lambda key: workflow.agent.init(key).actor.params  # noqa: E731
+    evolver = search.init_evolver_state(workflow.evolver, key_evolver, agent.actor.params, draw)
+    _, row = workflow.vector_env.init_blank_envs(agent.actor.params, env_params)
     replay = workflow.replay.empty(workflow.capacity, row, workflow.vector_env.num_envs)
     given, name = type(workflow.replay).__name__, type(workflow).__name__
     why = f"has priorities, which {name} cannot change where it learns"
@@ -88,7 +85,7 @@ def init_agent_evolver_replay(
 
 @jax.named_scope("learning")
 def update_actors_and_critic(
-    workflow: Any, learners: Any, replay: ReplayBuffer, key: Key, updates: Int[Array, ""], hyperparams: Hyperparams
+    workflow: Any, learners: Any, replay: ReplayBuffer, key: Key, updates: Int[Array, ""]
 ) -> tuple[Any, ReplayBuffer, Metrics]:
     """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
 
@@ -107,20 +104,20 @@ def update_actors_and_critic(
 
         def mean_critic_loss(params: Params) -> tuple[Array, Metrics]:
             def loss(actor: TrainState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
-                return agent.critic_loss(params, replace(learners, actor=actor), batch, key, hyperparams)
+                return agent.critic_loss(params, replace(learners, actor=actor), batch, key)
 
             values, metrics = jax.vmap(loss)(learners.actor, batches, jax.random.split(key_critic, m))
             return values.mean(), metrics
 
-        learners, critic_metrics = agent.update_critic(learners, mean_critic_loss, hyperparams)
+        learners, critic_metrics = agent.update_critic(learners, mean_critic_loss)
         replay, critic_metrics = update_priorities(replay, samples.index, critic_metrics)
 
         def update_actor(actor: TrainState, batch: Transition, key: Key) -> tuple[Any, Metrics]:
-            return update_actor_on_batch(agent, replace(learners, actor=actor), batch, key, hyperparams)
+            return update_actor_on_batch(agent, replace(learners, actor=actor), batch, key)
 
         moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
         learners = replace(average_over_actors(moved), actor=moved.actor, critic=learners.critic)
-        after = agent.update_targets(learners, hyperparams), replay if changes else ()
+        after = agent.update_targets(learners), replay if changes else ()
         return after, tree.mean(critic_metrics | metrics)
 
     (learners, changed), metrics, _ = loop_with_metrics(updates, learn_once, (learners, replay if changes else ()))

@@ -48,7 +48,7 @@ class Vmapped:
         """The most env steps that the first iteration of all copies takes."""
         return self.size * base.max_env_steps(self.inner)[0]
 
-    def init(self, key: Key, hyperparams: Hyperparams, env_params: Any = None) -> State:
+    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> State:
         """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
         here = tree.leading_size(hyperparams) if jax.tree.leaves(hyperparams) else self.size
         keys = mesh.local_shard(jax.random.split(key, self.size), mesh.MEMBERS, here)

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from evorl.agents import PPO
+
 ROOT = Path(__file__).parents[2]
 REPEATS = 5
 
@@ -37,18 +39,17 @@ def spread() -> dict[str, Any]:
         MLPPolicy,
         OnPolicy,
         OpenES,
-        PolicyGradient,
         PPOHyperparams,
     )
 
     def ppo() -> tuple[Any, Any, int, int]:
         env = Gymnax("CartPole-v1")
-        agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
+        agent = PPO(hidden=(64, 64))
         return OnPolicy(env, agent), PPOHyperparams(), 4, 8
 
     def openes() -> tuple[Any, Any, int, int]:
         env = Brax("hopper", backend="spring")
-        policy = MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64))
+        policy = MLPPolicy(hidden=(64, 64))
         return Evolution(env, policy, OpenES(128)), EvolutionHyperparams(), 4, 1
 
     return {"PPO-8-seeds": ppo, "OpenES-128": openes, "PBT-8": lambda: (*pbt(8)[:3], 1)}

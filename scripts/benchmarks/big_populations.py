@@ -19,6 +19,7 @@ from peers_timing import surroundings
 
 from evorl import tree
 from evorl.agents import MLPPolicy
+from evorl.agents.base_agent import fill_spaces
 from evorl.ec import LowRankES, Noise, OpenES, SeededES
 from evorl.ec.flatten import flatten_member
 from evorl.ec.shaping import center_ranks
@@ -32,13 +33,13 @@ HASH, KEY, EXACT = Noise("hash"), jax.random.key(0), 3000
 
 
 ENV = Gymnax("CartPole-v1")
-POLICY = MLPPolicy(ENV.observation_space, ENV.action_space, hidden=(256, 264))
+POLICY = fill_spaces(MLPPolicy(hidden=(256, 264)), ENV)
 
 
 def compiled(evolver: Evolver, at_once: int) -> tuple[Program, Any, Any, Any]:
     """The program, the hyperparameters, its iteration, compiled, and the shapes of a policy."""
     workflow = Evolution(ENV, POLICY, evolver, normalization="none", members_at_once=at_once)
-    program, hyperparams = Program(workflow, [0], 1, True), workflow.hyperparams()
+    program, hyperparams = Program(workflow, [0], 1, True), read_numbers(workflow)
     state = jax.eval_shape(program.init, program.keys, hyperparams)
     run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 1, False)).compile()
     return program, hyperparams, run, state.agent.actor.params
@@ -98,7 +99,7 @@ def main() -> None:
             seconds, steps = lived(program, hyperparams, run, given.iterations)
             cells += [f"{seconds:.0f}", f"{steps:,.0f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
-    mean, fitness = POLICY.init(KEY, POLICY.hyperparams()).actor.params, jax.random.normal(KEY, (given.members,))
+    mean, fitness = POLICY.init(KEY).actor.params, jax.random.normal(KEY, (given.members,))
     true = exact(openes, mean, fitness)
     away = [
         np.abs(told(evolver, mean, fitness) - true).max() / np.abs(true).max() for evolver in (SeededES(openes), openes)

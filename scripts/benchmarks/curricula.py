@@ -23,11 +23,12 @@ import jax.numpy as jnp
 from peers_timing import clock, medians, surroundings
 
 from evorl import tree
-from evorl.agents import PolicyGradient, PPOHyperparams
+from evorl.agents import PPO, PPOHyperparams
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.networks.encoders import CNN
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
+from evorl.parts import read_numbers
 from evorl.ued import PLR, curricula
 from evorl.workflows import OnPolicy
 
@@ -67,7 +68,14 @@ class Minimax:
 def student(core: str) -> OnPolicy:
     env = Maze(RandomWalls(fewest=60, most=60))
     spaces = env.observation_space, env.action_space
-    agent = PolicyGradient(*spaces, hidden=(32,), activation="tanh", encoder=CNN(embedding=5), core=CORES[core])
+    agent = PPO(
+        hidden=(32,),
+        activation="tanh",
+        encoder=CNN(embedding=5),
+        core=CORES[core],
+        observation_space=spaces[0],
+        action_space=spaces[1],
+    )
     return OnPolicy(
         env, agent, 32, 256, num_epochs=5, batch_size=0, normalize_observations=False, normalize_values=False
     )
@@ -89,7 +97,7 @@ def half_full(workflow: PLR, state: Any) -> Any:
 
     @jax.jit
     def fill(buffer: Any) -> Any:
-        return buffer.insert_levels(levels, score, score, workflow.env.is_same_level, state.hyperparams.curation)
+        return buffer.insert_levels(levels, score, score, workflow.env.is_same_level, workflow.bound(state).curation)
 
     buffer = fill(state.buffer)
     assert 2 * int(buffer.size) > workflow.capacity * 0.99, "drawn levels that are alike"
@@ -106,7 +114,7 @@ def main() -> None:
     step, state, first_alone = first_step(alone, LEARNING)
     played = jax.jit(lambda state, key: alone.prepare_batch(*alone.collect(state, key)[:2])[1])
     plr, accel = PLR(alone), PLR(alone, num_edits=20)
-    hyperparams = replace(plr.hyperparams(), student=LEARNING)
+    hyperparams = replace(read_numbers(plr), student=LEARNING)
     plr_step, plr_state, first_plr = first_step(plr, hyperparams)
     accel_step, accel_state, first_accel = first_step(accel, hyperparams)
 

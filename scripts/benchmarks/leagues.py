@@ -21,7 +21,7 @@ import numpy as np
 from peers_timing import Program, clock, in_turn, surroundings, timed
 
 from evorl import PSRO, tree
-from evorl.agents import PolicyGradient
+from evorl.agents import PPO
 from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
@@ -45,7 +45,7 @@ def psro(repeats: int) -> None:
     workflow = PSRO(GAME, capacity=ITERATIONS + 1)
 
     def run(key: jax.Array) -> jax.Array:
-        state = workflow.init(key, workflow.hyperparams())
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, ITERATIONS))[1]["nash_conv"]
 
     ours = jax.jit(run)
@@ -90,9 +90,9 @@ def openspiel_psro() -> tuple[float, float]:
 def acting(policies: int, hidden: int = 256) -> tuple[Roles, WorkflowPolicySet, Any]:
     """Policies of networks of two layers for both players, leaves [policies, players, ...]; those of PPO have 256."""
     alone = make_single_player_env(GAME)
-    agent = PolicyGradient(alone.observation_space, alone.action_space, hidden=(hidden, hidden))
+    agent = PPO(hidden=(hidden, hidden))
     workflow: Any = OnPolicy(alone, agent, 8, 8, 2, 32)
-    cast = WorkflowPolicySet(workflow, PPOHyperparams(), explores=True)
+    cast = WorkflowPolicySet(workflow, explores=True)
     keys = jax.random.split(jax.random.key(0), (policies, 2))
     init: Callable[[jax.Array], Any] = lambda key: cast.extract_policy(workflow.init(key, PPOHyperparams()))  # noqa: E731
     return Roles(GAME), cast, jax.jit(jax.vmap(jax.vmap(init)))(keys)

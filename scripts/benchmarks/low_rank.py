@@ -31,6 +31,7 @@ from peers_timing import Case, Program, compare, surroundings
 
 from evorl import tree
 from evorl.agents import MLPPolicy
+from evorl.agents.base_agent import fill_spaces
 from evorl.ec import LowRankES, Noise, OpenESHyperparams
 from evorl.envs.suites.brax import Brax
 from evorl.parts import bind
@@ -45,11 +46,11 @@ HYPERPARAMS = OpenESHyperparams(learning_rate=LEARNING_RATE, std=STD)
 
 def ant() -> tuple[Brax, MLPPolicy]:
     env = Brax("ant", "spring")
-    return env, MLPPolicy(env.observation_space, env.action_space, hidden=(256, 256))
+    return env, MLPPolicy(hidden=(256, 256))
 
 
 def weights(policy: MLPPolicy) -> Any:
-    return policy.init(KEY, policy.hyperparams()).actor.params
+    return policy.init(KEY).actor.params
 
 
 def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
@@ -61,7 +62,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     """So many steps of all members, each of so many episodes."""
     env, policy = ant()
     num_envs, mean = members * episodes, weights(policy)
-    plain = Behaviour(env, policy, policy.hyperparams())
+    plain = Behaviour(env, fill_spaces(policy, env))
 
     def steps(make: Callable[[Any], Behaviour], actors: int) -> Callable[..., Any]:
         vector_env = VectorEnv(env, policy, num_envs, actors, 1, num_envs, 1)
@@ -129,7 +130,7 @@ def plays(rank: int) -> Case:
     """Ant with members of low rank, and with one policy."""
     env, policy = ant()
     members, mean = BRAX_MEMBERS, weights(policy)
-    plain = Behaviour(env, policy, policy.hyperparams())
+    plain = Behaviour(env, fill_spaces(policy, env))
     evolver = LowRankES(members, rank, noise=HASH)
 
     def run(actors: int) -> Callable[..., Any]:

@@ -12,7 +12,6 @@ process; ours is compiled once, before.
 """
 
 # pyright: reportMissingImports=false
-
 import argparse
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from peers_timing import surroundings, timed
 
 from evorl.ec import NSGA2, RVEA, objectives
 from evorl.hyperparameters import as_arrays
+from evorl.parts import read_numbers
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
@@ -56,7 +56,7 @@ def searched(workflow: Search) -> Callable[[jax.Array], Any]:
 
     def run(key: jax.Array) -> jax.Array:
         key_init, key_steps = jax.random.split(key)
-        state = workflow.init(key_init, as_arrays(workflow.hyperparams()))
+        state = workflow.init(key_init, as_arrays(read_numbers(workflow)))
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, GENERATIONS))
         found = workflow.results(state)
         return jnp.where(found.valid_mask[:, None], found.fitness, objectives.WORST_FITNESS)

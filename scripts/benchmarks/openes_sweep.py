@@ -25,7 +25,7 @@ SWEEP = {"layers": (1, 2, 4, 8), "members": (32, 128, 512, 2048), "episodes": (1
 def seconds(source: str, layers: int, members: int, episodes: int, steps: int, repeats: int) -> tuple[float, float]:
     """Of an iteration, and CPU seconds of compiling."""
     env = Brax("swimmer", max_episode_steps=steps)
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(256,) * layers)
+    policy = MLPPolicy(hidden=(256,) * layers)
     workflow = Evolution(env, policy, OpenES(members, noise=Noise(source)), episodes)
     state = jax.jit(workflow.init)(jax.random.key(0), EvolutionHyperparams())
     step, compile_cpu = compiled(workflow.step, state, jax.random.key(0), donated=(0,))

@@ -83,7 +83,7 @@ def evorl_cma_me() -> Step:
     emitter = ImprovementEmitter(15, CMAES(36, active=False, initial_std=0.5))
     evolver = MapElites(GridArchive((-EDGE, -EDGE), (EDGE, EDGE), (100, 100)), emitter)
     workflow = Search(LinearProjection(100), evolver)
-    state = workflow.init(jax.random.key(0), workflow.hyperparams())
+    state = workflow.init(jax.random.key(0))
     return carried(
         lambda state, i: workflow.step(state, jax.random.fold_in(jax.random.key(0), i.astype(int)))[0], state
     )

@@ -21,13 +21,13 @@ from peers_timing import Program, in_turn, surroundings
 
 from evorl import tree
 from evorl.envs.maze import RandomWalls, equal
-from evorl.ued import CurationHyperparams, LevelBuffer
+from evorl.ued import Curation, LevelBuffer
 
 jax.tree_map = jax.tree.map  # pyright: ignore[reportAttributeAccessIssue]  jaxued 0.0.1 was written for an older jax
 
 CAPACITY, N, ROUNDS = 4000, 32, 20
 TEMPERATURE, STALENESS = 0.3, 0.5
-SETTINGS = CurationHyperparams(jnp.float32(TEMPERATURE), jnp.float32(STALENESS))
+SETTINGS = Curation(temperature=TEMPERATURE, staleness=STALENESS)
 WALLS = RandomWalls(13, 13, fewest=60, most=60)
 
 

@@ -11,7 +11,7 @@ import jax
 from peers_timing import Case, Program, Times
 
 from evorl import Gymnax
-from evorl.agents import PolicyGradient, PPOHyperparams
+from evorl.agents import PPO, PPOHyperparams
 from evorl.workflows import OnPolicy
 
 STEPS = 100_000
@@ -19,7 +19,7 @@ STEPS = 100_000
 
 def evorl_ppo() -> Program:
     env = Gymnax("CartPole-v1")
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64), activation="swish")
+    agent = PPO(hidden=(64, 64), activation="swish")
     workflow = OnPolicy(
         env, agent, num_envs=5, num_steps=100, num_epochs=5, batch_size=100, normalize_observations=False
     )

@@ -12,7 +12,7 @@ from flax import struct
 from jaxtyping import Array
 from peers_timing import Case, Program
 
-from evorl import SAC, TD3, SACHyperparams, TD3Hyperparams, tree
+from evorl import SAC, TD3, tree
 from evorl.spaces import Box
 from evorl.types import Transition
 
@@ -50,28 +50,28 @@ def learning(init: Callable[..., Any], block: Callable[..., Any], members: int) 
 
 def td3_block(members: int) -> Program:
     """TD3 as OffPolicy learns: two updates of the critic and one of the actor, without a condition."""
-    agent, hp = TD3(*SPACES), TD3Hyperparams()
-    return learning(lambda key: agent.init(key, hp), off_policy_block(agent, hp), members)
+    agent = TD3(observation_space=SPACES[0], action_space=SPACES[1])
+    return learning(agent.init, off_policy_block(agent), members)
 
 
-def off_policy_block(agent: Any, hp: Any) -> Callable[..., Any]:
+def off_policy_block(agent: Any) -> Callable[..., Any]:
     def critic_update(state: Any, batch_and_key: Any) -> tuple[Any, Any]:
         batch, key = batch_and_key
-        return agent.update_critic(state, lambda p: agent.critic_loss(p, state, batch, key, hp), hp)
+        return agent.update_critic(state, lambda p: agent.critic_loss(p, state, batch, key))
 
     def block(state: Any, batches_and_keys: Any) -> Any:
         state, _ = jax.lax.scan(critic_update, state, batches_and_keys)
         batch, key = tree.index(batches_and_keys, -1)
-        state, _ = agent.update_actor(state, lambda p: agent.actor_loss(p, state, batch, key, hp), hp)
-        return agent.update_targets(state, hp)
+        state, _ = agent.update_actor(state, lambda p: agent.actor_loss(p, state, batch, key))
+        return agent.update_targets(state)
 
     return block
 
 
 def sac_block(members: int) -> Program:
     """SAC in the same way."""
-    agent, hp = SAC(*SPACES), SACHyperparams()
-    return learning(lambda key: agent.init(key, hp), off_policy_block(agent, hp), members)
+    agent = SAC(observation_space=SPACES[0], action_space=SPACES[1])
+    return learning(agent.init, off_policy_block(agent), members)
 
 
 class Perceptron(nn.Module):

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from evorl import tree
-from evorl.agents.policy_gradient import PolicyGradient
+from evorl.agents import PPO
 from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.hyperparameters import as_arrays, replace_numbers, to_search_space
@@ -114,14 +114,14 @@ def reached(seeds: int) -> None:
 def training(seed: int) -> Callable[[Sequence[dict[str, float]]], list[float]]:
     """What gives the mean returns over training of PPO on CartPole, vmapped, with numbers of their own."""
     env = Gymnax("CartPole-v1")
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
+    agent = PPO(hidden=(64, 64))
     workflow = OnPolicy(env, agent, num_envs=8, num_steps=64, batch_size=128, normalize_observations=False)
     iterations = math.ceil(STEPS / workflow.num_transitions)
     program = Program(workflow, [seed], iterations, True)
 
     @jax.jit
-    def run(hyperparams: PPOHyperparams) -> jax.Array:
-        def one(hyperparams: PPOHyperparams) -> jax.Array:
+    def run(hyperparams: Any) -> jax.Array:
+        def one(hyperparams: Any) -> jax.Array:
             state = workflow.init(program.keys[0, 0], hyperparams)
             metrics = program.run_one(state, program.keys[0], *make_run_args(0, iterations, False))[1]
             return metrics["return"].mean()

@@ -31,10 +31,10 @@ def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
         return *pbt(4 * devices)[:2], 1, 1
     if name == "PPO":
         env: Any = evorl.Gymnax("CartPole-v1")
-        agent = evorl.PolicyGradient(env.observation_space, env.action_space, hidden=(64, 64))
+        agent = evorl.PPO(hidden=(64, 64))
         return evorl.OnPolicy(env, agent), evorl.PPOHyperparams(), 4, 4 * devices
     env = evorl.Brax("hopper", backend="spring")
-    policy = evorl.MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64))
+    policy = evorl.MLPPolicy(hidden=(64, 64))
     return evorl.Evolution(env, policy, evorl.OpenES(64 * devices)), evorl.EvolutionHyperparams(), 4, 1
 
 

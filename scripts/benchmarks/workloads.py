@@ -6,15 +6,15 @@ Of E5 and E6, PBT and PBT-CSO on PPO, the bound has the parts of all members sid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
 from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
-from evorl.agents import SAC, MLPPolicy, PolicyGradient, PPOHyperparams, SACHyperparams, TrainState
+from evorl.agents import PPO, SAC, MLPPolicy, PPOHyperparams, SACHyperparams, TrainState
 from evorl.ec import OpenES
-from evorl.parts import bind, read_numbers
+from evorl.parts import read_numbers
 from evorl.population import NoSelection, Pairs, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.row_layout import RowLayout
@@ -64,10 +64,10 @@ def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
 
 
 def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
-    evolver, hp = workflow.evolver, TD3Hyperparams()
-    agent: Any = workflow.agent
+    workflow = workflow.bound(state)
+    evolver, agent = workflow.evolver, cast(Any, workflow.agent)
     n, m = evolver.population_size, workflow.num_learners
-    genomes = jax.jit(bind(evolver, state.hyperparams.evolver).ask)(KEY, state.evolver)[0]
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver)[0]
     batches = state.replay.sample(KEY, (m, workflow.batch_size)).rows
     keys = jax.random.split(KEY, m)
 
@@ -76,18 +76,18 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 
         def update(i: jax.Array, agents: Any) -> Any:
             def critic_loss(params: Any) -> Any:
-                each = lambda actor, batch, key: agent.critic_loss(  # noqa: E731
-                    params, agents.replace(actor=actor), batch, key, hp
-                )
+                def each(actor: Any, batch: Any, key: jax.Array) -> Any:
+                    return agent.critic_loss(params, agents.replace(actor=actor), batch, key)
+
                 return tree.mean(jax.vmap(each)(agents.actor, batches, keys))
 
-            agents = agent.update_critic(agents, critic_loss, hp)[0]
+            agents = agent.update_critic(agents, critic_loss)[0]
 
             def actor_update(actor: Any, batch: Any) -> Any:
                 own = agents.replace(actor=actor)
-                return agent.update_actor(own, lambda p: agent.actor_loss(p, own, batch, KEY, hp), hp)[0].actor
+                return agent.update_actor(own, lambda p: agent.actor_loss(p, own, batch, KEY))[0].actor
 
-            return agent.update_targets(agents.replace(actor=jax.vmap(actor_update)(agents.actor, batches)), hp)
+            return agent.update_targets(agents.replace(actor=jax.vmap(actor_update)(agents.actor, batches)))
 
         return repeat(updates, update, learners)
 
@@ -104,24 +104,24 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
     return parts | {
         "gradients": (gradients, genomes),
         "gather": (gather, KEY),
-        "ask": (evolver.ask, KEY, state.evolver, state.hyperparams.evolver),
-        "tell": (tell, state.evolver, state.hyperparams.evolver),
+        "ask": (evolver.ask, KEY, state.evolver),
+        "tell": (tell, state.evolver),
     }
 
 
 def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
-    hp, updates = state.hyperparams, workflow.num_updates
-    agent: Any = workflow.agent
+    workflow = workflow.bound(state)
+    agent, updates = cast(Any, workflow.agent), workflow.num_updates
     batch = state.replay.sample(KEY, (workflow.batch_size,)).rows
 
     def gradients(agents: Any) -> Any:
         def block(i: jax.Array, agents: Any) -> Any:
             def critic(i: jax.Array, agents: Any) -> Any:
-                return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY, hp), hp)[0]
+                return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY))[0]
 
             agents = repeat(workflow.actor_interval, critic, agents)
-            agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY, hp), hp)[0]
-            return agent.update_targets(agents, hp)
+            agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY))[0]
+            return agent.update_targets(agents)
 
         return repeat(updates // workflow.actor_interval, block, agents)
 
@@ -132,26 +132,27 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
         return repeat(updates, sample, batch.reward)
 
     steps = workflow.num_steps
-    act = lambda params, obs, key: agent.act(params, obs, (), key, hp)[0]  # noqa: E731
+    act = lambda params, obs, key: agent.act(params, obs, (), key)[0]  # noqa: E731
     parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
     parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.chunk)
     return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
 
 
 def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
-    agent, hp, size = workflow.agent, state.hyperparams, workflow.batch_size // workflow.segment_length
+    workflow = workflow.bound(state)
+    agent, size = cast(Any, workflow.agent), workflow.batch_size // workflow.segment_length
     params = state.agent.actor.params
     transitions = workflow.collect(state, KEY)[1]
-    batch = workflow.split_batch(agent.build_batch(params, transitions, hp, acted_by_current_params=True))
+    batch = workflow.split_batch(agent.build_batch(params, transitions, acted_by_current_params=True))
     layout = RowLayout.from_row(jax.eval_shape(lambda: tree.index(batch, 0)))
 
     def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
-        return agent.act(params, obs, (), key, hp)[0]
+        return agent.act(params, obs, (), key)[0]
 
     def gradients(agents: Any, tables: Any) -> Any:
         def update(agents: Any, tables: Any) -> Any:
             rows = layout.unpack(tables)
-            return agent.update(agents, lambda p: agent.loss(p, rows, hp), hp)[0], None
+            return agent.update(agents, lambda p: agent.loss(p, rows))[0], None
 
         batches = jax.tree.map(lambda x: x.reshape(-1, size, x.shape[-1]), tables)
         return repeat(workflow.num_epochs, lambda i, agents: jax.lax.scan(update, agents, batches)[0], agents)
@@ -167,7 +168,7 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
     tables = layout.pack(batch)
     return interaction_parts(workflow, act, params, None, workflow.num_steps) | {
-        "targets": (lambda t: agent.build_batch(params, t, hp, acted_by_current_params=True), transitions),
+        "targets": (lambda t: agent.build_batch(params, t, acted_by_current_params=True), transitions),
         "gradients": (gradients, state.agent, tables),
         "shuffle": (shuffle, tables),
     }
@@ -187,7 +188,7 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
         return on_policy_parts(inner, member)
 
     def evaluation(member: Any) -> dict:
-        act = lambda params, obs, key: inner.agent.mode(params, obs, (), key, member.hyperparams)[0]  # noqa: E731
+        act = lambda params, obs, key: inner.agent.mode(params, obs, (), key)[0]  # noqa: E731
         return interaction_parts(episodes, act, member.agent.actor.params, None, episodes.num_steps)
 
     names = jax.eval_shape(lambda member: dict.fromkeys(step(member), 0), tree.index(members, 0))
@@ -196,29 +197,30 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
 
 
 def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
-    evolver, agent, hp = workflow.evolver, workflow.agent, state.hyperparams.evolver
-    genomes = jax.jit(bind(evolver, hp).ask)(KEY, state.evolver)[0]
+    workflow = workflow.bound(state)
+    evolver, agent = workflow.evolver, workflow.agent
+    genomes = jax.jit(evolver.ask)(KEY, state.evolver)[0]
     fitness = jnp.arange(float(evolver.population_size))
-    ask = lambda state, hp: bind(evolver, hp).ask(KEY, state)  # noqa: E731
-    tell = lambda state, hp: bind(evolver, hp).tell(KEY, genomes, fitness, state)  # noqa: E731
+    ask = lambda state: evolver.ask(KEY, state)  # noqa: E731
+    tell = lambda state: evolver.tell(KEY, genomes, fitness, state)  # noqa: E731
 
     def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
-        return agent.mode(params, state.obs_statistics.normalize(obs), (), key, ())[0]
+        return agent.mode(params, state.obs_statistics.normalize(obs), (), key)[0]
 
     parts = interaction_parts(workflow, greedy, genomes, 0, steps)
-    return parts | {"ask": (ask, state.evolver, hp), "tell": (tell, state.evolver, hp)}
+    return parts | {"ask": (ask, state.evolver), "tell": (tell, state.evolver)}
 
 
 def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..., dict]]:
     """OpenES, swimmer, one episode of each member, [256, 256], virtual batch normalization."""
     env = Brax("swimmer", max_episode_steps=steps)
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(256, 256))
+    policy = MLPPolicy(hidden=(256, 256))
     workflow = Evolution(env, policy, OpenES(population_size))
     return workflow, EvolutionHyperparams(), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
 
 
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
-    agent = TD3(env.observation_space, env.action_space, layer_norm=True)
+    agent = TD3(layer_norm=True)
     return CEMRL(
         env, agent, CEM(), min_updates=updates, max_updates=updates, capacity=capacity, random_steps=2_000, chunk=20
     )
@@ -244,7 +246,7 @@ def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
 def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
     """TD3, 512 iterations of 2 env steps, 2 critic updates and 1 actor update."""
     env = Brax(name)
-    agent = TD3(env.observation_space, env.action_space)
+    agent = TD3()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
     return workflow, TD3Hyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
@@ -252,7 +254,7 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
     """SAC, as E8."""
     env = Brax(name)
-    agent = SAC(env.observation_space, env.action_space)
+    agent = SAC()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
     return workflow, SACHyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
@@ -260,7 +262,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
     """PPO, 64 environments x 32, minibatches of 256, 4 epochs."""
     env = Brax(name)
-    agent = PolicyGradient(env.observation_space, env.action_space)
+    agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
     return workflow, PPOHyperparams(), 1, lambda state, metrics: on_policy_parts(workflow, state)
 
@@ -268,7 +270,7 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
     """PBT on PPO, swimmer: 2 steps of 8 environments x 64, minibatches of 128, 4 epochs, then 4 episodes of 100."""
     env = Brax("swimmer", max_episode_steps=100)
-    agent = PolicyGradient(env.observation_space, env.action_space)
+    agent = PPO()
     inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
     space = PPOHyperparams(
         learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
@@ -281,7 +283,7 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
-    workflow = OffPolicy(env, TD3(env.observation_space, env.action_space), random_steps=2_000)
+    workflow = OffPolicy(env, TD3(), random_steps=2_000)
     return workflow, TD3Hyperparams(), 16, lambda state, metrics: off_policy_parts(workflow, state)
 
 

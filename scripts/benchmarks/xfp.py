@@ -52,7 +52,7 @@ def main() -> None:
         xfp = XFP(game)
 
         def run(key: jax.Array, xfp: XFP = xfp) -> jax.Array:
-            state = xfp.init(key, xfp.hyperparams())
+            state = xfp.init(key)
             return jax.lax.scan(xfp.step, state, jax.random.split(key, args.iterations))[1]["nash_conv"]
 
         program, compiling = compiled(run, jax.random.key(0))

@@ -53,7 +53,7 @@ def kept(workflow: Any, state: Any) -> tuple[float, float]:
     """The mean path and the mean number of walls of what is replayed."""
     if not isinstance(workflow, PLR):
         return np.nan, np.nan
-    chances = state.buffer.replay_probabilities(state.hyperparams.curation)
+    chances = state.buffer.replay_probabilities(workflow.bound(state).curation)
     length = jax.vmap(paths.path_length)(state.buffer.levels)
     walls = state.buffer.levels.grid.sum((1, 2))
     found = chances * (length > 0)

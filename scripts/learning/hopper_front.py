@@ -11,7 +11,6 @@ above a speed of 0 and below an energy of 3, over 3, so in m/s.
 """
 
 # pyright: reportMissingImports=false
-
 import argparse
 import time
 from dataclasses import replace
@@ -29,6 +28,7 @@ from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.suites.brax import Brax
 from evorl.hyperparameters import as_arrays
+from evorl.parts import read_numbers
 from evorl.workflows import Evolution
 
 MEMBERS, STEPS, EPISODES, BOUND, MOST = 128, 200, 16, 2.0, 3.0
@@ -41,7 +41,7 @@ def searches(episodes: int = 1) -> Evolution:
     """The search; its evaluations are pymoo's too."""
     options = {"terminate_when_unhealthy": False}
     env = Brax("hopper", "spring", STEPS, options, dict.fromkeys(SPREAD, "mean"))
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=(16, 16))
+    policy = MLPPolicy(hidden=(16, 16))
     bounds = {"low": -BOUND, "high": BOUND}
     evolver = NSGA2(MEMBERS, SPREAD, BoundedSBX(15.0, **bounds), PolynomialMutation(**bounds))
     return Evolution(env, policy, evolver, episodes, normalization="none")
@@ -101,7 +101,7 @@ def main() -> None:
     workflow, versions = searches(), [f"{name} {metadata.version(name)}" for name in ("jax", "brax", "pymoo")]
     print(", ".join(versions))
     evaluate, again = judge(workflow), judge(searches(EPISODES))
-    init, hyperparams = jax.jit(workflow.init), as_arrays(workflow.hyperparams())
+    init, hyperparams = jax.jit(workflow.init), as_arrays(read_numbers(workflow))
     step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
     print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
     found = []

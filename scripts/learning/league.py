@@ -14,26 +14,26 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import PPO, League, LeagueHyperparams, OnPolicy, PolicyGradient, PPOHyperparams
+from evorl import PPO, League, LeagueHyperparams, OnPolicy, PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.leagues import MatchHyperparams, Roster
+from evorl.leagues import MatchmakingHyperparams, Roster
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.stats import MeanEstimate
 
 LEAGUE, ALONE = Roster(), Roster(1, 0, 0, 1)
-SELF_PLAY = MatchHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
+SELF_PLAY = MatchmakingHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
 
 
 def workflow(roster: Roster) -> League:
     game: Any = ExtensiveFormGame(Leduc())
     seen: Any = make_single_player_env(game)
-    agent = PolicyGradient(seen.observation_space, seen.action_space, hidden=(64, 64), objective=PPO())
+    agent = PPO(hidden=(64, 64))
     learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
     return League(game, learner, roster)
 
 
-def judged(roster: Roster, given: LeagueHyperparams, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
+def judged(roster: Roster, given: Any, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
     """After each part of the iterations, with what it took: by name [seeds]."""
     league = workflow(roster)
 
@@ -83,7 +83,7 @@ def main() -> None:
     print(f"{datetime.date.today()}, {given.seeds} seeds, entropy_weight {given.entropy}\n")
     print("| | steps of the main agent | of all | exploitability | of the equilibrium | policies | CPU s |")
     print("|---|---|---|---|---|---|---|")
-    for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, MatchHyperparams())):
+    for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, MatchmakingHyperparams())):
         hyperparams = LeagueHyperparams(PPOHyperparams(entropy_weight=given.entropy), matches)
         for row in judged(roster, hyperparams, iterations, given.seeds, parts):
             exploited = interval(row["exploitability"])

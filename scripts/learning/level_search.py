@@ -29,7 +29,7 @@ from evorl.envs.maze import paths
 from evorl.training.runs import restore_run
 from evorl.training.suites.level_episodes import run_on_levels
 from evorl.ued import (
-    CurationHyperparams,
+    Curation,
     EvolvedLevels,
     L1ValueLoss,
     Learnability,
@@ -71,14 +71,14 @@ class Children:
         key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
         new = curricula.sample_levels(env, key_new, env_params, n)
         replays = jax.random.bernoulli(key_choice, self.often) & (2 * state.size >= self.capacity)
-        places, state = state.sample_indices(key_draw, n, CurationHyperparams(), replays)
+        places, state = state.sample_indices(key_draw, n, Curation(), replays)
         mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
         levels = tree.select(replays, mutate(jax.random.split(key_edit, n), state.get_levels(places)), new)
         return levels, levels, state
 
     def tell(self, key: Any, genomes: Any, score: Any, state: LevelBuffer) -> LevelBuffer:
         del key
-        return state.insert_levels(genomes, score, jnp.zeros_like(score), self.env.is_same_level, CurationHyperparams())
+        return state.insert_levels(genomes, score, jnp.zeros_like(score), self.env.is_same_level, Curation())
 
 
 def searches(env: Any) -> dict[str, LevelGenerator]:

@@ -33,7 +33,6 @@ from evorl import (
     OnPolicy,
     PBTHyperparams,
     Perturb,
-    PolicyGradient,
     PPOHyperparams,
     SACHyperparams,
     SharedReplay,
@@ -63,7 +62,7 @@ def unexploited(population: Any) -> Any:
 
 def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
     """The population, the space, a setting for the grid, the steps of PBT and its generations."""
-    agent = PolicyGradient(ENV.observation_space, ENV.action_space, PPO(), hidden=(64, 64))
+    agent = PPO(hidden=(64, 64))
     inner = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
     fixed: Any = PPOHyperparams(reward_scale=0.1, entropy_weight=0.0)
     space = fixed.replace(
@@ -78,7 +77,7 @@ def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
 
 
 def sac() -> tuple[Any, Any, Any, dict[str, int], int]:
-    agent = SAC(ENV.observation_space, ENV.action_space, hidden=(64, 64))
+    agent = SAC(hidden=(64, 64))
     inner = OffPolicy(
         ENV, agent, 4, 1, 2, actor_interval=1, batch_size=64, capacity=200_000, random_steps=16_000, eval_episodes=16
     )

@@ -57,7 +57,7 @@ class QDaxArm:
 
 def walker() -> Evolution:
     env = FeetContact(Brax("walker2d", backend="spring", max_episode_steps=100, options={"debug": True}))
-    agent = MLPPolicy(env.observation_space, env.action_space, hidden=(64, 64), activation="tanh")
+    agent = MLPPolicy(hidden=(64, 64), activation="tanh")
     evolver = MapElites(emitter=IsoLineEmitter(BATCH), descriptors=("feet_contact",))
     return Evolution(env, agent, evolver, normalization="none", chunk=20)
 
@@ -66,7 +66,7 @@ def gradients() -> None:
     """Four seeds, 100 generations of 100 members, all networks of 64 x 64."""
     env = walker().env
     descriptors = ("feet_contact",)
-    agent = TD3(env.observation_space, env.action_space, hidden=(64, 64))
+    agent = TD3(hidden=(64, 64))
     emitters = TwoEmitters(IsoLineEmitter(50), EliteEmitter(50))
     alone = MapElites(emitter=IsoLineEmitter(100), descriptors=descriptors)
     for name, workflow in {
@@ -93,7 +93,7 @@ def ours(
 
     def run(seed: jax.Array) -> Any:
         key = jax.random.key(seed)
-        state = workflow.init(key, replace(workflow.hyperparams(), evolver=hyperparams))
+        state = workflow.init(key, replace(read_numbers(workflow), evolver=hyperparams))
         step = lambda state, i: (workflow.step(state, jax.random.fold_in(key, i))[0], None)  # noqa: E731
         elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.fittest_elites
         return elites.fitness, elites.filled
@@ -172,14 +172,14 @@ def main() -> None:
     elif case == "walker":
         workflow = walker()
         ours(workflow, iso, 100, 0.0)
-        state = jax.jit(workflow.init)(jax.random.key(0), replace(workflow.hyperparams(), evolver=iso))
+        state = jax.jit(workflow.init)(jax.random.key(0), replace(read_numbers(workflow), evolver=iso))
 
         def of_policies(members: Any, key: jax.Array) -> Any:
             plan = replace(workflow.plan(state, key)[0], params=members)
             means = workflow.rollout(state, plan, key)[1].stats.episode_means
             return means["return"], means["feet_contact"]
 
-        draw = lambda key: workflow.agent.init(key, ()).actor.params  # noqa: E731
+        draw = lambda key: workflow.agent.init(key).actor.params  # noqa: E731
         qdax(draw, of_policies, 100, 0.0)
     else:
         edge, mae = 50 * 5.12, case == "mae"

@@ -19,7 +19,9 @@ from flax.training.train_state import TrainState
 from rejax.algos.ppo import AdvantageMinibatch, Trajectory  # pyright: ignore[reportMissingImports]
 from rejax.networks import DiscretePolicy, VNetwork  # pyright: ignore[reportMissingImports]
 
-from evorl import Gymnax, OnPolicy, PolicyGradient, PPOHyperparams
+from evorl import Gymnax, OnPolicy
+from evorl.agents import PPO
+from evorl.agents.base_agent import fill_spaces
 
 LEARNING_RATE = 1e-3
 
@@ -40,11 +42,11 @@ def difference(ours: Any, theirs: Any) -> float:
 
 def main() -> None:
     env = Gymnax("CartPole-v1")
-    agent = PolicyGradient(env.observation_space, env.action_space, hidden=(32, 32))
+    numbers: Any = {"value_clip": 0.2, "critic_weight": 0.5, "max_grad_norm": float("inf")}
+    agent = fill_spaces(PPO(hidden=(32, 32), learning_rate=LEARNING_RATE, **numbers), env)
     options: Any = {"normalize_observations": False, "normalize_values": False, "normalize_advantages": False}
     workflow = OnPolicy(env, agent, num_envs=16, num_steps=64, **options)
-    h = PPOHyperparams(learning_rate=LEARNING_RATE, value_clip=0.2, critic_weight=0.5, max_grad_norm=float("inf"))
-    state = jax.jit(workflow.init)(jax.random.key(0), h)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     t, params = rollout, state.agent.actor.params
     batch = workflow.build_batch(state, rollout)
@@ -72,9 +74,9 @@ def main() -> None:
     first = jax.tree.map(lambda x: x[:256], ours)
     normalized = (first.advantage - first.advantage.mean()) / (first.advantage.std() + 1e-8)
     first = replace(first, advantage=normalized)
-    gradient = jax.grad(lambda p: agent.loss(p, first, h)[0])(moved)
+    gradient = jax.grad(lambda p: agent.loss(p, first)[0])(moved)
     learner = replace(state.agent, actor=replace(state.agent.actor, params=moved))
-    after = agent.update(learner, lambda p: agent.loss(p, first, h), h)[0].actor.params
+    after = agent.update(learner, lambda p: agent.loss(p, first))[0].actor.params
     theirs = jax.tree.map(lambda x: rows(x)[:256], AdvantageMinibatch(whole, advantage, target))
     for part, update in (("policy", rejax.PPO.update_actor), ("value", rejax.PPO.update_critic)):
         start, name = as_rejax(moved, part), {"policy": "actor_ts", "value": "critic_ts"}[part]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from evorl import Budget, Gymnax, OnPolicy, PolicyGradient, PPOHyperparams, fit, stats
+from evorl import Budget, Gymnax, OnPolicy, PPOHyperparams, fit, stats
+from evorl.agents import PPO
 
 SETTINGS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], dict[str, float]]] = {
     "notebook_1": (
@@ -39,7 +40,7 @@ def curve(name: str, normalize_values: bool, others: dict[str, float]) -> tuple[
     """Env steps and returns [evaluations, seeds]."""
     env_name, env_steps, sizes, networks, numbers = SETTINGS[name]
     env = Gymnax(env_name)
-    agent = PolicyGradient(env.observation_space, env.action_space, **networks)
+    agent = PPO(**networks)
     workflow = OnPolicy(env, agent, normalize_values=normalize_values, **sizes)
     hyperparams, budget = PPOHyperparams(**numbers | others), Budget(env_steps=env_steps)
     training = fit(workflow, hyperparams, num_seeds=8, budget=budget, evaluations=10)

@@ -46,7 +46,7 @@ def nash_conv(solver: Any, iterations: int, seeds: int) -> np.ndarray:
 
     @jax.jit
     def run(key: jax.Array) -> jax.Array:
-        state = psro.init(key, psro.hyperparams())
+        state = psro.init(key)
         return jax.lax.scan(psro.step, state, jax.random.split(key, iterations))[1]["nash_conv"]
 
     return np.stack([np.asarray(run(jax.random.key(seed))) for seed in range(seeds)])

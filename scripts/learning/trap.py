@@ -21,6 +21,7 @@ from evorl.ec.novelty import Novelty, NoveltyHyperparams
 from evorl.ec.novelty_es import NoveltyES, NoveltyESHyperparams
 from evorl.ec.variation import GaussianMutationHyperparams
 from evorl.envs.maze.point_maze import PointMaze
+from evorl.parts import read_numbers
 from evorl.workflows import Evolution
 
 SEEDS = 8
@@ -39,12 +40,12 @@ CASES = {
 def found(evolver: Any, hyperparams: Any, generations: int) -> np.ndarray:
     """The highest return of each generation [seeds, generations]; 0 is the goal."""
     env = PointMaze()
-    agent = MLPPolicy(env.observation_space, env.action_space)
+    agent = MLPPolicy()
     workflow = Evolution(env, agent, evolver, normalization="none")
 
     def run(seed: jax.Array) -> jax.Array:
         key = jax.random.key(seed)
-        state = workflow.init(key, replace(workflow.hyperparams(), evolver=hyperparams))
+        state = workflow.init(key, replace(read_numbers(workflow), evolver=hyperparams))
 
         def step(state: Any, i: jax.Array) -> Any:
             state, metrics = workflow.step(state, jax.random.fold_in(key, i))

@@ -18,7 +18,6 @@ import numpy as np
 
 from evorl import DQN, DQNHyperparams, OffPolicy, Vmapped, tree
 from evorl.agents import ValueDecomposition
-from evorl.agents.group_agent import member_spaces
 from evorl.envs.games import TwoStep
 from evorl.hyperparameters import as_arrays
 from evorl.networks import MonotonicMixer, SumMixer
@@ -30,8 +29,8 @@ LEARNERS = {"vdn": SumMixer(), "qmix": MonotonicMixer()}
 
 def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
     """16 random episodes, then 8 updates on 128 steps of all episodes so far."""
-    agents = DQN(*member_spaces(ENV.observation_space, ENV.action_space), hidden=(64,))
-    agent = ValueDecomposition(ENV.observation_space, ENV.action_space, agents, mixer)
+    agents = DQN(hidden=(64,))
+    agent = ValueDecomposition(agents, mixer)
     sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
     return OffPolicy(ENV, agent, **sizes, capacity=32_768, random_steps=512, eval_episodes=1)
 

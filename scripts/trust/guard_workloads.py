@@ -28,11 +28,11 @@ from evorl import (
     OffPolicy,
     OnPolicy,
     OpenES,
-    PolicyGradient,
     PPOHyperparams,
     Vmapped,
     tree,
 )
+from evorl.agents import PPO
 from evorl.agents.muon import Muon
 from evorl.agents.puffer import Puffer
 from evorl.envs import mpe
@@ -65,7 +65,7 @@ def options() -> dict[str, Any]:
 def trained(workflow: Any, seeds: int = 1, devices: int = 1) -> Executable:
     """Compile a workflow as a training does, and run two chunks."""
     program = Program(workflow, range(seeds), STEPS, False, devices)
-    hyperparams = as_arrays(workflow.hyperparams())
+    hyperparams = as_arrays(read_numbers(workflow))
     traced = program.trace(hyperparams)
     state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, hyperparams)
     run = traced.run.compile(options())
@@ -82,7 +82,7 @@ def looped(workflow: Any) -> Executable:
         return jax.lax.fori_loop(1, STEPS, lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i)), once)
 
     state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
-        jax.random.key(0), as_arrays(workflow.hyperparams())
+        jax.random.key(0), as_arrays(read_numbers(workflow))
     )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(1)).compile(options())
     for i in range(2):
@@ -104,7 +104,7 @@ def scanned(step: Callable[[Any, Key], Any], carry: Any) -> Executable:
 
 def off_policy(agent: Any) -> OffPolicy:
     env = Brax("fast", max_episode_steps=8)
-    agent = agent(env.observation_space, env.action_space, hidden=HIDDEN)
+    agent = agent(hidden=HIDDEN)
     return OffPolicy(
         env, agent, num_envs=2, num_steps=1, num_updates=2, batch_size=16, capacity=CAPACITY, random_steps=16
     )
@@ -112,7 +112,7 @@ def off_policy(agent: Any) -> OffPolicy:
 
 def cem_rl() -> CEMRL:
     env = Brax("fast", max_episode_steps=8)
-    agent = TD3(env.observation_space, env.action_space, hidden=HIDDEN, layer_norm=True)
+    agent = TD3(hidden=HIDDEN, layer_norm=True)
     return CEMRL(
         env, agent, CEM(4), min_updates=2, max_updates=2, batch_size=16, capacity=CAPACITY, random_steps=16, chunk=4
     )
@@ -120,12 +120,12 @@ def cem_rl() -> CEMRL:
 
 def evolution() -> Evolution:
     env = Brax("fast", max_episode_steps=8)
-    policy = MLPPolicy(env.observation_space, env.action_space, hidden=HIDDEN)
+    policy = MLPPolicy(hidden=HIDDEN)
     return Evolution(env, policy, OpenES(4))
 
 
 def on_policy(env: Any, **agent: Any) -> OnPolicy:
-    learner = PolicyGradient(env.observation_space, env.action_space, hidden=HIDDEN, **agent)
+    learner = PPO(hidden=HIDDEN, **agent)
     return OnPolicy(env, learner, num_envs=4, num_steps=8, num_epochs=2, batch_size=16, eval_episodes=4)
 
 
@@ -138,7 +138,7 @@ def pbt(**parts: Any) -> PBT:
 def puffer() -> OnPolicy:
     env = Grid(image=True)
     spaces, encoder = (env.observation_space, env.action_space), Flat((16,), activation="gelu")
-    agent = PolicyGradient(*spaces, Puffer(), hidden=(), encoder=encoder, optimizer=Muon())
+    agent = Puffer(hidden=(), encoder=encoder, optimizer=Muon(), observation_space=spaces[0], action_space=spaces[1])
     sampling = PrioritizedSegments(8)
     return OnPolicy(env, agent, 8, 8, num_epochs=1, batch_size=16, sampling=sampling, refresh="minibatch")
 

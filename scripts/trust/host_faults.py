@@ -22,6 +22,7 @@ import numpy as np
 from host_told import KINDS
 
 from evorl import tree
+from evorl.agents import PPO
 from evorl.envs.host import HostEnv, pool_registry
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
 from evorl.workflows.trajectories import Trajectories
@@ -235,13 +236,12 @@ def soak(minutes):
     """Callbacks of two devices with a thread each, in the middle of products on both, for so long."""
     os.environ["PJRT_NPROC"] = "1"
     jax.config.update("jax_num_cpu_devices", 2)
-    from evorl.agents import PolicyGradient
     from evorl.training.fit import fit
     from evorl.training.progress import Budget
     from evorl.workflows import OnPolicy
 
     env = HostEnv("CartPole-v1")
-    agent = PolicyGradient(env.observation_space, env.action_space)
+    agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=4096, num_steps=4, batch_size=2048, eval_episodes=16)
     result = fit(workflow, budget=Budget(minutes=minutes), num_seeds=2, evaluations=20, keep_rows=False)
     done = result.progress

@@ -51,7 +51,7 @@ def ours(rules: Any, iterations: int) -> np.ndarray:
         return state, xfp.average_strategy(state)
 
     keys = jax.random.split(jax.random.key(0), iterations)
-    return np.asarray(jax.jit(lambda: jax.lax.scan(step, xfp.init(keys[0], xfp.hyperparams()), keys)[1])())
+    return np.asarray(jax.jit(lambda: jax.lax.scan(step, xfp.init(keys[0]), keys)[1])())
 
 
 def lost(tree: GameTree, policies: np.ndarray) -> np.ndarray:

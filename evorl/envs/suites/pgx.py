@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array
 
-from evorl import hyperparameters, mesh, tree
+from evorl import mesh, tree
 from evorl.envs.suites.common import SuiteState, import_extra
 from evorl.errors import require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
@@ -114,7 +114,7 @@ class Pgx(PgxBase):
         if self.opponent is None:
             return ()
         key = jax.random.key(0)
-        return self.opponent.init(key, hyperparameters.default_hyperparams(self.opponent)).actor.params
+        return self.opponent.init(key).actor.params
 
     @property
     def observation_space(self) -> ObsWithActionMask:
@@ -170,8 +170,7 @@ class Pgx(PgxBase):
         obs = self._build_obs(game, game.current_player)
         if self.opponent is None:
             return random_action(self.action_space, self.observation_space, obs, key)
-        hyperparams = hyperparameters.default_hyperparams(self.opponent)
-        return self.opponent.act(params, obs, self.opponent.initial_memory(), key, hyperparams)[0]
+        return self.opponent.act(params, obs, self.opponent.initial_memory(), key)[0]
 
     def _build_obs(self, game: Any, player: Array) -> dict[str, Array]:
         return {"legal": game.legal_action_mask, "obs": self.observe_board(game, player)}

@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.training.configuration import nodes
+from evorl.training.configuration import nodes, short_names
 from evorl.training.configuration.discovery import (
     GROUPS,
     check_choices,
@@ -38,6 +38,9 @@ from evorl.training.configuration.hydra_internals import FileConfigSource, get_n
 ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
 TRAIN_COMMAND = "python -m evorl.train"
 PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
+
+
+COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the last one is Hydra's too
 
 
 class DefaultsSource(FileConfigSource):
@@ -114,16 +117,49 @@ for resolver, function in RESOLVERS.items():
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """Composes a configuration; raises OptionError where an override has a wrong name or value."""
+    """Composes a configuration, whose options may have short names; raises OptionError as `compose_expanded`."""
+    return compose_expanded(overrides)[0]
+
+
+def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
+    """Compose a configuration whose options may have short names (`short_names`).
+
+    Args:
+        overrides: as name=value.
+
+    Returns:
+        The configuration, and the overrides with the names of their options in full.
+
+    Raises:
+        OptionError: where an override has a wrong name or value.
+    """
     check_choices(list(overrides))
+    expanded = list(overrides)
     with initialize(None, version_base="1.3"):
         try:
             cfg = compose("config", to_hydra_overrides(overrides))
-        except (*PARSE_ERRORS, OmegaConfBaseException, TypeError) as error:  # the last one is Hydra's too
-            raise _explain_error(to_hydra_overrides(overrides), error) from error
+        except COMPOSITION_ERRORS as error:
+            expanded = _expand_short_names(overrides)
+            if expanded == list(overrides):
+                raise _explain_error(to_hydra_overrides(overrides), error) from error
+            try:
+                cfg = compose("config", to_hydra_overrides(expanded))
+            except COMPOSITION_ERRORS as wrong:
+                raise _explain_error(to_hydra_overrides(expanded), wrong) from wrong
         _check_experiment(overrides)
         resolve_wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
-        return cfg
+        return cfg, expanded
+
+
+def _expand_short_names(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with the names of their options in full, as they are where choices alone do not compose."""
+    choices = [one for one in overrides if resolve_group(one.partition("=")[0].lstrip("+~"))[0] in GROUPS]
+    try:
+        names = [name for name, _ in iterate_paths(compose("config", to_hydra_overrides(choices)))]
+    except COMPOSITION_ERRORS:
+        return list(overrides)
+    searched = [name for name in names if ".space." not in name and not name.endswith("._target_")]
+    return short_names.expand_overrides(overrides, searched, choices)
 
 
 def resolve_wrappers(given: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,84 @@
+"""Short names of options: an ending of whole dotted segments, as long as it takes to say which option is meant."""
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from evorl.errors import OptionError
+
+PEER_NAMES = {  # of options of Stable-Baselines3, CleanRL and Brax: ours, several where agents differ
+    "alpha": ("temperature",),
+    "buffer_size": ("capacity",),
+    "clip_coef": ("clip",),
+    "clip_range": ("clip",),
+    "clipping_epsilon": ("clip",),
+    "discounting": ("discount",),
+    "ent_coef": ("entropy_weight",),
+    "entropy_cost": ("entropy_weight",),
+    "exploration_noise": ("explore_std",),
+    "gamma": ("discount",),
+    "learning_rate": ("actor_lr", "critic_lr"),
+    "learning_starts": ("random_steps",),
+    "lr": ("learning_rate", "actor_lr", "critic_lr"),
+    "min_replay_size": ("random_steps",),
+    "n_envs": ("num_envs",),
+    "n_epochs": ("num_epochs",),
+    "n_steps": ("num_steps",),
+    "net_arch": ("hidden",),
+    "noise_clip": ("target_clip",),
+    "num_timesteps": ("env_steps",),
+    "policy_delay": ("actor_interval",),
+    "policy_frequency": ("actor_interval",),
+    "policy_noise": ("target_std",),
+    "popsize": ("population_size",),
+    "sigma": ("std",),
+    "total_timesteps": ("env_steps",),
+    "unroll_length": ("num_steps",),
+    "update_epochs": ("num_epochs",),
+    "vf_coef": ("critic_weight",),
+}
+_told: set[str] = set()  # what a process has said already
+
+
+def find_option(short: str, options: Iterable[str]) -> str | None:
+    """Return the option that a short name stands for.
+
+    Args:
+        short: dotted, such as learning_rate or evolver.std.
+        options: all there are.
+
+    Returns:
+        The name in full; None where no option ends so.
+
+    Raises:
+        OptionError: where several do.
+    """
+    found = sorted(name for name in options if name == short or name.endswith(f".{short}"))
+    if len(found) > 1 and short not in found:
+        raise OptionError(f"{short}: may be {' or '.join(found)}; give more of its name")
+    return (short if short in found else found[0]) if found else None
+
+
+def expand_overrides(overrides: Sequence[str], options: Collection[str], choices: Collection[str]) -> list[str]:
+    """Return overrides whose options are named in full, and say on stderr once what a short name stands for.
+
+    Args:
+        overrides: as name=value.
+        options: all there are, in full.
+        choices: those of the overrides that choose a file, which stay as they are.
+
+    Raises:
+        OptionError: where a short name may be several, or is a name of another library.
+    """
+    expanded = []
+    for override in overrides:
+        short, equals, value = override.partition("=")
+        plain = equals and override not in choices and short.replace(".", "").isidentifier()
+        name = find_option(short, options) if plain else None
+        ours = [one for one in PEER_NAMES.get(short, ()) if plain and name is None and find_option(one, options)]
+        if ours:
+            raise OptionError(f"unknown option {short}; here it is called {' or '.join(ours)}")
+        expanded.append(f"{name or short}{equals}{value}")
+        if name not in (None, short) and short not in _told:
+            _told.add(short)
+            print(f"{short}: {name}", file=sys.stderr)
+    return expanded
