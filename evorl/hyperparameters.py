@@ -43,7 +43,8 @@ def check_given_once(workflow: Any, hyperparams: Any) -> None:
     """
     if is_part(workflow):
         require_given_once(workflow, hyperparams)
-    if is_part(workflow) or not (dataclasses.is_dataclass(hyperparams) and dataclasses.is_dataclass(workflow)):
+        return
+    if not (dataclasses.is_dataclass(hyperparams) and dataclasses.is_dataclass(workflow)):
         return
     for field in dataclasses.fields(workflow):
         part, numbers = getattr(workflow, field.name), getattr(hyperparams, field.name, None)

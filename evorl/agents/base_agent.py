@@ -1,4 +1,4 @@
-"""What agents have in common: the spaces in which they act."""
+"""The base of agents, and the spaces in which they act."""
 
 from dataclasses import KW_ONLY, replace
 from typing import Any, TypeVar

@@ -251,8 +251,7 @@ def resolve_option(data: Mapping[str, Any], name: str) -> str:
 
     Raises OptionError where there is none, or no number.
     """
-    numbers = [one for one, value in config_file.iterate_leaves(data, "") if _is_number(value) and "[" not in one]
-    short = short_names.find_option(name, [one for one in numbers if ".space." not in one])
+    short = short_names.find_option(name, [one for one in _list_numbers(data) if ".space." not in one])
     for option in (f"{HYPERPARAMS_PREFIX}{name}", f"agent.{name}", short or name):
         value = config_file.lookup(data, option, SEARCH_MARKER)
         if value != SEARCH_MARKER:
@@ -269,9 +268,13 @@ def _is_number(value: Any) -> bool:
 def _list_searchable(data: Mapping[str, Any]) -> Iterator[str]:
     """What can be searched, by its shortest name."""
     yield from BUDGET_OPTIONS
-    for place, value in config_file.iterate_leaves(data, ""):
-        if _is_number(value) and "[" not in place and not place.startswith("agent.space."):
-            yield shorten_name(place)
+    yield from (shorten_name(place) for place in _list_numbers(data) if not place.startswith("agent.space."))
+
+
+def _list_numbers(data: Mapping[str, Any]) -> Iterator[str]:
+    """Options of a configuration that are one number each."""
+    leaves = config_file.iterate_leaves(data, "")
+    yield from (place for place, value in leaves if _is_number(value) and "[" not in place)
 
 
 def _build_parameter(cfg: DictConfig, data: Mapping[str, Any], option: str, prior: Prior) -> Parameter:

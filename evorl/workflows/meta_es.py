@@ -80,9 +80,8 @@ class MetaES(base.BaseStagedWorkflow):
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
-        bound = self.evolver
-        genomes, evolver = bound.ask(key, state.evolver)
-        return UNIT_CUBE.fold_array(jax.vmap(bound.to_params, (None, 0))(evolver, genomes)), (genomes, evolver)
+        genomes, evolver = self.evolver.ask(key, state.evolver)
+        return UNIT_CUBE.fold_array(jax.vmap(self.evolver.to_params, (None, 0))(evolver, genomes)), (genomes, evolver)
 
     def plan_evaluation(self, state: MetaESState, key: Key) -> Array:
         """Lives that are all at the center."""

@@ -134,10 +134,8 @@ class OnPolicy(base.BaseStagedWorkflow):
     def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OnPolicyState:
         hyperparams = resolve_numbers(self, hyperparams)
         self.sampling.check(hyperparams)
-        env_params, bound = (
-            as_arrays(self.env.default_params if env_params is None else env_params),
-            bind(self, hyperparams),
-        )
+        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        bound = bind(self, hyperparams)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
