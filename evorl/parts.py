@@ -1,26 +1,27 @@
 """Parts: frozen dataclasses whose numbers are leaves of a state, so that any workflow can be vmapped over them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from functools import cache, cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from flax.core import FrozenDict, unfreeze
+from jax.core import Tracer
 
-from evorl.errors import OptionError, require, to_printable
-from evorl.types import Prior, Scheduled
+from evorl import tree
+from evorl.errors import OptionError, require, to_printable, unknown_name_error
+from evorl.priors import Fixed
+from evorl.types import Numbers, Prior, Scheduled
 
-Number: TypeAlias = Any  # a float or int, or a prior, as configured; an array, or a tracer, in a bound part
+Number: TypeAlias = Any  # a float or int, a prior or Fixed, as configured; an array, or a tracer, in a bound part
 T = TypeVar("T")
 MARK = "__evorl_part__"
 SKELETON = "__evorl_skeleton__"
 MAPPING = "numbers by name"  # in the metadata of a field
-DEFAULT = "whose numbers are the default's"  # in the metadata of a field without a default, a class of parts
-WHOLE = "whose numbers are those of the part"  # in the metadata of a field, which holds a part, or several by name
 
 
 def number_metadata(default: float, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
@@ -113,12 +114,12 @@ def holds_numbers(one: "Field[Any]") -> bool:
     return _is_number(one) or MAPPING in one.metadata
 
 
-def bind(skeleton: T, numbers: Any, env_steps: Any = None) -> T:
+def bind(skeleton: T, numbers: Numbers, env_steps: Any = None) -> T:
     """Return a part with the numbers of a state in place of its own.
 
     Args:
         skeleton: a part; what is none stays as it is.
-        numbers: by field name, a mapping or an object with attributes, those of other parts nested.
+        numbers: nested by field name, as `read_numbers` gives them.
         env_steps: [] how many have been taken, for parts with a schedule; None where schedules stay out.
 
     Raises:
@@ -128,35 +129,53 @@ def bind(skeleton: T, numbers: Any, env_steps: Any = None) -> T:
 
 
 def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
-    if isinstance(skeleton, Mapping):
-        return {name: _bind(one, numbers[name], f"{place}.{name}", env_steps) for name, one in skeleton.items()}
-    if not is_part(skeleton):
+    if not is_part(skeleton) and not isinstance(skeleton, Mapping | tuple):
         return skeleton
-    whole = _find_field(skeleton, WHOLE)
-    if whole is not None:
-        return replace_unchecked(
-            skeleton, {whole.name: _bind(getattr(skeleton, whole.name), numbers, place, env_steps)}
-        )
-    given = _by_name(numbers)
-    mapping = _find_field(skeleton, MAPPING)
-    if mapping is not None:
-        return replace_unchecked(skeleton, {mapping.name: given})
-    cls = numbers_class(type(skeleton))
-    names = {one.name for one in fields(cls)}
-    if given.keys() != names:
-        wanted = f"must be {cls.__name__}, of {type(skeleton).__name__}, with {', '.join(sorted(names)) or 'none'}"
-        raise OptionError(f"{place}={type(numbers).__name__}: {wanted}")
-    of_part = {one.name: one for one in fields(skeleton)}
-    bound = {
-        name: given[name]
-        if _is_number(of_part[name])
-        else _bind(getattr(skeleton, name), given[name], f"{place}.{name}", env_steps)
-        for name in names
+    names = [name for name in _list_numbered(skeleton) if name not in _list_mappings(skeleton)]
+    if set(numbers) - set(_list_mappings(skeleton)) != set(names):
+        given = ", ".join(numbers)
+        wanted = f"must be those of {type(skeleton).__name__}, by name: {', '.join(names) or 'none'}"
+        raise OptionError(f"{place}={given or 'none'}: {wanted}")
+    parts = dict(_iterate_fields(skeleton))
+    inner = {name: parts[name][1] for name in names if not _is_leaf(parts[name][0])}
+    bound = dict(numbers) | {
+        name: _bind(own, numbers[name], f"{place}.{name}", env_steps) for name, own in inner.items()
     }
+    if isinstance(skeleton, Mapping):
+        return {**skeleton, **bound}
+    if isinstance(skeleton, tuple):
+        return tuple(bound.get(str(i), one) for i, one in enumerate(skeleton))
     made = replace_unchecked(skeleton, bound)
     if env_steps is not None and isinstance(made, Scheduled):
         return replace_unchecked(made.apply_schedule(env_steps), {SKELETON: get_skeleton(skeleton)})
     return made
+
+
+def _iterate_fields(value: Any) -> Iterator[tuple[str, tuple["Field[Any] | None", Any]]]:
+    """Give the fields of a part with what they hold, or the elements of a mapping or tuple, by name."""
+    if is_part(value):
+        yield from ((one.name, (one, getattr(value, one.name))) for one in fields(value))
+    elif isinstance(value, Mapping):
+        yield from ((name, (None, one)) for name, one in value.items())
+    elif isinstance(value, tuple):
+        yield from ((str(i), (None, one)) for i, one in enumerate(value))
+
+
+def _list_mappings(value: Any) -> list[str]:
+    """Return the names of the fields of a part that are numbers by name, of which it may be given more."""
+    return [one.name for one in fields(value) if MAPPING in one.metadata] if is_part(value) else []
+
+
+def _is_leaf(one: "Field[Any] | None") -> bool:
+    return one is not None and holds_numbers(one)
+
+
+def _list_numbered(value: Any) -> Iterator[str]:
+    """Give the names under which a part, or a mapping or tuple of parts, has numbers."""
+    for name, (one, own) in _iterate_fields(value):
+        found = _is_number(one) or bool(own) if one is not None and holds_numbers(one) else any(_list_numbered(own))
+        if found:
+            yield name
 
 
 def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
@@ -178,96 +197,91 @@ def get_skeleton(value: T) -> T:
     return vars(value).get(SKELETON, value)
 
 
+def read_numbers(value: Any) -> dict[str, Any]:
+    """Return the numbers of a part as they are given, nested by field name, without parts that have none.
+
+    Those of a population stay out, whose members' states have them.
+    """
+    fields_of = dict(_iterate_fields(value))
+    return {
+        name: _read_leaf(fields_of[name][1]) if _is_leaf(fields_of[name][0]) else read_numbers(fields_of[name][1])
+        for name in _list_numbered(value)
+    }
+
+
+def _read_leaf(own: Any) -> Any:
+    return unfreeze(own) if isinstance(own, FrozenDict) else own
+
+
+def iterate_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Give every number of a part and of its own parts, in the order of fields: dotted name, value, what is declared.
+
+    What is declared of a number of a `number_mapping` is nothing, of any other its default, low, high, about and prior.
+    """
+    for name, (one, own) in _iterate_fields(value):
+        if one is None or not holds_numbers(one):
+            yield from iterate_numbers(own, f"{prefix}{name}.")
+        elif _is_number(one):
+            yield f"{prefix}{name}", own, {"default": one.default, **one.metadata}
+        else:
+            yield from ((f"{prefix}{name}.{key}", number, {}) for key, number in own.items())
+
+
+def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "numbers") -> dict[str, Any]:
+    """Return the numbers of a part as leaves of a state: arrays, float32, or int32 where the default is an int.
+
+    Args:
+        value: a part; of what is none there are no numbers.
+        numbers: those that differ from the part's own, nested by field name; arrays, also with leading axes.
+        place: where they stand, for errors.
+
+    Raises:
+        OptionError: where one is no number or out of its range, is a prior, or is of no field, and where JAX computes
+            in 64 bits, for which no state is made.
+    """
+    tree.require_32_bits()
+    return _resolve(value, numbers or {}, f"{place}.")
+
+
+def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
+    of_field, names = dict(_iterate_fields(value)), list(_list_numbered(value))
+    require(isinstance(given, Mapping), place.rstrip("."), to_printable(given), "must be a mapping, by field name")
+    for name in given:
+        if name not in (*names, *_list_mappings(value)):
+            raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in names])
+    found = {}
+    for name in dict.fromkeys([*names, *given]):
+        one, own = of_field[name]
+        if one is None or not holds_numbers(one):
+            found[name] = _resolve(own, given.get(name, {}), f"{place}{name}.")
+        elif _is_number(one):
+            found[name] = _to_array(given.get(name, own), f"{place}{name}", one)
+        else:
+            by_name = unfreeze(own) | dict(given.get(name, {}))
+            found[name] = jax.tree.map(lambda x, at=f"{place}{name}": _to_array(x, at), by_name)
+    return found
+
+
+def _to_array(value: Any, name: str, one: "Field[Any] | None" = None) -> Any:
+    """Return a number as an array; raises OptionError where it is none, or out of its range, which tracers are not."""
+    value = value.value if isinstance(value, Fixed) else value
+    whole, declared = one is not None and isinstance(one.default, int), {} if one is None else one.metadata
+    low, high = declared.get("low", -math.inf), declared.get("high", math.inf)
+    needs = "a prior needs a meta-workflow that searches, such as agent=pbt"
+    require(not isinstance(value, Prior), name, value, needs)
+    if not isinstance(value, Tracer):
+        numbers = np.asarray(value)
+        real = np.issubdtype(numbers.dtype, np.integer) or jnp.issubdtype(numbers.dtype, np.floating)
+        require(real, name, to_printable(value), "must be a number")
+        inside = bool(((low <= numbers) & (numbers <= high)).all())
+        require(inside, name, to_printable(value), f"must be between {low:g} and {high:g}")
+    return jnp.asarray(value, jnp.int32 if whole else jnp.float32)
+
+
 def abstract_numbers(value: Any) -> Any:
     """Return the numbers of a part as shapes, also where priors stand for them."""
     shape = lambda x: jax.ShapeDtypeStruct((), np.int32 if isinstance(x, int) else np.float32)  # noqa: E731
-    return jax.tree.map(shape, read_numbers(value), is_leaf=lambda x: isinstance(x, Prior))
-
-
-def read_numbers(value: Any) -> Any:
-    """Return the numbers of a part, nested by field name: of its `numbers_class`, or a mapping where it has one.
-
-    Raises:
-        OptionError: where a field holds a part whose class has none there by default.
-    """
-    if isinstance(value, Mapping):
-        return {name: read_numbers(one) for name, one in sorted(value.items())}
-    if not is_part(value):
-        return {}
-    whole = _find_field(value, WHOLE)
-    if whole is not None:
-        return read_numbers(getattr(value, whole.name))
-    mapping = _find_field(value, MAPPING)
-    if mapping is not None:
-        return unfreeze(getattr(value, mapping.name))
-    cls, found = numbers_class(type(value)), {}
-    names = {one.name for one in fields(cls)}
-    for one in fields(value):
-        own = getattr(value, one.name)
-        if one.name in names:
-            found[one.name] = own if _is_number(one) else read_numbers(own)
-        elif is_part(own):
-            raise OptionError(f"{one.name}: {type(value).__name__} must have a part as the default of this field")
-    return cls(**found)
-
-
-def require_given_once(skeleton: Any, numbers: Any, prefix: str = "") -> None:
-    """Refuse numbers of a state that differ from what a part was made with, where that is no default.
-
-    Args:
-        skeleton: a part; of what is none there are no numbers.
-        numbers: as for `bind`.
-        prefix: of the names, for errors.
-
-    Raises:
-        OptionError: of the first that is given twice.
-    """
-    if isinstance(skeleton, Mapping):
-        for name, one in skeleton.items():
-            if is_part(one):
-                require_given_once(one, numbers[name], f"{prefix}{name}.")
-        return
-    if not is_part(skeleton):
-        return
-    whole = _find_field(skeleton, WHOLE)
-    if whole is not None:
-        require_given_once(getattr(skeleton, whole.name), numbers, f"{prefix}{whole.name}.")
-        return
-    given = _by_name(numbers)
-    mapping = _find_field(skeleton, MAPPING)
-    if mapping is not None:
-        own = unfreeze(getattr(skeleton, mapping.name))
-        same = not own or _equals(own, given)
-        require(same, f"{prefix}{mapping.name}", to_printable(own), f"is given twice, once as {to_printable(given)}")
-        return
-    for one in fields(skeleton):
-        own, name = getattr(skeleton, one.name), f"{prefix}{one.name}"
-        if not _is_number(one):
-            if own != get_default(one):  # else it is replaced
-                require_given_once(own, given.get(one.name, {}), f"{name}.")
-        elif own != one.default and one.name in given:  # else they are of another part, which bind refuses
-            same = _equals(own, given[one.name])
-            require(same, name, to_printable(own), f"is given twice, once as {to_printable(given[one.name])}")
-
-
-def _equals(one: Any, other: Any) -> bool:
-    same = jax.tree.structure(one) == jax.tree.structure(other)
-    return same and all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
-
-
-@cache
-def numbers_class(cls: type[Any]) -> Any:
-    """Return the dataclass, a pytree, of the numbers of a class of parts, whose name ends in Hyperparams."""
-    namespace: dict[str, Any] = {"__annotations__": {}, "__module__": cls.__module__, "__doc__": f"Of {cls.__name__}."}
-    for one in fields(cls):
-        if _is_number(one):
-            namespace[one.name] = struct.field(default=one.default, metadata=dict(one.metadata))
-        elif is_part(_get_default_part(one)):
-            namespace[one.name] = struct.field(default_factory=lambda one=one: _read_default_numbers(one))
-        else:
-            continue
-        namespace["__annotations__"][one.name] = Any
-    return struct.dataclass(type(f"{cls.__name__}Hyperparams", (), namespace))
+    return jax.tree.map(shape, read_numbers(value))
 
 
 def _check_numbers(value: Any) -> None:
@@ -277,13 +291,26 @@ def _check_numbers(value: Any) -> None:
         if hasattr(given, "dtype"):
             continue
         real = isinstance(given, int | float) and not isinstance(given, bool)
-        require(real or isinstance(given, Prior), one.name, to_printable(given), "must be a number")
-        for end in given.bounds if isinstance(given, Prior) else (given,):
+        ends = given.bounds if isinstance(given, Prior | Fixed) else (given,)
+        require(real or ends != (given,), one.name, to_printable(given), "must be a number")
+        for end in ends:
             require(low <= end <= high, one.name, to_printable(given), f"must be between {low:g} and {high:g}")
         if isinstance(one.default, int):
-            require(isinstance(given, Prior) or float(given).is_integer(), one.name, given, "must be a whole number")
+            require(all(float(end).is_integer() for end in ends), one.name, given, "must be a whole number")
         elif isinstance(given, int):
             object.__setattr__(value, one.name, float(given))
+    for name in _list_mappings(value):
+        _check_mapping(getattr(value, name), name)
+
+
+def _check_mapping(value: Any, name: str) -> None:
+    """Raise OptionError where one of numbers by name is none; lists are arrays."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            _check_mapping(one, f"{name}.{key}")
+    elif not hasattr(value, "dtype") and not isinstance(value, Prior | Fixed | list | tuple):
+        real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        require(real, name, to_printable(value), "must be a number")
 
 
 def _is_number(one: "Field[Any]") -> bool:
@@ -293,22 +320,3 @@ def _is_number(one: "Field[Any]") -> bool:
 def get_default(one: "Field[Any]") -> Any:
     """Return the default of a field of a dataclass, made anew where it has a factory; MISSING where it has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()
-
-
-def _get_default_part(one: "Field[Any]") -> Any:
-    return one.metadata[DEFAULT]() if DEFAULT in one.metadata else get_default(one)
-
-
-def _read_default_numbers(one: "Field[Any]") -> Any:
-    found = read_numbers(_get_default_part(one))
-    return found if jax.tree.leaves(found) else {}  # of a part without numbers no configuration names a class
-
-
-def _find_field(value: Any, mark: str) -> "Field[Any] | None":
-    return next((one for one in fields(value) if mark in one.metadata), None)
-
-
-def _by_name(numbers: Any) -> dict[str, Any]:
-    if isinstance(numbers, Mapping):
-        return dict(numbers)
-    return {one.name: getattr(numbers, one.name) for one in fields(numbers)} if is_dataclass(numbers) else {}

@@ -182,6 +182,20 @@ class Choice:
         return (nearest + 0.5) / len(self.values)
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """A number that a search leaves alone, although a prior is declared for it."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        require(is_number(self.value), "value", self.value, "must be a number")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.value, self.value
+
+
 def _cell_index(u: Array, count: int) -> Array:
     """Into which of `count` equal parts of the unit interval u falls."""
     return jnp.clip(jnp.floor(u * count), 0, count - 1).astype(jnp.int32)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from evorl.hyperparameters import Number
+from evorl.parts import Number
 
 Steps = Float[Array, " steps"]
 Flags = Bool[Array, " steps"]

@@ -1,11 +1,14 @@
 """The few pytree helpers that every part uses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
+
+from evorl.errors import require
 
 T = TypeVar("T")
 WEAK_TYPE_NOTE = " of weak type (a Python number: give it a dtype)"
@@ -212,3 +215,35 @@ def find_mismatches(where: str, found: Any, wanted: Any, because: str = "") -> I
 def describe_leaf(leaf: Any) -> str:
     """The dtype and the shape of a leaf, in words."""
     return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
+
+
+def require_32_bits() -> None:
+    """Raise OptionError where JAX computes in 64 bits, for which no state is made."""
+    wide = jnp.result_type(float) == jnp.float64
+    require(not wide, "jax_enable_x64", True, "must be False: evorl computes in 32 bits, float32 and int32")
+
+
+def as_arrays(params: Any) -> Any:
+    """Return the parameters of an environment as leaves of a state: arrays, float32 where the default is a float.
+
+    Raises:
+        OptionError: where JAX computes in 64 bits.
+    """
+    require_32_bits()
+    return drop_weak_types(_cast_to_declared_types(params))
+
+
+def _cast_to_declared_types(params: Any) -> Any:
+    """params with whole numbers as floats where the default is one, as 1 for a length."""
+    if isinstance(params, Mapping):
+        return {name: _cast_to_declared_types(value) for name, value in params.items()}
+    if not is_dataclass(params) or isinstance(params, type):
+        return params
+    changed = {}
+    for field in fields(params):
+        value = getattr(params, field.name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        changed[field.name] = (
+            float(value) if whole and isinstance(field.default, float) else _cast_to_declared_types(value)
+        )
+    return replace(params, **changed)

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import hyperparameters, tree
+from evorl import tree
+from evorl.parts import iterate_numbers, resolve_numbers
 from evorl.training.program import Program, make_run_args
+from evorl.types import Population
 from evorl.workflows import Vmapped
 from evorl.workflows.base import max_env_steps, step_or_evaluate
 from tests.conftest import leaves_equal
@@ -32,12 +34,18 @@ SAME_KEY = {  # functions that mean to use a key twice
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A workflow, its hyperparameters, and the one program that all checks run."""
+    """A workflow, and the one program that all checks run."""
 
     name: str
     workflow: object
-    hyperparams: object
     eval_episodes: int = 6
+
+    @property
+    def numbers(self):
+        """Those of its parts, of a population those of each member."""
+        if isinstance(self.workflow, Population):
+            return tree.broadcast(resolve_numbers(self.workflow.inner), self.workflow.size)
+        return resolve_numbers(self.workflow)
 
     @cached_property
     def program(self):
@@ -51,9 +59,9 @@ class Case:
     def run(self):
         return jax.jit(self.program.run)
 
-    def steps(self, hyperparams, count, chunk=4):
+    def steps(self, numbers, count, chunk=4):
         """Return the state after count steps in calls of at most chunk."""
-        state = self.init(self.program.keys, hyperparams)
+        state = self.init(self.program.keys, numbers)
         for first in range(0, count, chunk):
             state, _ = self.go_on(state, first, min(chunk, count - first))
         return state
@@ -75,15 +83,15 @@ def types(state):
 
 def check_types(case):
     """Three copies step, are evaluated and inherit, as by PBT: types stay, metrics have names, no key serves twice."""
-    hyperparams = tree.broadcast(hyperparameters.as_arrays(case.hyperparams), 3)
+    numbers = tree.broadcast(case.numbers, 3)
     population = Vmapped(case.workflow, 3)
 
     def generation(key_init, key_advance):
-        before = population.init(key_init, hyperparams)
+        before = population.init(key_init, numbers)
         state, metrics, evaluation = step_or_evaluate(population, before, key_advance, jnp.bool_(False))
         source = jnp.full(3, evaluation["return"].reshape(3, -1).mean(1).argmax())
         state = population.copy_members(state, source)
-        state = population.with_hyperparams(state, population.hyperparams(tree.index(state, source)))
+        state = dataclasses.replace(state, numbers=tree.index(state, source).numbers)
         return before, state, metrics, evaluation
 
     trace = jax.make_jaxpr(generation, return_shape=True)
@@ -98,9 +106,9 @@ def check_types(case):
 def check_runs(case):
     """Evaluations, chunks, saving and loading change no bit. Return what was computed at the third step."""
     check_counts(case)
-    whole, pieces = case.steps(case.hyperparams, 6, 4), case.steps(case.hyperparams, 6, 1)
+    whole, pieces = case.steps(case.numbers, 6, 4), case.steps(case.numbers, 6, 1)
     assert leaves_equal(whole, pieces)
-    half, step = case.go_on(case.steps(case.hyperparams, 2), 2, 1)
+    half, step = case.go_on(case.steps(case.numbers, 2), 2, 1)
     after, evaluation = case.evaluated(half, 3)
     assert leaves_equal(half, after)
     np.testing.assert_array_equal(evaluation["episodes"], case.eval_episodes)
@@ -112,7 +120,7 @@ def check_runs(case):
 def check_counts(case):
     """No iteration takes more env steps than the workflow says, by which budgets are kept, or more episodes."""
     first, later = max_env_steps(case.workflow)
-    state = case.init(case.program.keys, case.hyperparams)
+    state = case.init(case.program.keys, case.numbers)
     metrics = case.go_on(state, 0, 4)[1]
     steps, episodes = (np.asarray(metrics[name]).reshape(4, -1).sum(1) for name in ("env_steps", "episodes"))
     assert steps[0] <= first
@@ -121,12 +129,12 @@ def check_counts(case):
 
 
 def check_numbers(case):
-    """Every hyperparameter changes what is learned, or is among those listed; one compilation serves all values."""
-    if not jax.tree.leaves(case.hyperparams):
+    """Every number changes what is learned, or is among those listed; one compilation serves all values."""
+    if not jax.tree.leaves(case.numbers):
         return
-    base, compiled, dead = weights(case.steps(case.hyperparams, 4)), case.run._cache_size(), []
-    for name in hyperparameters.flatten_hyperparams(case.hyperparams):
-        others = [weights(case.steps(moved(case.hyperparams, name, up), 4)) for up in (False, True)]
+    base, compiled, dead = weights(case.steps(case.numbers, 4)), case.run._cache_size(), []
+    for name, *_ in iterate_numbers(case.workflow):
+        others = [weights(case.steps(moved(case, name, up), 4)) for up in (False, True)]
         if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
             dead.append(name)
     expected = ["agent.explore_std"] if case.name == "cem_rl" else []  # its population acts without noise by default
@@ -135,21 +143,19 @@ def check_numbers(case):
 
 
 def check_other_numbers(case):
-    """Other hyperparameters compute something else, in the program that is there."""
-    if not jax.tree.leaves(case.hyperparams):
+    """Other numbers compute something else, in the program that is there."""
+    if not jax.tree.leaves(case.numbers):
         return
-    others, compiled = jax.tree.map(lambda x: 0.9 * x, case.hyperparams), case.run._cache_size()
-    assert not leaves_equal(case.steps(others, 4), case.steps(case.hyperparams, 4))
+    others, compiled = jax.tree.map(lambda x: 0.9 * x, case.numbers), case.run._cache_size()
+    assert not leaves_equal(case.steps(others, 4), case.steps(case.numbers, 4))
     assert case.run._cache_size() == compiled
 
 
 def check_copies(case, twin):
-    """Two copies with other hyperparameters are two runs; a copied member keeps its replay and acts differently."""
-    names = [
-        n for n in hyperparameters.flatten_hyperparams(case.hyperparams) if n.endswith(("actor_lr", "learning_rate"))
-    ]
-    settings = [case.hyperparams, moved(case.hyperparams, names[0], up=False) if names else case.hyperparams]
-    both = twin.init(twin.program.keys, tree.stack([hyperparameters.as_arrays(one) for one in settings]))
+    """Two copies with other numbers are two runs; a copied member keeps its replay and acts differently."""
+    names = [n for n, *_ in iterate_numbers(case.workflow) if n.endswith(("actor_lr", "learning_rate"))]
+    settings = [case.numbers, moved(case, names[0], up=False) if names else case.numbers]
+    both = twin.init(twin.program.keys, tree.stack(settings))
     keys = [case.program.keys.at[0, 0].set(key) for key in jax.random.split(twin.program.keys[0, 0])]
     alone = [case.init(own, one) for own, one in zip(keys, settings, strict=True)]
     step = jax.jit(case.workflow.step)
@@ -181,16 +187,19 @@ def weights(state):
     return np.concatenate([np.ravel(x) for path, x in leaves if "opt_state" not in jax.tree_util.keystr(path)])
 
 
-def moved(hyperparams, name, up=True):
-    """Return the hyperparameters with the one of this dotted name at another value of its range."""
-    first, _, rest = name.partition(".")
-    value = getattr(hyperparams, first)
-    if rest:
-        return hyperparams.replace(**{first: moved(value, rest, up)})
-    high = hyperparameters.flatten_hyperparams(hyperparams)[first][2]
-    if value == np.inf:
-        return hyperparams.replace(**{first: 1e-4})
-    return hyperparams.replace(**{first: (value + high) / 2 if up and high < np.inf else value / 2})
+def moved(case, name, up=True):
+    """Return the numbers of a case with the one of this dotted name at another value of its range."""
+    value, declared = next(of for one, *of in iterate_numbers(case.workflow) if one == name)
+    high = declared.get("high", np.inf)
+    other = 1e-4 if value == np.inf else (value + high) / 2 if up and high < np.inf else value / 2
+    return with_number(case.numbers, name.split("."), other)
+
+
+def with_number(numbers, path, value):
+    """Return nested numbers with another one at a path."""
+    first, *rest = path
+    old = numbers[first]
+    return numbers | {first: with_number(old, rest, value) if rest else jnp.asarray(value, old.dtype)}
 
 
 def check_recorded(name, results):

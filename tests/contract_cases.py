@@ -1,10 +1,9 @@
 """The cases of the contract: every workflow, agent and evolver of evorl, on tiny environments."""
 
-import dataclasses
+from dataclasses import replace
 
 from evosax.algorithms import SNES
 
-from evorl import hyperparameters, tree
 from evorl.agents import (
     A2C,
     DQN,
@@ -13,22 +12,13 @@ from evorl.agents import (
     MADDPG,
     PPO,
     SAC,
-    A2CHyperparams,
     DiscreteSAC,
-    DiscreteSACHyperparams,
-    DQNHyperparams,
-    IMPALAHyperparams,
-    MAACHyperparams,
-    MADDPGHyperparams,
     MLPPolicy,
-    PPOHyperparams,
-    SACHyperparams,
-    TD3Hyperparams,
     ValueDecomposition,
 )
 from evorl.agents.average_policy import AveragePolicy
-from evorl.agents.puffer import Puffer, PufferHyperparams
-from evorl.agents.random import Random, RandomHyperparams
+from evorl.agents.puffer import Puffer
+from evorl.agents.random import Random
 from evorl.agents.team import Team
 from evorl.ec import (
     ARS,
@@ -38,63 +28,44 @@ from evorl.ec import (
     GA,
     NSGA2,
     RVEA,
-    ARSHyperparams,
-    CEMHyperparams,
-    CMAESHyperparams,
-    CSOHyperparams,
     DiagonalCovariance,
-    GAHyperparams,
-    ImprovementEmitterHyperparams,
     LowRankES,
     MapElites,
-    MapElitesHyperparams,
     Noise,
     Novelty,
     NoveltyES,
-    NoveltyESHyperparams,
-    NoveltyHyperparams,
-    NSGA2Hyperparams,
     OpenES,
-    OpenESHyperparams,
     Restarts,
-    RestartsHyperparams,
-    RVEAHyperparams,
     SeededES,
-    SeededESHyperparams,
     SeedGA,
-    SeedGAHyperparams,
     VanillaES,
-    VanillaESHyperparams,
 )
 from evorl.ec.cells import GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.evosax import Evosax
-from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.ec.variation import ERLMutation
 from evorl.envs.games import TwoStep
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.wrappers import FrameStack
-from evorl.leagues.league import League, LeagueHyperparams
-from evorl.leagues.matchmaking import MatchmakingHyperparams, Roster
-from evorl.leagues.nfsp import NFSP, NFSPHyperparams
+from evorl.leagues.league import League
+from evorl.leagues.matchmaking import Matchmaking, Roster
+from evorl.leagues.nfsp import NFSP
 from evorl.leagues.pipeline_psro import PipelinePSRO
-from evorl.leagues.psro import PSRO, PSROHyperparams
-from evorl.leagues.training_oracle import TrainingOracle, TrainingOracleHyperparams, make_single_player_env
-from evorl.leagues.xfp import XFP, XFPHyperparams
+from evorl.leagues.psro import PSRO
+from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
+from evorl.leagues.xfp import XFP
 from evorl.networks.encoders import CNN
 from evorl.networks.mixers import MonotonicMixer
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
-from evorl.parts import read_numbers
 from evorl.population import (
     Pairs,
-    PerturbHyperparams,
+    Perturb,
     Resample,
-    ResampleHyperparams,
     Swarm,
-    SwarmHyperparams,
     Truncation,
 )
 from evorl.priors import LogUniform, OneMinus, Uniform
@@ -103,28 +74,19 @@ from evorl.replay import FrameReplay, SequenceReplay
 from evorl.ued import (
     PLR,
     Adversary,
-    AdversaryHyperparams,
     Learnability,
     Learnable,
-    LearnableHyperparams,
-    PLRHyperparams,
 )
 from evorl.workflows import (
     CEMRL,
     ERL,
     PBT,
     PGAME,
-    CEMRLHyperparams,
-    ERLHyperparams,
     Evolution,
-    EvolutionHyperparams,
     MetaES,
-    MetaESHyperparams,
     OffPolicy,
     OnPolicy,
-    PBTHyperparams,
     Search,
-    SearchHyperparams,
     SharedReplay,
     Vmapped,
 )
@@ -137,7 +99,6 @@ from tests.tiny import (
     CHOICES,
     ENV,
     OFF_POLICY,
-    SAC_AGENT,
     SMALL,
     UPDATES,
     Walk,
@@ -146,111 +107,110 @@ from tests.tiny import (
     on_policy,
 )
 
-
-def pair(hyperparams):
-    return tree.broadcast(hyperparameters.as_arrays(hyperparams), 2)
-
-
 CEM_RL = CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL)
-RESAMPLED = PBTHyperparams(ResampleHyperparams())
 MOVING = {"learning_rate": 3e-2, "max_grad_norm": 0.1}  # so that what bounds a step does so within a few
-SOFT = SACHyperparams(actor_lr=1e-2, temperature_lr=1e-2)
-OFTEN = ERLMutationHyperparams(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
-SPREAD_GA = GAHyperparams(initial_std=0.5)
+SOFTLY = {"actor_lr": 1e-2, "temperature_lr": 1e-2}
+SOFT = SAC(hidden=(8, 8), **SOFTLY)
+OFTEN = ERLMutation(fraction=0.5, super_rate=0.3, reset_rate=0.3, bound=0.5)
 SINGLE = [
-    Case("off_policy", OFF_POLICY, TD3Hyperparams()),
-    Case("cem_rl", CEM_RL, CEMRLHyperparams()),
-    Case("cem_rl_sac", CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams(agent=SOFT)),
+    Case("off_policy", OFF_POLICY),
+    Case("cem_rl", CEM_RL),
+    Case("cem_rl_sac", CEMRL(ENV, SOFT, CEM(4), **UPDATES, **SMALL)),
     Case(
         "erl",
-        ERL(ENV, AGENT, GA(6, 1, mutation=ERLMutation(), mutation_rate=0.9), num_agents=2, **UPDATES, **SMALL),
-        ERLHyperparams(evolver=GAHyperparams(initial_std=0.1, crossover_rate=0.5, mutation=OFTEN), elite_pull=0.5),
+        ERL(
+            ENV,
+            AGENT,
+            GA(6, 1, mutation=OFTEN, initial_std=0.1, crossover_rate=0.5),
+            num_agents=2,
+            elite_pull=0.5,
+            **UPDATES,
+            **SMALL,
+        ),
     ),
     Case(
         "erl_sac_openes",
-        ERL(ENV, SAC_AGENT, OpenES(4), **UPDATES, **SMALL),
-        ERLHyperparams(SOFT, OpenESHyperparams(learning_rate=0.1, weight_decay=0.1)),
+        ERL(ENV, SOFT, OpenES(4, learning_rate=0.1, weight_decay=0.1), **UPDATES, **SMALL),
     ),
-    Case("ppo", on_policy(PPO(), num_epochs=2, batch_size=8), PPOHyperparams(**MOVING)),
-    Case("a2c", on_policy(A2C(), CHOICES, num_epochs=1, batch_size=16), A2CHyperparams(**MOVING)),
-    Case("impala", on_policy(IMPALA(), num_epochs=1, batch_size=16, staleness=2), IMPALAHyperparams(**MOVING)),
+    Case("ppo", on_policy(PPO(**MOVING), num_epochs=2, batch_size=8)),
+    Case("a2c", on_policy(A2C(**MOVING), CHOICES, num_epochs=1, batch_size=16)),
+    Case("impala", on_policy(IMPALA(**MOVING), num_epochs=1, batch_size=16, staleness=2)),
     Case(
         "puffer",
-        on_policy(Puffer(), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
-        PufferHyperparams(**MOVING),
+        on_policy(Puffer(**MOVING), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
     ),
     Case(
         "dqn",
-        off_policy(DQN, CHOICES, n_step=2, of_agent={"dueling": True}),
-        DQNHyperparams(**MOVING, epsilon_steps=20.0, max_error=0.1),
+        off_policy(
+            DQN, CHOICES, n_step=2, of_agent=MOVING | {"dueling": True, "epsilon_steps": 20.0, "max_error": 0.1}
+        ),
     ),
-    Case("sac", off_policy(SAC), SOFT),
-    Case("discrete_sac", off_policy(DiscreteSAC, CHOICES), DiscreteSACHyperparams(temperature_lr=1e-2)),
-    Case("evolution_vbn", evolution(OpenES(4), "vbn"), EvolutionHyperparams(evolver=OpenESHyperparams(std=0.5))),
-    Case("evolution_running", evolution(ARS(4, 1), "running"), EvolutionHyperparams(evolver=ARSHyperparams())),
+    Case("sac", off_policy(SAC, of_agent=SOFTLY)),
+    Case("discrete_sac", off_policy(DiscreteSAC, CHOICES, of_agent={"temperature_lr": 1e-2})),
+    Case("evolution_vbn", evolution(OpenES(4, std=0.5), "vbn")),
+    Case("evolution_running", evolution(ARS(4, 1), "running")),
 ]
 POPULATIONS = {
-    "pbt_ppo": (Vmapped(on_policy(PPO(), num_epochs=1, batch_size=16), 4), PPOHyperparams(clip=Uniform(0.1, 0.3))),
+    "pbt_ppo": (Vmapped(on_policy(PPO(clip=Uniform(0.1, 0.3)), num_epochs=1, batch_size=16), 4), "clip"),
     "pbt_shared_sac": (
-        SharedReplay(off_policy(SAC), 4),
-        SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2), discount=OneMinus(LogUniform(1e-3, 1e-1))),
+        SharedReplay(
+            off_policy(
+                SAC,
+                of_agent={
+                    "critic_lr": LogUniform(1e-4, 1e-2),
+                    "discount": OneMinus(LogUniform(1e-3, 1e-1)),
+                },
+            ),
+            4,
+        ),
+        "critic_lr",
     ),
-    "pbt_openes": (
-        Vmapped(evolution(OpenES(4), "vbn"), 4),
-        EvolutionHyperparams(evolver=OpenESHyperparams(std=LogUniform(1e-2, 1.0))),
+    "pbt_openes": (Vmapped(evolution(OpenES(4, std=LogUniform(1e-2, 1.0)), "vbn"), 4), "std"),
+    "pbt_cem_rl": (
+        Vmapped(replace(CEM_RL, agent=replace(AGENT, actor_lr=LogUniform(1e-4, 1e-2))), 4),
+        "agent.actor_lr",
     ),
-    "pbt_cem_rl": (Vmapped(CEM_RL, 4), CEMRLHyperparams(TD3Hyperparams(actor_lr=LogUniform(1e-4, 1e-2)))),
 }
 META = {
-    name: PBT(population, space, Truncation(0.25), steps_per_generation=2, warmup_steps=1)
-    for name, (population, space) in POPULATIONS.items()
+    name: PBT(population, Truncation(0.25), steps_per_generation=2, warmup_steps=1, search=(name_searched,))
+    for name, (population, name_searched) in POPULATIONS.items()
 }
-FACTOR = PBTHyperparams(PerturbHyperparams(LogUniform(0.05, 0.5)))
+MEMBERS, CLIP = POPULATIONS["pbt_ppo"][0], ("clip",)
+FACTORED = replace(META["pbt_ppo"], variation=Perturb(factor=LogUniform(0.05, 0.5)))
 META_CASES = [
-    *(Case(name, pbt, PBTHyperparams()) for name, pbt in META.items()),
-    Case("pbt_pbt_ppo", PBT(Vmapped(META["pbt_ppo"], 4), FACTOR, Truncation(0.25), Resample()), RESAMPLED),
-    Case("pbt_cso_ppo", PBT(*POPULATIONS["pbt_ppo"], Pairs(), Swarm()), PBTHyperparams(SwarmHyperparams())),
-    Case(
-        "meta_es_ppo", MetaES(*POPULATIONS["pbt_ppo"], CEM(4), lifetime=2), MetaESHyperparams(CEMHyperparams(0.1)), 24
-    ),
+    *(Case(name, pbt) for name, pbt in META.items()),
+    Case("pbt_pbt_ppo", PBT(Vmapped(FACTORED, 4), Truncation(0.25), Resample())),
+    Case("pbt_cso_ppo", PBT(MEMBERS, Pairs(), Swarm(), search=CLIP)),
+    Case("meta_es_ppo", MetaES(MEMBERS, CEM(4, initial_variance=0.1), lifetime=2, search=CLIP), 24),
 ]
 SHARED = [
-    Case("shared_sac", SharedReplay(off_policy(SAC), 2), pair(SACHyperparams())),
-    Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2), pair(DQNHyperparams())),
+    Case("shared_sac", SharedReplay(off_policy(SAC), 2)),
+    Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2)),
 ]
 CELLS = GridArchive((-4.0,), (4.0,), (5,), lowest=-9.0)
 KIND = {"descriptors": ("return",)}
-EMITTED = MapElitesHyperparams(threshold_rate=0.5)
 FROM_ELITES = MapElites(CELLS, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), **KIND)
 PGA = PGAME(ENV, AGENT, FROM_ELITES, 3, 2, 2, batch_size=8, capacity=64, eval_episodes=6, chunk=3)
 EVOLVERS = [
-    Case(name, evolution(evolver, "none"), EvolutionHyperparams(evolver=hyperparams))
-    for name, evolver, hyperparams in (
-        ("cem", CEM(4, mirrored=True), CEMHyperparams()),
-        ("cma_es", CMAES(4), CMAESHyperparams()),
-        ("sep_cma_es", CMAES(4, covariance=DiagonalCovariance()), CMAESHyperparams()),
-        ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True), RestartsHyperparams()),
-        ("cso", CSO(4), CSOHyperparams()),
-        ("ga", GA(6, 1), GAHyperparams(initial_std=0.5, crossover_rate=0.5)),
-        ("low_rank_es", LowRankES(4, 2), OpenESHyperparams(std=0.5)),
-        ("low_rank_es_int8", LowRankES(4, 1, "drawn", "int8", noise=Noise("hash")), OpenESHyperparams(std=0.5)),
-        ("seed_ga", SeedGA(6, 2, 4, 2), SeedGAHyperparams(0.5)),
-        ("seeded_es", SeededES(OpenES(4)), SeededESHyperparams(OpenESHyperparams(std=0.5))),
-        ("vanilla_es", VanillaES(4, 2), VanillaESHyperparams()),
-        ("snes", Evosax(SNES, 4), {}),
-        ("map_elites", MapElites(CELLS, IsoLineEmitter(4), **KIND), EMITTED),
-        (
-            "cma_me",
-            MapElites(CELLS, ImprovementEmitter(2, CMAES(3, active=False)), **KIND),
-            MapElitesHyperparams(ImprovementEmitterHyperparams()),
-        ),
-        (
-            "novelty",
-            Novelty(GA(6, 1), ("return",), 1, 2, 1, 4),
-            NoveltyHyperparams(SPREAD_GA, 0.7),
-        ),
-        ("novelty_es", NoveltyES(OpenES(4), 2, ("return",), 1, 2, 4), NoveltyESHyperparams(OpenESHyperparams(std=0.5))),
-        ("nsga2", NSGA2(4, {"return": 1.0}), NSGA2Hyperparams()),
+    Case(name, evolution(evolver, "none"))
+    for name, evolver in (
+        ("cem", CEM(4, mirrored=True)),
+        ("cma_es", CMAES(4)),
+        ("sep_cma_es", CMAES(4, covariance=DiagonalCovariance())),
+        ("bipop_cma_es", Restarts(CMAES(4), doublings=1, bipop=True)),
+        ("cso", CSO(4)),
+        ("ga", GA(6, 1, initial_std=0.5, crossover_rate=0.5)),
+        ("low_rank_es", LowRankES(4, 2, std=0.5)),
+        ("low_rank_es_int8", LowRankES(4, 1, "drawn", "int8", noise=Noise("hash"), std=0.5)),
+        ("seed_ga", SeedGA(6, 2, 4, 2, std=0.5)),
+        ("seeded_es", SeededES(OpenES(4, std=0.5))),
+        ("vanilla_es", VanillaES(4, 2)),
+        ("snes", Evosax(SNES, 4)),
+        ("map_elites", MapElites(CELLS, IsoLineEmitter(4), threshold_rate=0.5, **KIND)),
+        ("cma_me", MapElites(CELLS, ImprovementEmitter(2, CMAES(3, active=False)), **KIND)),
+        ("novelty", Novelty(GA(6, 1, initial_std=0.5), ("return",), 1, 2, 1, 4, share=0.7)),
+        ("novelty_es", NoveltyES(OpenES(4, std=0.5), 2, ("return",), 1, 2, 4)),
+        ("nsga2", NSGA2(4, {"return": 1.0})),
     )
 ]
 RANDOM = Random()
@@ -276,7 +236,8 @@ EDITOR = ONE_FRAME.make_editor()
 TEACHER = OnPolicy(EDITOR, PPO(hidden=(4,)), 3, 0, 1, 0)
 HALVES = Shuffled(2)
 SEARCH = Search(ZDT(size=4), NSGA2(8))
-DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2))
+SEARCHED = replace(SEARCH, evolver=NSGA2(8, initial_std=Uniform(0.0, 0.2)))
+DIVIDED = Search(DTLZ(2, 2, 3), RVEA(8, 6, 2, initial_std=0.1))
 CHASE = Chase()
 
 
@@ -286,8 +247,9 @@ def team(agent, **options):
 
 
 MAPPO = OnPolicy(CHASE, team(PPO, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
+CLIPPED = Team(PPO(hidden=(4,), clip=Uniform(0.1, 0.3)), central=True, shared={"hunter": False})
+SEARCHED_MAPPO = replace(MAPPO, agent=CLIPPED)
 IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
-SEARCHED = SearchHyperparams(NSGA2Hyperparams(initial_std=Uniform(0.0, 0.2)))
 TWO_STEP = TwoStep()
 MIXED = DQN(hidden=(4,))
 QMIX = ValueDecomposition(MIXED, MonotonicMixer(3, (4,)))
@@ -295,55 +257,51 @@ KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
 PLAYER = PPO(hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
-PIPELINE = PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True), capacity=6, episodes=4, levels=2)
+PIPELINE = PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True, iterations=2), capacity=6, episodes=4, levels=2)
 RESPONSE = DQN(hidden=(4,))
 RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, actor_interval=1, **SMALL)
 AVERAGE = AveragePolicy(hidden=(4,))
-SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16)
-OFTEN_ANSWERED = NFSPHyperparams(anticipation=0.5)
-ANSWERING = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
-IN_LEAGUE = LeagueHyperparams(PPOHyperparams(), MatchmakingHyperparams(snapshot_steps=16.0, timeout=32.0))
+SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16, anticipation=0.5)
+MATCHES = Matchmaking(snapshot_steps=16.0, timeout=32.0)
 OTHERS = [
-    Case("search", SEARCH, SearchHyperparams(NSGA2Hyperparams(initial_std=0.1)), 1),
-    Case("search_rvea", DIVIDED, SearchHyperparams(RVEAHyperparams(initial_std=0.1)), 1),
-    Case("pbt_search", PBT(Vmapped(SEARCH, 4), SEARCHED), PBTHyperparams(), 1),
-    Case("pga_me", PGA, dataclasses.replace(read_numbers(PGA), policy_lr=1e-2)),
-    Case("plr", PLR(LEVELS, capacity=8), PLRHyperparams()),
-    Case("paired", Adversary(LEVELS, TEACHER), AdversaryHyperparams()),
-    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2), LearnableHyperparams()),
-    Case("accel", PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True), PLRHyperparams()),
-    Case("recurrent_sac", off_policy(SAC, **RECURRENT), SOFT),
-    Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2), pair(DQNHyperparams())),
-    Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL), DQNHyperparams()),
-    Case("image_lstm", OnPolicy(MAZE, seen(PPO, core=LSTM(4)), 4, 4, 1, 8, eval_episodes=6), PPOHyperparams()),
+    Case("search", replace(SEARCH, evolver=NSGA2(8, initial_std=0.1)), 1),
+    Case("search_rvea", DIVIDED, 1),
+    Case("pbt_search", PBT(Vmapped(SEARCHED, 4), search=("initial_std",)), 1),
+    Case("pga_me", replace(PGA, policy_lr=1e-2)),
+    Case("plr", PLR(LEVELS, capacity=8)),
+    Case("paired", Adversary(LEVELS, TEACHER)),
+    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2)),
+    Case("accel", PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True)),
+    Case("recurrent_sac", off_policy(SAC, **RECURRENT | {"of_agent": SOFTLY | {"core": GRU(4)}})),
+    Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2)),
+    Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL)),
+    Case("image_lstm", OnPolicy(MAZE, seen(PPO, core=LSTM(4)), 4, 4, 1, 8, eval_episodes=6)),
     Case(
         "s5",
-        OnPolicy(WALK, dataclasses.replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6),
-        PPOHyperparams(),
+        OnPolicy(WALK, replace(REMEMBERING, core=S5(6, 1, 4, 1)), 4, 4, 1, 16, eval_episodes=6),
     ),
-    Case("mappo", MAPPO, PPOHyperparams()),
-    Case("idqn", IDQN, DQNHyperparams()),
-    Case("pbt_mappo", PBT(Vmapped(MAPPO, 4), PPOHyperparams(clip=Uniform(0.1, 0.3))), PBTHyperparams()),
-    Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL), DQNHyperparams()),
-    Case("maddpg", off_policy(MADDPG, CHASE, n_step=2), MADDPGHyperparams()),
-    Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8}), MAACHyperparams()),
-    Case("psro_exact", PSRO(KUHN, capacity=6), PSROHyperparams(), 1),
-    Case("psro", PSRO(KUHN, TrainingOracle(PLAYER, restarts=2), capacity=6, episodes=4), ANSWERING, 1),
-    Case("pipeline_psro", PIPELINE, ANSWERING, 1),
-    Case("league", League(KUHN, PLAYER, Roster(1, 1, 1, 2)), IN_LEAGUE, 1),
-    Case("xfp", XFP(KUHN), XFPHyperparams(), 1),
-    Case("nfsp", SELF_PLAY, OFTEN_ANSWERED),
-    Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6), RandomHyperparams()),
+    Case("mappo", MAPPO),
+    Case("idqn", IDQN),
+    Case("pbt_mappo", PBT(Vmapped(SEARCHED_MAPPO, 4), search=CLIP)),
+    Case("qmix", OffPolicy(TWO_STEP, QMIX, 4, 2, 4, **SMALL)),
+    Case("maddpg", off_policy(MADDPG, CHASE, n_step=2)),
+    Case("maac", off_policy(MAAC, CHASE, of_agent={"width": 8})),
+    Case("psro_exact", PSRO(KUHN, capacity=6), 1),
+    Case("psro", PSRO(KUHN, TrainingOracle(PLAYER, restarts=2, iterations=2), capacity=6, episodes=4), 1),
+    Case("pipeline_psro", PIPELINE, 1),
+    Case("league", League(KUHN, PLAYER, Roster(1, 1, 1, 2), matches=MATCHES), 1),
+    Case("xfp", XFP(KUHN), 1),
+    Case("nfsp", SELF_PLAY),
+    Case("random", OnPolicy(CHOICES, RANDOM, 4, 4, 1, 16, eval_episodes=6)),
     Case(
         "recurrent_ppo",
         OnPolicy(WALK, REMEMBERING, 4, 4, 2, 8, sampling=Shuffled(2), eval_episodes=6),
-        PPOHyperparams(),
     ),
-    Case("recurrent_openes", Evolution(WALK, EVOLVED, OpenES(4), eval_episodes=6, vbn_steps=8), EvolutionHyperparams()),
+    Case("recurrent_openes", Evolution(WALK, EVOLVED, OpenES(4), eval_episodes=6, vbn_steps=8)),
 ]
 TWINNED = [  # one workflow of each kind, for which two copies side by side are compiled
     next(case for case in [*SINGLE, *META_CASES] if case.name == name)
     for name in ("ppo", "off_policy", "evolution_vbn", "pbt_ppo")
 ]
-TWINS = [Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2), pair(case.hyperparams)) for case in TWINNED]
+TWINS = [Case(f"vmapped_{case.name}", Vmapped(case.workflow, 2)) for case in TWINNED]
 CASES = [*SINGLE, *SHARED, *META_CASES, *EVOLVERS, *OTHERS, *TWINS]

@@ -5,20 +5,19 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evorl import agents
-from evorl.agents.ppo import PPOHyperparams
 from evorl.distributed.coordinator import coordinate_psro
 from evorl.distributed.executors import SerialExecutor, SerialWorkers
 from evorl.distributed.results import ResultStore
 from evorl.distributed.rollout_coordinator import coordinate_rollouts
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
-from evorl.leagues.psro import PSRO, PSROHyperparams
-from evorl.leagues.training_oracle import TrainingOracle, TrainingOracleHyperparams, make_single_player_env
+from evorl.leagues.psro import PSRO
+from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
 from evorl.workflows.on_policy import OnPolicy
 from tests.counting import Counting
 
@@ -29,11 +28,10 @@ OPPOSED = make_single_player_env(KUHN)
 AGENT = agents.PPO(hidden=(8,))
 PPO = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
 LEARNED = PSRO(KUHN, TrainingOracle(PPO, restarts=2, warm=True), capacity=4, episodes=0)
-FEW = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
+FEW = replace(LEARNED, oracle=replace(LEARNED.oracle, iterations=2.0))
 COUNTING = Counting()
-COUNTS = agents.PPO(hidden=(8,))
-AHEAD = OnPolicy(COUNTING, COUNTS, 4, 6, 2, 8, staleness=2, eval_episodes=16)  # rollouts are two iterations ahead
-FAST = PPOHyperparams(learning_rate=1e-2)
+FAST = agents.PPO(hidden=(8,), learning_rate=1e-2)
+AHEAD = OnPolicy(COUNTING, FAST, 4, 6, 2, 8, staleness=2, eval_episodes=16)  # rollouts are two iterations ahead
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def state_of(psro, executor=SerialExecutor(), results=None, **options):  # noqa:
 
 def learners_of(executor=SerialExecutor(), iterations=5, workflow=AHEAD, parts=2, **options):  # noqa: B008
     """What learns after each iteration."""
-    done = coordinate_rollouts(workflow, executor, iterations, 0, FAST, parts=parts, **options)
+    done = coordinate_rollouts(workflow, executor, iterations, 0, parts=parts, **options)
     return [one.learner for one in done]
 
 

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 import jax
 
-from evorl.parts import read_numbers
-
 jax.config.update("jax_num_cpu_devices", 8)
 
 from evorl.agents import MLPPolicy  # noqa: E402
@@ -21,10 +19,10 @@ from evorl.envs.games.matrix import MatrixGame  # noqa: E402
 from evorl.leagues.nfsp import NFSP  # noqa: E402
 from evorl.leagues.training_oracle import make_single_player_env, with_env  # noqa: E402
 from evorl.training.program import Program, make_run_args  # noqa: E402
-from evorl.ued import PLR, PLRHyperparams  # noqa: E402
+from evorl.ued import PLR  # noqa: E402
 from evorl.workflows import Evolution, base  # noqa: E402
 from tests.contract import Case, described  # noqa: E402
-from tests.contract_cases import AVERAGE, CASES, LEVELS, OFTEN_ANSWERED, RESPONSE  # noqa: E402
+from tests.contract_cases import AVERAGE, CASES, LEVELS, RESPONSE  # noqa: E402
 from tests.tiny import ENV  # noqa: E402
 
 
@@ -33,8 +31,8 @@ def computed(case, devices=8):
     devices = math.gcd(devices, math.prod(base.parallel_axes(case.workflow).values()))
     program = Program(case.workflow, [0], 4, True, devices)
     with jax.set_mesh(program.mesh):
-        places = program.get_shardings(jax.eval_shape(program.init, program.keys, case.hyperparams))
-        state = jax.jit(program.init, out_shardings=places)(program.keys, case.hyperparams)
+        places = program.get_shardings(jax.eval_shape(program.init, program.keys, case.numbers))
+        state = jax.jit(program.init, out_shardings=places)(program.keys, case.numbers)
         run = jax.jit(program.run, out_shardings=(places, None, None))
         state, _, _ = run(state, program.keys, *make_run_args(0, 2, False))
         state, step, _ = run(state, program.keys, *make_run_args(2, 1, False))
@@ -51,9 +49,9 @@ def exchanged(evolver):
     """Of an iteration of 16 members, the numbers in the results of all collective operations, and those of a member."""
     policy = MLPPolicy(hidden=(24, 24))
     workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3)
-    program, hyperparams = Program(workflow, [0], 1, True, 8), read_numbers(workflow)
+    program = Program(workflow, [0], 1, True, 8)
     with jax.set_mesh(program.mesh):
-        state = jax.eval_shape(program.init, program.keys, hyperparams)
+        state = jax.eval_shape(program.init, program.keys, {})
         places = program.get_shardings(state)
         run = jax.jit(program.run, out_shardings=(places, None, None))
         text = run.lower(state, program.keys, *make_run_args(0, 1, False)).compile().as_text()
@@ -65,14 +63,14 @@ def exchanged(evolver):
 
 
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
-REPLAYING = PLRHyperparams(replay=1.0)  # new levels, then replays and, where they have any, their children
+REPLAYING = {"capacity": 8, "replay": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
 OF_PLAYER = make_single_player_env(GAME)
 ON_FOUR = [
-    Case("four_plr", PLR(FOUR, capacity=8), REPLAYING),
-    Case("four_accel", PLR(FOUR, capacity=8, num_edits=2), REPLAYING),
-    Case("four_accel_at_once", PLR(FOUR, capacity=8, num_edits=2, side_by_side=True), REPLAYING),
-    Case("four_nfsp", NFSP(GAME, with_env(RESPONSE, OF_PLAYER), with_env(AVERAGE, OF_PLAYER), 16), OFTEN_ANSWERED),
+    Case("four_plr", PLR(FOUR, **REPLAYING)),
+    Case("four_accel", PLR(FOUR, num_edits=2, **REPLAYING)),
+    Case("four_accel_at_once", PLR(FOUR, num_edits=2, side_by_side=True, **REPLAYING)),
+    Case("four_nfsp", NFSP(GAME, with_env(RESPONSE, OF_PLAYER), with_env(AVERAGE, OF_PLAYER), 16, anticipation=0.5)),
 ]
 
 if __name__ == "__main__":

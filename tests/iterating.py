@@ -5,9 +5,9 @@ import jax
 from evorl.workflows.base import bind_to_state
 
 
-def iterations(workflow, count, hyperparams=None):
+def iterations(workflow, count):
     """Of some iterations the state before, the plan, what it carries, what was played, the metrics, the state after."""
-    state, history = workflow.init(jax.random.key(0), hyperparams), []
+    state, history = workflow.init(jax.random.key(0)), []
 
     @jax.jit
     def iterate(state, key):

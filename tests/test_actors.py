@@ -22,7 +22,7 @@ from evorl.leagues.oracles import BestResponseOracle
 from evorl.leagues.psro import PSRO
 from tests.clusters import require_ray
 from tests.conftest import leaves_equal
-from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, learners_of, state_of
+from tests.distributing import EXACT, FEW, KUHN, PLAYED, learners_of, state_of
 
 require_ray()
 pytestmark = pytest.mark.program
@@ -46,9 +46,7 @@ def test_any_number_of_workers_gives_the_bits_of_serial(workers, cpus, played):
 
 
 def test_so_do_trainings():
-    assert leaves_equal(
-        *(state_of(LEARNED, by, iterations=2, hyperparams=FEW) for by in (RayExecutor(2), SerialExecutor()))
-    )
+    assert leaves_equal(*(state_of(FEW, by, iterations=2) for by in (RayExecutor(2), SerialExecutor())))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def test_each_student_learns_as_it_would_alone(paired):
     for i in range(2):
         alone = replace(
             tree.index(before.students, i),
-            hyperparams=before.hyperparams.student,
+            numbers=before.numbers["student"],
             env_params=before.env_params,
             envs=tree.index(seen.envs, i),
         )

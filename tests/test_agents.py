@@ -17,9 +17,7 @@ from evorl.agents import (
     PPO,
     SAC,
     TD3,
-    A2CHyperparams,
     DiscreteSAC,
-    DQNHyperparams,
     MLPPolicy,
     TrainState,
 )
@@ -28,7 +26,6 @@ from evorl.agents.random import Random
 from evorl.agents.sac_common import ENTROPY_UNIT
 from evorl.errors import OptionError
 from evorl.networks.network import FLAT
-from evorl.parts import bind
 from evorl.spaces import Box, Discrete, MultiDiscrete
 from evorl.types import Batch, Transition
 
@@ -246,7 +243,7 @@ def test_dqn_target_and_loss(rng, double):
 
 def test_dueling_advantages_have_mean_zero():
     agent = DQN(hidden=(8, 8), dueling=True, observation_space=OBS, action_space=CHOICE)
-    params = bind(agent, DQNHyperparams()).init(jax.random.key(0)).actor.params
+    params = agent.init(jax.random.key(0)).actor.params
     shifted = jax.tree_util.tree_map_with_path(
         lambda path, x: x + 7 if "advantage" in str(path) and "Dense_1" in str(path) and "bias" in str(path) else x,
         params,
@@ -275,7 +272,7 @@ def test_epsilon_is_the_share_of_random_actions():
 
 def test_without_hidden_layers_a_policy_is_linear():
     agent = A2C(hidden=(), observation_space=OBS, action_space=CHOICE)
-    params = bind(agent, A2CHyperparams()).init(jax.random.key(0)).actor.params
+    params = agent.init(jax.random.key(0)).actor.params
     assert sum(x.size for x in jax.tree.leaves(params)) == 3 * 4 + 4 + 3 + 1
     numbers = lambda x: agent.apply(params, x)[0].logits  # noqa: E731
     x, y = jnp.array([1.0, 0.0, 2.0]), jnp.array([0.0, -1.0, 0.5])

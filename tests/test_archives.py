@@ -22,14 +22,13 @@ from evorl.ec.unstructured import UnstructuredArchive
 from evorl.envs import check_env
 from evorl.envs.maze.point_maze import PointMaze, crosses_wall
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
-from evorl.parts import bind, read_numbers
+from evorl.parts import read_numbers
 from evorl.problems import Arm, LinearProjection
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.program import Program, make_run_args
 from evorl.types import QDEvaluation
-from evorl.workflows import PGAME, Evolution, EvolutionHyperparams, Search
+from evorl.workflows import PGAME, Evolution, Search
 
 BOX = GridArchive((-1.0, 0.0), (1.0, 2.0), (3, 2))
 ONE = jnp.float32(1)
@@ -127,14 +126,14 @@ RIBS_RESULTS = [57, 12, 41, 44, 5, 32, 55, 9, 25, 54, 62, 47]  # of a second arc
 def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     """Four batches of 20 into twelve cells: several come to one at once, and seven elites are not the fittest."""
     archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
-    evolver, random = MapElites(archive, IsoLineEmitter(20)), np.random.default_rng(0)
-    state = bind(evolver, h := replace(read_numbers(evolver), threshold_rate=0.3)).init(jax.random.key(0), jnp.zeros(1))
+    evolver, random = MapElites(archive, IsoLineEmitter(20), threshold_rate=0.3), np.random.default_rng(0)
+    state = evolver.init(jax.random.key(0), jnp.zeros(1))
     metrics = {}
     for batch in range(4):
         fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
         told = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
         genomes = jnp.arange(20.0)[:, None] + 20 * batch
-        state, metrics = bind(evolver, h).tell(jax.random.key(0), genomes, told, state)
+        state, metrics = evolver.tell(jax.random.key(0), genomes, told, state)
     assert state.elites.genomes[:, 0].tolist() == RIBS_ELITES
     np.testing.assert_allclose(state.elites.threshold, RIBS_THRESHOLDS, rtol=1e-5)
     found = evolver.results(state)
@@ -142,8 +141,8 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     assert (found.fitness >= state.elites.fitness).all()
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
-    assert bind(evolver, h).init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
-    assert bind(MapElites(GridArchive()), h).init(jax.random.key(0), jnp.zeros(1)).result_elites == ()
+    assert evolver.init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
+    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites == ()
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -164,9 +163,7 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     elites = GridArchive((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
     elites = replace(elites, filled=jnp.ones(2, bool))
     emitter = IsoLineEmitter(n)
-    children = np.asarray(
-        jax.jit(lambda key: bind(emitter, read_numbers(emitter)).ask(key, (), elites))(jax.random.key(0))
-    )
+    children = np.asarray(jax.jit(lambda key: emitter.ask(key, (), elites))(jax.random.key(0)))
     off = children - np.round(children)
     assert children.shape == (n, size)
     np.testing.assert_allclose(off[:, 1:].std(0), 0.005, rtol=0.03)
@@ -212,8 +209,8 @@ def test_a_search_of_which_none_entered_begins_anew_at_an_elite():
     assert (int(state.restarts), float(state.searches.sigma[0])) == (1, 1.0)
 
 
-def run(workflow, iterations, seed=0, **hyperparams):
-    state = jax.jit(workflow.init)(jax.random.key(seed), replace(read_numbers(workflow), **hyperparams))
+def run(workflow, iterations, seed=0):
+    state = jax.jit(workflow.init)(jax.random.key(seed))
     keys = jax.random.split(jax.random.key(seed + 1), iterations)
     return jax.jit(lambda state: jax.lax.scan(workflow.step, state, keys))(state)
 
@@ -261,13 +258,13 @@ def test_the_projected_sphere_is_that_of_cma_me():
 def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
     novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
-    state = bind(novelty, read_numbers(novelty)).init(jax.random.key(0), jnp.zeros(2))
+    state = novelty.init(jax.random.key(0), jnp.zeros(2))
     state = replace(state, archive=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
     descriptor = jnp.array([[0.0], [1.0], [3.0], [10.0]])
     np.testing.assert_allclose(novelty.compute_novelty(descriptor, state), [2.0, 1.5, 1.5, 6.5])
     genomes = jnp.arange(8.0).reshape(4, 2)
     told = QDEvaluation(jnp.array([1.0, jnp.nan, 3.0, 2.0]), descriptor)
-    after, _ = bind(novelty, read_numbers(novelty)).tell(jax.random.key(1), genomes, told, state)
+    after, _ = novelty.tell(jax.random.key(1), genomes, told, state)
     np.testing.assert_allclose(after.archive[:, 0], [4.0, 20.0, 10.0])
     assert (int(after.count), float(after.best_fitness)) == (3, 3.0)
     np.testing.assert_array_equal(novelty.solution(after), genomes[2])
@@ -277,24 +274,23 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
 @pytest.mark.program
 def test_several_centers_by_hand():
     """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
-    evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3)
-    h = as_arrays(replace(read_numbers(evolver), share=1.0))
+    evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3, share=1.0)
     members = jnp.arange(18.0).reshape(6, 3)
-    state = bind(evolver, h).from_members(jax.random.key(0), members, members[0])
-    genomes, state = bind(evolver, h).ask(jax.random.key(1), state)
+    state = evolver.from_members(jax.random.key(0), members, members[0])
+    genomes, state = evolver.ask(jax.random.key(1), state)
     assert genomes.shape == (6, 3)
     np.testing.assert_array_equal(genomes[4:], members[:2])
     np.testing.assert_allclose(genomes[:4].mean(0), members[state.center_index], rtol=1e-5)
     told = QDEvaluation(
         jnp.array([1.0, 2.0, 3.0, 0.0, 9.0, 2.0]), jnp.array([[1.0], [2.0], [3.0], [9.0], [0.0], [6.0]])
     )
-    after, metrics = bind(evolver, h).tell(jax.random.key(2), genomes, told, state)
+    after, metrics = evolver.tell(jax.random.key(2), genomes, told, state)
     np.testing.assert_allclose(after.archive[:, 0], [0, 6, 0])
     np.testing.assert_allclose(after.novelty, [3, 3])
     np.testing.assert_allclose(metrics["novelty"], np.mean([3, 3, 3, 6]))
     np.testing.assert_array_equal(after.archive_pending, np.arange(2) == state.center_index)
     np.testing.assert_array_equal(evolver.solution(after), genomes[4])
-    alone, _ = bind(OpenES(4), h.evolver).tell(
+    alone, _ = OpenES(4).tell(
         jax.random.key(2),
         genomes[:4],
         jnp.array([0.0, 0, 0, 1]),
@@ -303,7 +299,7 @@ def test_several_centers_by_hand():
     np.testing.assert_allclose(after.centers.mean[after.center_index], alone.mean, rtol=1e-6)
     np.testing.assert_array_equal(after.centers.mean[1 - after.center_index], members[1 - after.center_index])
     for key in jax.random.split(jax.random.key(3), 8):  # who is not new is never chosen
-        assert int(bind(evolver, h).ask(key, replace(after, novelty=jnp.array([0.0, 2.0])))[1].center_index) == 1
+        assert int(evolver.ask(key, replace(after, novelty=jnp.array([0.0, 2.0])))[1].center_index) == 1
 
 
 def walk(policy, steps=100):
@@ -438,7 +434,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
     agent = MLPPolicy(hidden=(64,))
     evolver = MapElites(GridArchive(shape=(100, 100)), IsoLineEmitter(8), ("position",))
     program = Program(Evolution(env, agent, evolver, normalization="none", eval_episodes=8), [0], 2, True)
-    state = jax.eval_shape(program.init, program.keys, EvolutionHyperparams(evolver=read_numbers(evolver)))
+    state = jax.eval_shape(program.init, program.keys, {})
     run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 2, False)).compile()
     archive = tree.nbytes(state.evolver.elites.genomes)
     assert archive > 10e6
@@ -448,7 +444,7 @@ def test_no_archive_is_copied_in_a_chunk_of_training_and_evaluation():
 @pytest.mark.parametrize("agent", ["map_elites", "cma_me", "pga_me", "novelty", "nsr_es"])
 def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
     where = "agent.workflow.evolver.descriptors=[position]"
-    workflow, hyperparams, _ = runs.build(config.compose_config([f"agent={agent}", "env=point_maze", where]))
-    state = jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+    workflow, _ = runs.build(config.compose_config([f"agent={agent}", "env=point_maze", where]))
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
     jax.eval_shape(workflow.step, state, jax.random.key(0))
-    assert type(hyperparams.evolver) is type(read_numbers(workflow.evolver))
+    assert jax.tree.structure(state.numbers["evolver"]) == jax.tree.structure(read_numbers(workflow.evolver))

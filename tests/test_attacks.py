@@ -108,7 +108,7 @@ CODE = {
     "created": "${oc.create:" + TOUCH + "}",
     "decoded": '${oc.decode:"' + TOUCH + '"}',
     "in a prior": "${uniform:0,${oc.create:" + TOUCH + "}}",
-    "searched": "${searched:${oc.create:" + TOUCH + "},{}}",
+    "fixed": "${fixed:${oc.create:" + TOUCH + "}}",
     "of the environment": "${oc.env:SECRET}",
     "tagged": '!!python/object/apply:os.system ["touch pwned"]',
     "what evorl imports": "{_target_: evorl.training.runs.Path, args: pwned}",
@@ -124,7 +124,7 @@ CODE = {
     "an alias": "[&a [x], *a]",
     "endless": "[" * 3000 + "]" * 3000,
 }
-PLACES = ("env", "agent.workflow.agent", "agent.hyperparams", "agent.hyperparams.discount", "agent.workflow.env")
+PLACES = ("env", "agent.workflow", "agent.workflow.agent", "agent.workflow.agent.discount", "agent.workflow.env")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -139,7 +139,7 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
     node[last] = "HERE"
     (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data).replace(": HERE\n", f": {CODE[what]}\n"))
     refused(run, "read", capfd)
-    if (what, place) in (("created", "env"), ("what makes folders", "agent.hyperparams")):
+    if (what, place) in (("created", "env"), ("what makes folders", "agent.workflow")):
         for use in USES:
             refused(run, use, capfd)
 
@@ -161,9 +161,9 @@ def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told)
 
 
 @pytest.mark.program
-def test_a_prior_and_hyperparameters_stand_where_any_may(run):
+def test_a_prior_that_nothing_searches_is_refused(run):
     data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
-    data["agent"]["hyperparams"]["discount"] = {"_target_": "evorl.priors.Uniform", "low": 0, "high": 1}
+    data["agent"]["workflow"]["agent"]["discount"] = {"_target_": "evorl.priors.Uniform", "low": 0, "high": 1}
     (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data))
     with pytest.raises(OptionError, match="a prior needs a meta-workflow that searches"):
         evorl.load(run)

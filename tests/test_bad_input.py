@@ -8,8 +8,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from evorl import hyperparameters
-from evorl.agents import PPOHyperparams, TD3Hyperparams
+from evorl.agents import TD3
 from evorl.agents.random import Random
 from evorl.ec import ARS, CEM, CMAES, CSO, GA, OpenES, SeededES, VanillaES, search
 from evorl.ec.map_elites import MapElites
@@ -17,7 +16,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.actions import RescaleAction
 from evorl.envs.check import check_env
 from evorl.errors import OptionError
-from evorl.parts import bind
+from evorl.parts import number
 from evorl.priors import Choice, Integer, LogUniform, Uniform
 from evorl.spaces import (
     Box,
@@ -83,8 +82,8 @@ BOUNDS = [
     (lambda: BoundedSBX(low=1.0, high=1.0), "bounds=1.0, 1.0: the first must be the lower"),
     (lambda: PolynomialMutation(low=NAN), "bounds=nan, inf: the first must be the lower"),
     (lambda: MapElites(low=(0.0, 1.0), high=1.0), r"bounds=\[0.0, 1.0\], 1.0: the first must be the lower"),
-    (lambda: hyperparameters.hyperparameter(0.5, 1.0, 0.0), "high=0: must be above low, 1"),
-    (lambda: hyperparameters.hyperparameter(2.0, 0.0, 1.0), "default=2: must be between 0 and 1"),
+    (lambda: number(0.5, 1.0, 0.0), "high=0: must be above low, 1"),
+    (lambda: number(2.0, 0.0, 1.0), "default=2: must be between 0 and 1"),
 ]
 NUMBERS = [
     (lambda: Budget(iterations="9"), "iterations=9: must be above 0"),
@@ -98,7 +97,7 @@ NUMBERS = [
     ),
     (lambda: replace(OFF_POLICY, agent=None), "agent=NoneType: must be an object with the members of Actor"),
     (lambda: fit(OFF_POLICY, budget=9), "budget=9: must be a Budget"),
-    (lambda: fit(OFF_POLICY, 3), "hyperparams=int: must be a flax.struct.dataclass"),
+    (lambda: OFF_POLICY.init(jax.random.key(0), 3), "numbers=3: must be a mapping, by field name"),
     (lambda: fit(OFF_POLICY, budget=ONCE, devices=0), "devices=0: must be at least 1"),
     (lambda: fit(OFF_POLICY, budget=ONCE, evaluation_share="1"), "evaluation_share=1: must be above 0 and at most 1"),
     (lambda: fit(OFF_POLICY, budget=ONCE, num_seeds=10**9), "num_seeds=1000000000: must be at most 1048576"),
@@ -199,10 +198,10 @@ def asked(evolver, key):
 
 LEGACY = r"^key=uint32 \[(2|2, 2)\]: must be a typed key, jax.random.key\(seed\), and no PRNGKey"
 TAKE_A_KEY = {
-    "workflow.init": lambda key: OFF_POLICY.init(key, TD3Hyperparams()),
+    "workflow.init": lambda key: OFF_POLICY.init(key),
     "workflow.step": lambda key: OFF_POLICY.step(None, key),
     "workflow.evaluate": lambda key: OFF_POLICY.evaluate(None, key),
-    "agent.init": lambda key: bind(AGENT, TD3Hyperparams()).init(key),
+    "agent.init": lambda key: AGENT.init(key),
     "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros),
     "evolver.ask": lambda key: asked(CEM(4), key),
     "seeds": lambda key: asked(SeededES(OpenES(4)), key),
@@ -224,23 +223,23 @@ def test_legacy_keys_are_refused(name):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (NAN, "hyperparams.discount=nan: must be between 0 and 1"),
-        (-0.1, "hyperparams.discount=-0.1: must be between 0 and 1"),
-        ("0.9", "hyperparams.discount=0.9: must be a number"),
-        (True, "hyperparams.discount=True: must be a number"),
-        (np.array([0.9, 1.5]), "hyperparams.discount=.*: must be between 0 and 1"),
+        (NAN, "numbers.agent.discount=nan: must be between 0 and 1"),
+        (-0.1, "numbers.agent.discount=-0.1: must be between 0 and 1"),
+        ("0.9", "numbers.agent.discount=0.9: must be a number"),
+        (True, "numbers.agent.discount=True: must be a number"),
+        (np.array([0.9, 1.5]), "numbers.agent.discount=.*: must be between 0 and 1"),
     ],
 )
-def test_hyperparameters_must_be_in_their_range(value, message):
+def test_numbers_must_be_in_their_range(value, message):
     with pytest.raises(OptionError, match=message):
-        hyperparameters.as_arrays(PPOHyperparams(discount=value))
-    with pytest.raises(OptionError, match=message):
-        fit(OFF_POLICY, TD3Hyperparams(discount=value), budget=ONCE)
+        OFF_POLICY.init(jax.random.key(0), {"agent": {"discount": value}})
+    with pytest.raises(OptionError, match=message.removeprefix("numbers.agent.")):
+        fit(replace(OFF_POLICY, agent=TD3(discount=value)), budget=ONCE)
 
 
 def test_64_bits_are_refused_by_name():
     with jax.enable_x64(True), pytest.raises(OptionError, match=r"^jax_enable_x64=True: must be False: evorl computes"):
-        OFF_POLICY.init(jax.random.key(0), TD3Hyperparams())
+        OFF_POLICY.init(jax.random.key(0))
 
 
 def test_memory_is_told_by_the_seeds_that_fit(monkeypatch):

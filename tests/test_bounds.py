@@ -11,8 +11,7 @@ import pytest
 from evorl.bounds import BoundTransform, reflect
 from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, DiagonalCovariance, OpenES, Restarts, VanillaES
 from evorl.errors import OptionError
-from evorl.parts import read_numbers
-from evorl.workflows import Search, SearchHyperparams
+from evorl.workflows import Search
 
 KEY = jax.random.key(0)
 INF = float("inf")
@@ -132,14 +131,13 @@ PROBLEMS = {
 }
 
 
-def searched(problem, evolver, iterations, hyperparams=None, seeds=1):
+def searched(problem, evolver, iterations, seeds=1):
     """The states of a search, leaves [seeds, ...], the solutions and the members of the last generation."""
     workflow = Search(problem, evolver)
-    given = SearchHyperparams(read_numbers(evolver) if hyperparams is None else hyperparams)
 
     def run(key):
         key_init, key_run, key_ask = jax.random.split(key, 3)
-        state = workflow.init(key_init, given)
+        state = workflow.init(key_init)
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_run, iterations))
         bound = workflow.bound(state)
         return state, bound.plan_evaluation(state, key)[0], bound.plan(state, key_ask)[0]

@@ -10,35 +10,30 @@ import pytest
 from evosax.algorithms import SNES
 
 from evorl import tree
-from evorl.agents import SAC, TD3, SACHyperparams, TD3Hyperparams, TrainState
+from evorl.agents import SAC, TD3, TrainState
 from evorl.agents.base_agent import fill_spaces
 from evorl.ec import (
     CEM,
     CMAES,
     GA,
-    CEMHyperparams,
-    CMAESHyperparams,
     DiagonalCovariance,
-    GAHyperparams,
     OpenES,
-    OpenESHyperparams,
 )
 from evorl.ec.evosax import Evosax
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
-from evorl.parts import bind
 from evorl.replay.ring import RingBuffer
 from evorl.training.program import Program
 from evorl.types import Transition
-from evorl.workflows import CEMRL, CEMRLHyperparams, shared_replay_learning
+from evorl.workflows import CEMRL, shared_replay_learning
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.tiers import program_fixture
 
 
-def cem_rl(env, evolver=CEM(6), hidden=(16, 16), **options):  # noqa: B008
-    agent = TD3(hidden=hidden, layer_norm=True)
+def cem_rl(env, evolver=CEM(6), of_agent=(), **options):  # noqa: B008
+    agent = TD3(hidden=(16, 16), layer_norm=True, **dict(of_agent))
     defaults = {"min_updates": 4, "max_updates": 8, "batch_size": 16, "capacity": 2048, "random_steps": 60}
     return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
 
@@ -93,7 +88,7 @@ def test_critics_learn_the_mean_over_learners_each_with_its_own_target_actor(run
     """The first update of the shared critic, again by hand from the learners' separate losses."""
     workflow, states, _ = run
     state, agent = states[1], workflow.agent
-    actors = tree.index(bind(workflow.evolver, CEMHyperparams()).ask(jax.random.key(5), state.evolver)[0], slice(0, 3))
+    actors = tree.index(workflow.evolver.ask(jax.random.key(5), state.evolver)[0], slice(0, 3))
     learned, params, _ = jax.jit(workflow.train_learners)(state, actors, jax.random.key(6), jnp.int32(1))
 
     key_batch, key_critic, _ = jax.random.split(jax.random.fold_in(jax.random.key(6), 0), 3)
@@ -140,19 +135,19 @@ def test_physics_is_lowered_once(run):
     workflow = run[0]
     for seeds, side_by_side in (([0], True), ([0, 1], True), ([0, 1], False)):
         program = Program(workflow, seeds, chunk=2, side_by_side=side_by_side)
-        state = jax.eval_shape(program.init, program.keys, CEMRLHyperparams())
+        state = jax.eval_shape(program.init, program.keys, {})
         job = jnp.uint32(0), jnp.int32(1), jnp.bool_(False)
         text = jax.jit(program.run).lower(state, program.keys, *job).as_text()
         assert text.count("chlo.lgamma") + text.count("call @lgamma") == 1, "env.step"
         assert text.count("chlo.digamma") + text.count("call @digamma") == 1, "env.reset"
-    init = jax.jit(program.init).lower(program.keys, CEMRLHyperparams()).as_text()
+    init = jax.jit(program.init).lower(program.keys, {}).as_text()
     assert "gamma" not in init
 
 
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = cem_rl(probe.ObsActionReward(), capacity=500_000)
-    state = jax.eval_shape(workflow.init, key, CEMRLHyperparams())
+    state = jax.eval_shape(workflow.init, key)
     compiled = (
         jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
     )
@@ -162,35 +157,30 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize(
-    ("evolver", "hyperparams"),
-    [
-        (CEM(6), CEMHyperparams()),
-        (Evosax(SNES, 6), {"std_init": 0.05}),
-    ],
-)
-def test_it_learns_to_choose_with_any_evolver(evolver, hyperparams):
+@pytest.mark.parametrize("evolver", [CEM(6), Evosax(SNES, 6, numbers={"std_init": 0.05})], ids=["CEM", "SNES"])
+def test_it_learns_to_choose_with_any_evolver(evolver):
     """Three vmapped seeds on the fifth probe: the action is half the observation, return 1; at random it is 0.4."""
-    workflow = cem_rl(probe.ObsActionReward(), evolver, batch_size=64, min_updates=16, max_updates=16, random_steps=300)
-    hp = CEMRLHyperparams(agent=TD3Hyperparams(actor_lr=3e-3, critic_lr=3e-3), evolver=hyperparams)
+    fast = {"actor_lr": 3e-3, "critic_lr": 3e-3}
+    sizes = {"batch_size": 64, "min_updates": 16, "max_updates": 16, "random_steps": 300}
+    workflow = cem_rl(probe.ObsActionReward(), evolver, fast, **sizes)
 
     def train(key):
-        state, _ = jax.lax.scan(workflow.step, workflow.init(key, hp), jax.random.split(key, 40))
+        state, _ = jax.lax.scan(workflow.step, workflow.init(key), jax.random.split(key, 40))
         return workflow.evaluate(state, key)["return"]
 
     assert (jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 3)) > 0.9).all()
 
 
 EVOLVERS = {
-    "CEM": (CEM(6), CEMHyperparams()),
-    "OpenES": (OpenES(6), OpenESHyperparams()),
-    "GA": (GA(6, 2), GAHyperparams()),
-    "CMAES": (CMAES(6, covariance=DiagonalCovariance()), CMAESHyperparams()),
+    "CEM": CEM(6),
+    "OpenES": OpenES(6),
+    "GA": GA(6, 2),
+    "CMAES": CMAES(6, covariance=DiagonalCovariance()),
 }
 LEARNERS = {
-    "DDPG": (TD3, {"num_critics": 1}, TD3Hyperparams(target_std=0.0)),
-    "TD3": (TD3, {}, TD3Hyperparams()),
-    "SAC": (SAC, {}, SACHyperparams(temperature_lr=1e-2)),
+    "DDPG": TD3(hidden=(8,), num_critics=1, target_std=0.0),
+    "TD3": TD3(hidden=(8,)),
+    "SAC": SAC(hidden=(8,), temperature_lr=1e-2),
 }
 
 
@@ -204,11 +194,9 @@ PAIRS = [
 @pytest.mark.program
 @pytest.mark.parametrize(("learner", "evolver"), PAIRS)
 def test_any_agent_learns_beside_any_evolver(learner, evolver):
-    env, (cls, options, of_agent), (evolver, of_evolver) = Counting(), LEARNERS[learner], EVOLVERS[evolver]
-    agent = cls(hidden=(8,), **options)
     sizes = {"batch_size": 8, "capacity": 256, "random_steps": 30, "eval_episodes": 6, "chunk": 4}
-    workflow = CEMRL(env, agent, evolver, min_updates=3, max_updates=3, **sizes)
-    start = jax.jit(workflow.init)(jax.random.key(0), CEMRLHyperparams(of_agent, of_evolver))
+    workflow = CEMRL(Counting(), LEARNERS[learner], EVOLVERS[evolver], min_updates=3, max_updates=3, **sizes)
+    start = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)
     filled, _ = step(start, jax.random.key(1))
     after, metrics = step(filled, jax.random.key(2))

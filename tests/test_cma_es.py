@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance
+from evorl.ec import CMAES, DiagonalCovariance, FullCovariance
 from evorl.ec.cma_es import compute_expected_norm, compute_rates, compute_raw_weights
 from evorl.errors import OptionError
 from evorl.parts import bind
@@ -213,15 +213,22 @@ def test_members_are_drawn_from_the_distribution(key):
 
 def test_vmap_over_settings_and_scan_are_separate_runs(key):
     evolver = CMAES(8)
-    settings = CMAESHyperparams(jnp.array([0.1, 0.5]), *jnp.array([[1.0, 0.8], [2.0, 1.0], [1.0, 3.0]]))
+    settings = {
+        "initial_std": jnp.array([0.1, 0.5]),
+        "mean_rate": jnp.array([1.0, 0.8]),
+        "covariance_rate": jnp.array([2.0, 1.0]),
+        "step_damping": jnp.array([1.0, 3.0]),
+    }
 
-    def run(hp):
+    def run(numbers):
+        bound = bind(evolver, numbers)
+
         def generation(state, key):
-            genomes, state = bind(evolver, hp).ask(key, state)
-            state, metrics = bind(evolver, hp).tell(key, genomes, -ellipsoid(genomes), state)
+            genomes, state = bound.ask(key, state)
+            state, metrics = bound.tell(key, genomes, -ellipsoid(genomes), state)
             return state, metrics
 
-        return jax.lax.scan(generation, bind(evolver, hp).init(key, jnp.ones(5)), jax.random.split(key, 12))[0]
+        return jax.lax.scan(generation, bound.init(key, jnp.ones(5)), jax.random.split(key, 12))[0]
 
     together = jax.jit(jax.vmap(run))(settings)
     for i in range(2):

@@ -26,7 +26,7 @@ WRONG = {
     "train agent.workflow.batchsize=3": (
         "unknown option agent.workflow.batchsize; did you mean agent.workflow.batch_size?"
     ),
-    "train actor_lr=1": "unknown option actor_lr; did you mean agent.hyperparams.agent.actor_lr or ",
+    "train actor_lr=1": "unknown option actor_lr; did you mean agent.workflow.agent.actor_lr or ",
     "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds, ",
     "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes, checkpoint or ",
     "train seed": "seed: give options as name=value",
@@ -50,10 +50,10 @@ WRONG = {
     "train agent=td3 agent.workflow.num_updates=3": (
         "agent.workflow.num_updates=3: must be a multiple of actor_interval, 2"
     ),
-    "train agent=td3 agent.hyperparams.discount=1.5": "agent.hyperparams.discount=1.5: must be between 0 and 1",
-    "train agent=td3 agent.hyperparams.actor_lr=-1": "agent.hyperparams.actor_lr=-1: must be between 0 and 1",
-    "train agent=td3 agent.hyperparams.actor_lr=nan": "agent.hyperparams.actor_lr=nan: must be between 0 and 1",
-    "train agent=td3 agent.hyperparams.actor_lr=abc": "agent.hyperparams.actor_lr=abc: must be a number",
+    "train agent=td3 agent.workflow.agent.discount=1.5": "agent.workflow.agent.discount=1.5: must be between 0 and 1",
+    "train agent=td3 agent.workflow.agent.actor_lr=-1": "agent.workflow.agent.actor_lr=-1: must be between 0 and 1",
+    "train agent=td3 agent.workflow.agent.actor_lr=nan": "agent.workflow.agent.actor_lr=nan: must be between 0 and 1",
+    "train agent=td3 agent.workflow.agent.actor_lr=abc": "agent.workflow.agent.actor_lr=abc: must be a number",
     "train agent=td3 env=cartpole": "TD3 needs actions that are vectors of real numbers, not Discrete(n=2)",
     "train agent=sac env=cartpole": "SAC needs actions that are vectors of real numbers, not Discrete(n=2); see ",
     "train agent=dqn env=fast": "DQN needs an action that is one choice, not Box(",
@@ -96,7 +96,7 @@ WRONG = {
     "train agent=erl agent.workflow.evolver.population_size=1": (
         "agent.workflow.evolver.population_size=1: must be at least 2"
     ),
-    "train agent=erl agent.hyperparams.elite_pull=2": "agent.hyperparams.elite_pull=2: must be between 0 and 1",
+    "train agent=erl agent.workflow.elite_pull=2": "agent.workflow.elite_pull=2: must be between 0 and 1",
     "train agent=erl env=cartpole": "TD3 needs actions that are vectors of real numbers, not Discrete(n=2)",
     "train agent/learner=sacc": "unknown agent/learner sacc; did you mean sac?",
     "train agent/evolver=cma_es": "the state needs ",
@@ -107,7 +107,7 @@ WRONG = {
     "train env=ant +env.options.nonsense=1": "options={'nonsense': 1}: Brax's ant answers: ",
     "train env_steps=-5": "env_steps=-5: must be a number above 0",
     "train env_steps=null": "no budget: give env_steps, episodes, iterations or minutes",
-    "train agent.hyperparams.evolver=2": "agent.hyperparams.evolver=2: must be a part with a _target_",
+    "train agent.workflow.evolver=2": "agent.workflow.evolver=2: must be a part with a _target_",
     "train iterations=???": "iterations: must be given",
     "train minutes=abc": "minutes=abc: must be a number above 0",
     "train seed=-1": "seed=-1: must not be negative",

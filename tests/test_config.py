@@ -1,34 +1,32 @@
 import re
-from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from evorl.agents import SAC, TD3, SACHyperparams
+from evorl.agents import SAC, TD3
 from evorl.cli.train import list_suite_envs
-from evorl.ec import CEM, CEMHyperparams
+from evorl.ec import CEM
 from evorl.ec.evosax import Evosax
-from evorl.ec.variation import ERLMutationHyperparams
+from evorl.ec.variation import ERLMutation
 from evorl.envs.actions import StickyAction
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
-from evorl.hyperparameters import hyperparameter, to_search_space
-from evorl.parts import bind, read_numbers
-from evorl.population import Pairs, Swarm, SwarmHyperparams, Truncation
-from evorl.priors import LogUniform, Uniform
+from evorl.parts import number, read_numbers
+from evorl.population import Pairs, Swarm, Truncation
+from evorl.population.search import PriorSpace
+from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.training import runs
 from evorl.training.configuration import config, discovery, parts
 from evorl.workflows import (
     CEMRL,
     ERL,
     PBT,
-    CEMRLHyperparams,
-    ERLHyperparams,
     MetaES,
-    PBTHyperparams,
     SharedReplay,
     Vmapped,
 )
@@ -39,14 +37,14 @@ def built(*overrides):
 
 
 def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
-    workflow, hyperparams, budget = built("agent=cemrl", "env=fast")
+    workflow, budget = built("agent=cemrl", "env=fast")
     assert isinstance(workflow, CEMRL)
-    assert hyperparams == CEMRLHyperparams()
+    assert read_numbers(workflow) == read_numbers(CEMRL(workflow.env, TD3(), CEM()))
     assert (workflow.evolver.population_size, workflow.num_learners, workflow.evolver.num_parents) == (10, 5, 5)
     assert (workflow.min_updates, workflow.max_updates, workflow.batch_size) == (64, 1024, 256)
     assert (workflow.random_steps, workflow.fitness_episodes, workflow.explore) == (25_600, 1, False)
     assert (workflow.agent.hidden, workflow.agent.layer_norm) == ((256, 256), True)
-    assert (hyperparams.agent.discount, hyperparams.agent.tau, hyperparams.agent.actor_lr) == (0.99, 0.005, 3e-4)
+    assert (workflow.agent.discount, workflow.agent.tau, workflow.agent.actor_lr) == (0.99, 0.005, 3e-4)
     assert budget.env_steps == 1_000_000
 
 
@@ -76,20 +74,20 @@ def test_pbt_of_the_paper_is_that_of_its_tables():
     table5 |= {"discount": (0.86466, 0.99999), "gae_lambda": (0.63212, 0.99999), "clip": (0.01, 0.5)}
     for name, generations in (("ant", 500), ("hopper", 500), ("halfcheetah", 500), ("swimmer", 200)):
         for kind, selection in (("pbt", Truncation(0.2)), ("pbt_cso", Pairs())):
-            pbt, _, budget = built(f"experiment=paper/{kind}_ppo_{name}")
-            ppo, space = pbt.population.inner, pbt.space
+            pbt, budget = built(f"experiment=paper/{kind}_ppo_{name}")
+            ppo = pbt.population.inner
             assert (ppo.env.name, pbt.selection, pbt.population.size) == (name, selection, 128)
             assert (budget.iterations, pbt.steps_per_generation, pbt.warmup_steps) == (generations, 64, 256)
             assert (ppo.eval_episodes, ppo.eval_episodes * pbt.eval_rounds) == (16, 128)
             assert (ppo.num_transitions, ppo.num_epochs, ppo.batch_size, ppo.agent.hidden) == (2048, 4, 256, (256, 256))
-            assert (space.learning_rate, space.max_grad_norm) == (3e-4, 10)
-            assert ends(pbt) == table5
-    pbt, _, _ = built("experiment=paper/pbt_sac")
-    sac, space = pbt.population.inner, pbt.space
+            assert (ppo.agent.learning_rate, ppo.agent.max_grad_norm) == (Fixed(3e-4), 10)
+            assert ends(pbt) == of_member(table5)
+    pbt, _ = built("experiment=paper/pbt_sac")
+    sac = pbt.population.inner
     assert isinstance(pbt.population, SharedReplay)
     assert (sac.capacity, sac.batch_size, sac.actor_interval, sac.agent.learned_temperature) == (10**6, 256, 1, False)
-    assert (space.actor_lr, space.critic_lr) == (3e-4, 3e-4)
-    assert ends(pbt) == {"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)}
+    assert (sac.agent.actor_lr, sac.agent.critic_lr) == (Fixed(3e-4), Fixed(3e-4))
+    assert ends(pbt) == of_member({"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)})
 
 
 def pairs(names, others):
@@ -103,33 +101,33 @@ def pairs(names, others):
     ("name", "evolver"), list(pairs(["ddpg", "td3", "sac"], sorted(discovery.find_choices("agent/evolver"))))
 )
 def test_any_agent_and_any_evolver_compose(name, evolver):
-    workflow, hyperparams, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
+    workflow, _ = built("env=fast", f"agent/learner={name}", f"agent/evolver={evolver}")
     assert isinstance(workflow.agent, SAC if name == "sac" else TD3)
     assert workflow.agent.num_critics == (1 if name == "ddpg" else 2)
     assert workflow.agent.layer_norm
     if name != "sac":
-        assert hyperparams.agent.target_std == (0 if name == "ddpg" else 0.2)
+        assert workflow.agent.target_std == (0 if name == "ddpg" else 0.2)
     assert isinstance(workflow.evolver, Evosax) == (evolver in ("snes", "open_es"))
     assert workflow.evolver.population_size == 10
 
 
 @pytest.mark.program
 def test_erl_is_that_of_its_dataclass_and_of_the_paper():
-    workflow, hyperparams, _ = built("env=fast", "agent=erl")
-    agent = TD3(layer_norm=True)
-    bound = bind(workflow.evolver, hyperparams.evolver)
-    assert replace(workflow, evolver=bound) == ERL(workflow.env, agent)
-    assert hyperparams == ERLHyperparams()
+    workflow, _ = built("env=fast", "agent=erl")
+    numbers = read_numbers(ERL(workflow.env, TD3()))
+    assert workflow == ERL(workflow.env, TD3(layer_norm=True))
+    assert read_numbers(workflow) == numbers
     assert (workflow.evolver.population_size, workflow.evolver.num_elites, workflow.evolver.tournament) == (10, 2, 3)
-    assert isinstance(hyperparams.evolver.mutation, ERLMutationHyperparams)
+    assert isinstance(workflow.evolver.mutation, ERLMutation)
     for name, updates, random_steps in (("ant", 1024, 25_600), ("hopper", 4096, 0), ("halfcheetah", 4096, 0)):
-        paper, of_paper, budget = built(f"experiment=paper/erl_{name}", "env=fast")
+        paper, budget = built(f"experiment=paper/erl_{name}", "env=fast")
         assert (paper.min_updates, paper.max_updates, paper.random_steps) == (updates, updates, random_steps)
         assert (paper.warmup_generations, paper.num_agents, budget.episodes) == (10, 1, 20_000)
-        assert of_paper == ERLHyperparams()
-    workflow, hyperparams, _ = built("env=fast", "agent=erl", "agent/learner=sac", "agent/evolver=cem")
+        assert read_numbers(paper) == numbers
+    workflow, _ = built("env=fast", "agent=erl", "agent/learner=sac", "agent/evolver=cem")
     assert isinstance(workflow.evolver, CEM)
-    assert (hyperparams.agent, hyperparams.evolver) == (SACHyperparams(), CEMHyperparams())
+    assert read_numbers(workflow.agent) == read_numbers(SAC())
+    assert read_numbers(workflow.evolver) == read_numbers(CEM())
 
 
 @pytest.mark.parametrize(
@@ -138,30 +136,32 @@ def test_erl_is_that_of_its_dataclass_and_of_the_paper():
 )
 def test_any_selection_and_any_variation_compose(selection, variation):
     chosen = ["env=fast", "agent=pbt", f"agent/selection={selection}", f"agent/variation={variation}"]
-    workflow, hyperparams, _ = built(*chosen, "agent.workflow.population.size=8")
+    workflow, _ = built(*chosen, "agent.workflow.population.size=8")
     assert type(workflow.selection).__name__.lower().removesuffix("selection") == (
         "no" if selection == "none" else selection
     )
-    assert type(hyperparams.variation) is type(read_numbers(workflow.variation))
-    jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+    jax.eval_shape(workflow.init, jax.random.key(0))
 
 
 def test_pbt_is_that_of_its_dataclass_and_pbt_cso_that_of_the_paper():
-    workflow, hyperparams, _ = built("env=fast", "agent=pbt", "agent/inner=a2c")
-    assert workflow == PBT(Vmapped(workflow.population.inner, 16), workflow.space)
-    assert hyperparams == PBTHyperparams()
-    workflow, hyperparams, _ = built(
+    workflow, _ = built("env=fast", "agent=pbt", "agent/inner=a2c")
+    assert workflow == PBT(Vmapped(workflow.population.inner, 16))
+    workflow, _ = built(
         "env=fast",
         "agent=pbt_cso",
         "agent/inner=sac",
         "agent/population=shared_replay",
-        "agent.inner.space.discount=0.9",
+        "agent.inner.workflow.agent.discount=0.9",
     )
     assert (workflow.selection, workflow.variation) == (Pairs(), Swarm())
-    assert hyperparams == PBTHyperparams(SwarmHyperparams())
     assert isinstance(workflow.population, SharedReplay)
-    assert sorted(workflow.search_space.priors) == ["actor_lr", "critic_lr", "target_entropy"]
-    assert workflow.space.discount == 0.9
+    assert sorted(workflow.search_space.priors) == ["agent.actor_lr", "agent.critic_lr", "agent.target_entropy"]
+    assert workflow.population.inner.agent.discount == 0.9
+
+
+def of_member(priors):
+    """Return them by the names that they have in a member: those of an agent alone are in its workflow."""
+    return {name if "." in name else f"agent.{name}": ends for name, ends in priors.items()}
 
 
 RATE, DISCOUNT = (1e-5, 1e-2), (0.9, 0.999)
@@ -181,34 +181,43 @@ SEARCHED = {
 
 
 @pytest.mark.parametrize("name", SEARCHED)
-def test_the_space_of_an_agent_follows_from_its_hyperparameters(name):
+def test_the_space_of_an_agent_follows_from_its_numbers(name):
     env = "env=cartpole" if name == "dqn" else "env=fast"
-    pbt, _, _ = built(env, "agent=pbt", f"agent/inner={name}")
-    assert ends(pbt) == SEARCHED[name]
-    assert pbt.space == to_search_space(built(env, f"agent={name}")[1])
+    pbt, _ = built(env, "agent=pbt", f"agent/inner={name}")
+    assert ends(pbt) == of_member(SEARCHED[name])
+    assert pbt.search_space.priors == PriorSpace(built(env, f"agent={name}")[0]).priors
 
 
 def test_a_space_is_changed_where_that_is_asked_for():
-    given = ["clip=0.3", "learning_rate=${log_uniform:1e-4,1e-3}", "gae_lambda.prior.high=0.2"]
-    inner = [f"agent.inner.space.{one}" for one in given]
-    pbt, _, _ = built("env=fast", "agent=pbt", *inner, "+agent.inner.space.critic_weight=${uniform:1,2}")
+    given = ["clip=0.3", "learning_rate=${log_uniform:1e-4,1e-3}", "gae_lambda=${uniform:0.8,0.99}"]
+    given += ["critic_weight=${uniform:1,2}", "entropy_weight=${fixed:0.01}"]
+    pbt, _ = built("env=fast", "agent=pbt", *given)
     changed = {"learning_rate": (1e-4, 1e-3), "gae_lambda": (0.8, 0.99), "critic_weight": (1, 2)}
-    assert ends(pbt) == {name: SEARCHED["ppo"][name] for name in ("entropy_weight", "discount")} | changed
-    assert pbt.space.clip == 0.3
-    with pytest.raises(OptionError, match=r"hyperparams.clip=0.3: is searched; fix it with agent.inner.space.clip=0.3"):
-        built("env=fast", "agent=pbt", "agent.inner.hyperparams.clip=0.3")
+    assert ends(pbt) == of_member({"discount": DISCOUNT} | changed)
+    assert pbt.population.inner.agent.clip == 0.3
+    found = pbt.search_space.decode(jnp.full(len(pbt.search_space.priors), 0.5))
+    assert (found["agent"]["clip"], found["agent"]["entropy_weight"]) == (np.float32(0.3), np.float32(0.01))
+    only, _ = built(
+        "env=fast", "agent=pbt", "agent.workflow.search=[clip,agent.discount]", "critic_weight=${uniform:1,2}"
+    )
+    assert sorted(only.search_space.priors) == ["agent.clip", "agent.critic_weight", "agent.discount"]
+    with pytest.raises(OptionError, match=r"search=value_clip: must be a number with a prior: agent\.learning_rate, "):
+        built("env=fast", "agent=pbt", "agent.workflow.search=[value_clip]")
+    with pytest.raises(OptionError, match=r"learning_rate=LogUniform\(.*: a prior needs a meta-workflow"):
+        built("env=fast", "agent=ppo", "learning_rate=${log_uniform:1e-4,1e-3}")
 
 
 def test_what_is_not_at_its_default_is_not_searched():
-    assert to_search_space(SACHyperparams(actor_lr=1e-3, discount=LogUniform(0.5, 0.9))).actor_lr == 1e-3
-    assert to_search_space(SACHyperparams(discount=LogUniform(0.5, 0.9))).discount == LogUniform(0.5, 0.9)
+    space = PriorSpace(SAC(actor_lr=1e-3, discount=LogUniform(0.5, 0.9), critic_lr=Fixed(3e-4)))
+    assert list(space.priors) == ["discount", "target_entropy"]
+    assert space.priors["discount"] == LogUniform(0.5, 0.9)
     with pytest.raises(OptionError, match=r"prior=Uniform\(low=0, high=2\): must be between 0 and 1"):
-        hyperparameter(0.5, 0, 1, prior=Uniform(0, 2))
+        number(0.5, 0, 1, prior=Uniform(0, 2))
 
 
 def test_meta_workflows_nest():
     nested = ["agent/inner=meta_es", "agent/inner/inner=cemrl", "agent/inner/inner/learner=ddpg"]
-    workflow, _, _ = built("env=fast", "agent=pbt", *nested, "agent.inner.workflow.population.size=6")
+    workflow, _ = built("env=fast", "agent=pbt", *nested, "agent.inner.workflow.population.size=6")
     assert isinstance(workflow.population.inner, MetaES)
     assert workflow.population.inner.evolver.population_size == 6
     assert list(workflow.search_space.priors) == ["evolver.step_damping"]
@@ -229,7 +238,7 @@ def test_every_shipped_file_composes_and_says_what_it_is():
 
 
 WRONG = [
-    (["agnet=td3"], "unknown option agnet; did you mean agent, "),
+    (["agnet=td3"], "unknown option agnet; did you mean agent or "),
     (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl, cem or accel? all "),
     (["env=antt"], "unknown env antt; did you mean ant?"),
     (["env=zzz"], "unknown env zzz; all "),
@@ -239,17 +248,17 @@ WRONG = [
     (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
     (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
-    (["actor_l=1"], "did you mean agent.hyperparams.agent.actor_lr or "),
+    (["actor_l=1"], "did you mean agent.workflow.agent.actor_lr? all "),
     (["nun_seeds=4"], "did you mean num_seeds, "),
     (["zzz=4"], ": python -m evorl.train env=fast --cfg job"),
     (["agent.workflow.batch_size=abc"], "agent.workflow.batch_size=abc: must be of type int"),
     (["agent.workflow.batch_size=true"], "agent.workflow.batch_size=True: must be of type int"),
     (["agent.workflow.explore=3"], "agent.workflow.explore=3: must be of type bool"),
-    (["agent.hyperparams.agent.discount=1.5"], "agent.hyperparams.agent.discount=1.5: must be between 0 and 1"),
-    (["agent.hyperparams.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
-    (["agent.hyperparams.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
-    (["++agent.hyperparams.agent.actor_lr={}"], "actor_lr={}: must be a number"),
-    (["agent/evolver=snes", "agent.hyperparams.evolver.std_init=abc"], "evolver.std_init=abc: must be a number"),
+    (["agent.workflow.agent.discount=1.5"], "agent.workflow.agent.discount=1.5: must be between 0 and 1"),
+    (["agent.workflow.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
+    (["agent.workflow.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
+    (["++agent.workflow.agent.actor_lr={}"], "actor_lr={}: must be a number"),
+    (["agent/evolver=snes", "agent.workflow.evolver.numbers.std_init=abc"], "numbers.std_init=abc: must be a number"),
     (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),
     (["env.backend=bullet"], "backend=bullet: must be one of generalized, spring, positional, mjx"),
     (["env_steps=-5"], "env_steps=-5: must be a number above 0"),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
 from evorl.agents.base_agent import fill_spaces
 from evorl.envs.games import TwoStep
@@ -436,24 +436,17 @@ def test_members_that_remember_are_mixed_step_by_step():
 @pytest.mark.usefixtures("optimized")
 def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
-    h = hyperparameters.as_arrays(
-        replace(
-            hyperparameters.default_hyperparams(DQN(observation_space=Discrete(3), action_space=Discrete(2))),
-            epsilon=1.0,
-            final_epsilon=1.0,
-            learning_rate=1e-3,
-            tau=0.02,
-        )
-    )
+    numbers = {"epsilon": 1.0, "final_epsilon": 1.0, "learning_rate": 1e-3, "tau": 0.02}
     for mixer, plays_for in ((SumMixer(), 7), (MonotonicMixer(), 8)):
         sizes = {"num_updates": 8, "batch_size": 128, "capacity": 16_384, "random_steps": 512, "eval_episodes": 1}
-        one = OffPolicy(TWO_STEP, decomposed(TWO_STEP, mixer, hidden=(64,)), 16, 2, actor_interval=1, **sizes)
+        agents = decomposed(TWO_STEP, mixer, hidden=(64,), **numbers)
+        one = OffPolicy(TWO_STEP, agents, 16, 2, actor_interval=1, **sizes)
         population = Vmapped(one, 8)
 
         @jax.jit
         def returns(key, population=population):
             keys = jax.random.split(key, 602)
-            state = population.init(keys[0], tree.broadcast(h, 8))
+            state = population.init(keys[0])
             state, _ = jax.lax.scan(population.step, state, keys[1:-1])
             return population.evaluate(state, keys[-1])["return"]
 

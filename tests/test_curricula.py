@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl import OnPolicy, hyperparameters
+from evorl import OnPolicy
 from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.physics import Physics
@@ -52,8 +52,7 @@ def types(state):
 def shapes_of(workflow):
     """The state, the state after a step, and the metrics of an evaluation."""
     key = jax.random.key(0)
-    hyperparams = hyperparameters.as_arrays(hyperparameters.default_hyperparams(workflow))
-    state = jax.eval_shape(workflow.init, key, hyperparams)
+    state = jax.eval_shape(workflow.init, key)
     after, _, evaluation = jax.eval_shape(lambda s: step_or_evaluate(workflow, s, key, jnp.bool_(False)), state)
     return state, after, evaluation
 

@@ -7,7 +7,7 @@ import yaml
 from evorl.cli import curve
 from evorl.errors import OptionError
 
-CFG = {"schema": 3, "agent": {"name": "td3", "workflow": {}, "hyperparams": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
+CFG = {"schema": 3, "agent": {"name": "td3", "workflow": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
 CFG |= {"env": {"_target_": "evorl.envs.suites.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
 
 
@@ -56,8 +56,8 @@ def test_returns_between_evaluations_are_interpolated(tmp_path):
 
 
 def test_a_label_of_other_settings_or_of_a_seed_twice_is_refused(tmp_path):
-    a, b = write(tmp_path / "a"), write(tmp_path / "b", seed=1, agent=CFG["agent"] | {"hyperparams": {"lr": 0.2}})
-    with pytest.raises(OptionError, match=r"b: has the label of .*a and differs from it in agent.hyperparams.lr, 0"):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", seed=1, agent=CFG["agent"] | {"workflow": {"lr": 0.2}})
+    with pytest.raises(OptionError, match=r"b: has the label of .*a and differs from it in agent.workflow.lr, 0"):
         drawn(f"A={a}", f"A={b}")
     with pytest.raises(OptionError, match=r"run=.*a: has the label of .*a and seed 0 too; give it a label of its own"):
         drawn(f"A={a}", f"A={a}")

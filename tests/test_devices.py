@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl import PPOHyperparams, fit
+from evorl import fit
 from evorl.agents import PPO
 from evorl.errors import OptionError
 from evorl.training import devices as devices_of
@@ -79,9 +79,9 @@ def test_four_devices_compute_what_one_does_of_fictitious_self_play_from_fixed_s
 
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():
     with pytest.raises(OptionError, match=r"devices=3: does not divide 4 members; (2|4) does"):
-        fit(META["pbt_ppo"], None, budget=Budget(iterations=1), devices=3)
+        fit(META["pbt_ppo"], budget=Budget(iterations=1), devices=3)
     with pytest.raises(OptionError, match=r"devices=4: must be at most 1, as many as there are"):
-        fit(on_policy(PPO(), batch_size=16), PPOHyperparams(), budget=Budget(iterations=1), devices=4)
+        fit(on_policy(PPO(), batch_size=16), budget=Budget(iterations=1), devices=4)
 
 
 @pytest.mark.parametrize(

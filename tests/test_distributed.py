@@ -25,7 +25,6 @@ from evorl.errors import OptionError
 from evorl.leagues.exact import compute_payoffs
 from evorl.leagues.prioritized_solvers import RectifiedNash
 from evorl.leagues.psro import PSRO
-from evorl.parts import read_numbers
 from evorl.training import runs
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
@@ -36,13 +35,13 @@ def answers_first(tasks):
     return next((i for i, task in enumerate(tasks) if task.kind == BEST_RESPONSE), 0)
 
 
-def by_one_program(psro, hyperparams, iterations, seed=0):
+def by_one_program(psro, iterations, seed=0):
     """The state that a training by one program ends with, with the same keys."""
     keys = jax.random.split(jax.random.key(seed), 3)
 
     def run(keys):
         step = lambda state, i: psro.step(state, jax.random.fold_in(keys[1], i))  # noqa: E731
-        return jax.lax.scan(step, psro.init(keys[0], hyperparams), jnp.arange(iterations))
+        return jax.lax.scan(step, psro.init(keys[0]), jnp.arange(iterations))
 
     return jax.jit(run)(keys)
 
@@ -56,7 +55,7 @@ def played():
 @pytest.mark.parametrize("psro", [EXACT, replace(EXACT, solver=RectifiedNash())])
 def test_it_is_the_training_by_one_program(psro):
     trained = list(coordinate_psro(psro, seed=3))
-    state, metrics = by_one_program(psro, read_numbers(psro), 5, seed=3)
+    state, metrics = by_one_program(psro, 5, seed=3)
     for name in metrics:
         found = [float(one.metrics[name]) for one in trained]
         np.testing.assert_allclose(found, np.asarray(metrics[name], float), atol=1e-5, err_msg=name)
@@ -67,8 +66,8 @@ def test_it_is_the_training_by_one_program(psro):
 
 @pytest.mark.program
 def test_trainings_are_those_of_one_program():
-    trained = list(coordinate_psro(LEARNED, hyperparams=FEW, iterations=2))
-    state, metrics = by_one_program(LEARNED, FEW, 2)
+    trained = list(coordinate_psro(FEW, iterations=2))
+    state, metrics = by_one_program(FEW, 2)
     assert [int(one.metrics["env_steps"]) for one in trained] == list(metrics["env_steps"])
     for found, expected in zip(jax.tree.leaves(trained[-1].state.pool), jax.tree.leaves(state.pool), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -152,9 +151,7 @@ def test_a_tree_with_keys_is_packed_and_comes_back():
 class AllAtOnce:
     """An oracle that does not divide."""
 
-    check = hyperparams = init_policies = respond = policy_sets = split_pool_by_role = tabulate_policies = lambda *_: (
-        None
-    )
+    check = init_policies = respond = policy_sets = split_pool_by_role = tabulate_policies = lambda *_: None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def environment():
 
 
 @pytest.mark.program
-def test_the_tables_of_hyperparameters_are_those_of_the_dataclasses():
+def test_the_tables_of_numbers_are_those_of_the_parts():
     script = ROOT / "scripts" / "docs" / "agent_pages.py"
     stale = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert stale.returncode == 0, stale.stdout + stale.stderr
@@ -122,8 +122,8 @@ SHOWN = [
 @pytest.mark.program
 @pytest.mark.parametrize("command", SHOWN)
 def test_what_these_pages_show_can_be_built(command):
-    workflow, hyperparams, _ = runs.build(config.compose_config(command.split()))
-    jax.eval_shape(workflow.init, jax.random.key(0), hyperparams)
+    workflow, _ = runs.build(config.compose_config(command.split()))
+    jax.eval_shape(workflow.init, jax.random.key(0))
 
 
 def test_what_the_page_on_diversity_shows_runs():

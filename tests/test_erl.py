@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import SAC, TD3, SACHyperparams, TD3Hyperparams
-from evorl.ec import GA, GAHyperparams, OpenES, OpenESHyperparams
+from evorl.agents import SAC, TD3
+from evorl.ec import GA, OpenES
 from evorl.ec.flatten import pass_through
-from evorl.ec.variation import ERLMutation, ERLMutationHyperparams
+from evorl.ec.variation import ERLMutation
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.parts import part
 from evorl.training.program import Program
-from evorl.workflows import ERL, ERLHyperparams
+from evorl.workflows import ERL
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
@@ -44,17 +44,17 @@ class Remembering:
 
 
 REMEMBERING = Remembering()
+STILL = TD3(hidden=(8,), actor_lr=0.0)
 
 
-def erl(env, evolver=REMEMBERING, agent=TD3, **options):
-    agent = agent(hidden=(8,))
+def erl(env, evolver=REMEMBERING, agent=STILL, **options):
     defaults = {"min_updates": 2, "max_updates": 50, "batch_size": 16, "capacity": 2048}
     return ERL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
 
 
-def run(workflow, hyperparams, steps):
+def run(workflow, steps):
     """The states before and after each step, and its metrics."""
-    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)
     states, metrics = [state], []
     for i in range(steps):
@@ -64,12 +64,9 @@ def run(workflow, hyperparams, steps):
     return states, metrics
 
 
-STILL = ERLHyperparams(TD3Hyperparams(actor_lr=0.0), {})
-
-
 @pytest.mark.program
 def test_each_member_and_each_agent_plays_and_the_replay_holds_all():
-    states, metrics = run(erl(Counting(), num_agents=2, fitness_episodes=2, agent_episodes=3), STILL, 2)
+    states, metrics = run(erl(Counting(), num_agents=2, fitness_episodes=2, agent_episodes=3), 2)
     for before, after, row in zip(states[:-1], states[1:], metrics, strict=True):
         assert row["episodes"] == 4 * 2 + 2 * 3
         assert after.replay.size - before.replay.size == row["env_steps"]
@@ -84,7 +81,7 @@ def test_each_member_and_each_agent_plays_and_the_replay_holds_all():
 @pytest.mark.parametrize("follows", ["iteration", "all"])
 def test_updates_follow_the_steps_of_this_iteration_or_of_all(follows):
     limits = {"min_updates": 15, "max_updates": 50}
-    _, metrics = run(erl(Counting(), updates_follow=follows, random_steps=10, **limits), STILL, 6)
+    _, metrics = run(erl(Counting(), updates_follow=follows, random_steps=10, **limits), 6)
     steps = np.array([row["env_steps"] for row in metrics])
     assert steps[0] == 10
     expected = np.clip(np.cumsum(steps) if follows == "all" else steps, 15, 50)
@@ -96,7 +93,7 @@ def test_updates_follow_the_steps_of_this_iteration_or_of_all(follows):
 
 @pytest.mark.program
 def test_updates_are_fixed_where_their_limits_are_one_number_and_optimizers_persist():
-    states, metrics = run(erl(Counting(), min_updates=7, max_updates=7), STILL, 3)
+    states, metrics = run(erl(Counting(), min_updates=7, max_updates=7), 3)
     assert [int(row["gradient_steps"]) for row in metrics] == [7, 7, 7]
     assert [int(s.agent.critic.opt_state.count) for s in states] == [0, 7, 14, 21]
     assert [int(s.agent.actor.opt_state.count[0]) for s in states] == [0, 7, 14, 21]
@@ -105,8 +102,8 @@ def test_updates_are_fixed_where_their_limits_are_one_number_and_optimizers_pers
 @pytest.mark.program
 @pytest.mark.parametrize("interval", [1, 2])
 def test_the_agents_take_the_places_of_the_last_members(interval):
-    hyperparams = ERLHyperparams(TD3Hyperparams(actor_lr=1e-2), {})
-    states, metrics = run(erl(Counting(), num_agents=2, injection_interval=interval), hyperparams, 4)
+    agent = TD3(hidden=(8,), actor_lr=1e-2)
+    states, metrics = run(erl(Counting(), agent=agent, num_agents=2, injection_interval=interval), 4)
     for i, (before, after, row) in enumerate(zip(states[:-1], states[1:], metrics, strict=True)):
         told, asked = after.evolver["told"], before.evolver["asked"]
         injected = (i + 1) % interval == 0
@@ -120,8 +117,7 @@ def test_the_agents_take_the_places_of_the_last_members(interval):
 
 @pytest.mark.program
 def test_an_agent_moves_to_a_fitter_elite_by_the_fraction_of_its_pull():
-    hyperparams = STILL.replace(elite_pull=0.25)
-    states, metrics = run(erl(Counting(), injection_interval=99), hyperparams, 8)
+    states, metrics = run(erl(Counting(), injection_interval=99, elite_pull=0.25), 8)
     pulled = set()
     for before, after, row in zip(states[:-1], states[1:], metrics, strict=True):
         fitness = np.asarray(after.evolver["fitness"])
@@ -137,7 +133,7 @@ def test_an_agent_moves_to_a_fitter_elite_by_the_fraction_of_its_pull():
 
 @pytest.mark.program
 def test_it_begins_at_random_and_then_evolves_alone():
-    states, metrics = run(erl(Counting(), random_steps=50, warmup_generations=2), STILL, 5)
+    states, metrics = run(erl(Counting(), random_steps=50, warmup_generations=2), 5)
     assert [int(row["gradient_steps"]) > 0 for row in metrics] == [False, False, False, True, True]
     assert int(metrics[0]["env_steps"]) == 50 == int(states[1].replay.size)
     assert leaves_equal(states[1].evolver, states[0].evolver)
@@ -150,7 +146,7 @@ def test_it_begins_at_random_and_then_evolves_alone():
 @pytest.mark.program
 def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
     workflow = erl(Counting(), num_agents=2)
-    states, _ = run(workflow, STILL, 2)
+    states, _ = run(workflow, 2)
     after, _, evaluation = jax.jit(partial(step_or_evaluate, workflow))(states[-1], jax.random.key(1), True)
     assert leaves_equal(after, states[-1])
     assert int(evaluation["episodes"]) == 20
@@ -168,7 +164,7 @@ def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
 @pytest.mark.program
 def test_physics_is_lowered_once():
     program = Program(erl(Counting(), random_steps=20), [0, 1], chunk=2, side_by_side=True)
-    state = jax.eval_shape(program.init, program.keys, STILL)
+    state = jax.eval_shape(program.init, program.keys, {})
     text = jax.jit(program.run).lower(state, program.keys, jnp.uint32(0), jnp.int32(1), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") + text.count("call @lgamma") == 1, "env.step"
     assert text.count("chlo.digamma") + text.count("call @digamma") == 1, "env.reset"
@@ -177,7 +173,7 @@ def test_physics_is_lowered_once():
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = erl(probe.ObsActionReward(), capacity=500_000)
-    state = jax.eval_shape(workflow.init, key, STILL)
+    state = jax.eval_shape(workflow.init, key)
     compiled = (
         jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
     )
@@ -186,28 +182,26 @@ def test_a_step_keeps_one_copy_of_the_replay(key):
     assert memory.temp_size_in_bytes < 0.1 * replay
 
 
-FAST = {"actor_lr": 3e-3, "critic_lr": 3e-3}
-GA_ERL = GA(6, 1, mutation=ERLMutation()), GAHyperparams(mutation=ERLMutationHyperparams())
+FAST = {"hidden": (8,), "actor_lr": 3e-3, "critic_lr": 3e-3}
 
 
 @pytest.mark.program
 @pytest.mark.parametrize(
-    ("agent", "of_agent", "evolver", "of_evolver"),
+    ("agent", "evolver"),
     [
-        (TD3, TD3Hyperparams(**FAST), *GA_ERL),
-        (SAC, SACHyperparams(temperature=0.01, temperature_lr=0.0, **FAST), OpenES(6), OpenESHyperparams()),
+        (TD3(**FAST), GA(6, 1, mutation=ERLMutation())),
+        (SAC(temperature=0.01, temperature_lr=0.0, **FAST), OpenES(6)),
     ],
     ids=["TD3 and GA", "SAC and OpenES"],
 )
-def test_agent_and_population_learn_to_choose(agent, of_agent, evolver, of_evolver):
+def test_agent_and_population_learn_to_choose(agent, evolver):
     """Two vmapped seeds on the fifth probe: the action is half the observation, return 1; at random it is 0.4."""
     workflow = erl(
         probe.ObsActionReward(), evolver, agent, batch_size=64, min_updates=16, max_updates=16, agent_episodes=8
     )
-    hp = ERLHyperparams(of_agent, of_evolver)
 
     def train(key):
-        state, _ = jax.lax.scan(workflow.step, workflow.init(key, hp), jax.random.split(key, 120))
+        state, _ = jax.lax.scan(workflow.step, workflow.init(key), jax.random.split(key, 120))
         return workflow.evaluate(state, key)
 
     evaluation = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 2))

@@ -11,33 +11,29 @@ import pytest
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from evorl import hyperparameters, tree, vector_env
+from evorl import tree, vector_env
 from evorl.agents import TD3, MLPPolicy
 from evorl.ec import (
     ARS,
     CSO,
-    ARSHyperparams,
-    CSOHyperparams,
     LowRankES,
     Noise,
     OpenES,
-    OpenESHyperparams,
     SeededES,
 )
-from evorl.ec.openes import AdamES
 from evorl.errors import OptionError
 from evorl.networks.low_rank import LowRankKernel
-from evorl.parts import bind, part, read_numbers
+from evorl.parts import part
 from evorl.spaces import Discrete
 from evorl.types import TimeStep
 from evorl.vector_env import RolloutPlan, TransitionStore
-from evorl.workflows import CEMRL, ERL, Evolution, EvolutionHyperparams, Vmapped
+from evorl.workflows import CEMRL, ERL, Evolution, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
 from tests.tiny import Walk
 
-ES = EvolutionHyperparams(evolver=OpenESHyperparams(learning_rate=0.1, std=0.3))
+ES = {"learning_rate": 0.1, "std": 0.3}
 
 
 def evolution(env, evolver, normalization="none", hidden=(4,), **options):
@@ -45,17 +41,9 @@ def evolution(env, evolver, normalization="none", hidden=(4,), **options):
     return Evolution(env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "chunk": 3} | options)
 
 
-def started(workflow, hyperparams=None, seed=0):
+def started(workflow, seed=0):
     key = jax.random.key(seed) if isinstance(seed, int) else seed
-    return jax.jit(workflow.init)(key, numbers_of(workflow) if hyperparams is None else hyperparams)
-
-
-def numbers_of(workflow):
-    """Those of ES, where the evolver follows a gradient."""
-    evolver = workflow.evolver
-    if isinstance(evolver, SeededES):
-        return EvolutionHyperparams(evolver=read_numbers(evolver).replace(search=ES.evolver))
-    return ES if isinstance(evolver, AdamES) else EvolutionHyperparams(evolver=read_numbers(evolver))
+    return jax.jit(workflow.init)(key)
 
 
 def steps(workflow, state, count):
@@ -81,7 +69,7 @@ def walk_return(params, normalize=lambda obs: obs):
 @pytest.mark.program
 def test_the_fitness_of_a_member_is_its_return():
     workflow = evolution(Walk(), CSO(6), fitness_episodes=2)
-    state = started(workflow, EvolutionHyperparams(evolver=CSOHyperparams()))
+    state = started(workflow)
     after, (row,) = steps(workflow, state, 1)
     returns = [walk_return(tree.index(state.evolver.swarm, i)) for i in range(6)]
     np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-5)
@@ -95,7 +83,7 @@ def test_the_fitness_of_a_member_is_its_return():
 
 @pytest.mark.program
 def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
-    workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=250)
+    workflow = evolution(Counting(), OpenES(4, **ES), "vbn", vbn_steps=250)
     state, _ = steps(workflow, started(workflow), 1)
     # 63 steps of each of 4 environments, played again without the workflow, to add up in NumPy
     assert float(state.obs_statistics.count) == 252
@@ -125,7 +113,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
 
 @pytest.mark.program
 def test_the_first_iteration_with_vbn_searches_nothing():
-    workflow = evolution(Counting(), OpenES(4), "vbn", vbn_steps=10)
+    workflow = evolution(Counting(), OpenES(4, **ES), "vbn", vbn_steps=10)
     state = started(workflow)
     after, (row,) = steps(workflow, state, 1)
     assert leaves_equal(after.evolver, state.evolver)
@@ -135,7 +123,7 @@ def test_the_first_iteration_with_vbn_searches_nothing():
 @pytest.mark.program
 def test_running_statistics_are_those_of_all_observations():
     workflow = evolution(Walk(), ARS(4, 2), "running", fitness_episodes=2)
-    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(evolver=ARSHyperparams())), 3)
+    state, _ = steps(workflow, started(workflow), 3)
     seen = np.tile([0.0, 0.3, 0.6], 3 * 8)
     assert float(state.obs_statistics.count) == len(seen)
     np.testing.assert_allclose(state.obs_statistics.mean, [seen.mean()], rtol=1e-5)
@@ -148,7 +136,7 @@ def test_running_statistics_are_those_of_all_observations():
 @pytest.mark.program
 def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
     workflow = evolution(Walk(), ARS(4, 2), "running")
-    state, _ = steps(workflow, started(workflow, EvolutionHyperparams(evolver=ARSHyperparams())), 2)
+    state, _ = steps(workflow, started(workflow), 2)
     action, _, _ = workflow.policy(state)(jnp.array([0.6]), (), jax.random.key(0))
     normalized = (0.6 - 0.3) / np.sqrt(np.var([0.0, 0.3, 0.6]) + 1e-8)
     expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), (), jax.random.key(0))
@@ -159,7 +147,7 @@ def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
 @pytest.mark.parametrize("normalization", ["none", "running"])
 def test_members_in_parts_are_the_same_search(normalization):
     """In an environment without chance, how many members are side by side changes nothing."""
-    whole = evolution(Walk(), OpenES(6), normalization)
+    whole = evolution(Walk(), OpenES(6, **ES), normalization)
     parts = replace(whole, members_at_once=2)
     (a, rows_a), (b, rows_b) = (steps(w, started(w), 3) for w in (whole, parts))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a.evolver, b.evolver)
@@ -176,7 +164,7 @@ def test_members_in_parts_are_the_same_search(normalization):
 @pytest.mark.parametrize("source", ["exact", "hash", "table"])
 def test_members_that_are_drawn_where_they_play_are_the_same_search(source, normalization):
     """Of OpenES, which has them all in memory; where some play after the others too."""
-    openes = OpenES(12, noise=Noise(source, 4096))
+    openes = OpenES(12, noise=Noise(source, 4096), **ES)
     whole = evolution(Walk(), openes, normalization, vbn_steps=12, fitness_episodes=2, same_episodes=True)
     seeds = replace(whole, evolver=SeededES(openes), members_at_once=4)
     (a, rows_a), (b, rows_b) = (steps(w, started(w), 3) for w in (whole, seeds))
@@ -186,11 +174,13 @@ def test_members_that_are_drawn_where_they_play_are_the_same_search(source, norm
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("evolver", [SeededES(OpenES(4)), LowRankES(4), LowRankES(4, 2, "drawn", "int8")], ids=str)
+@pytest.mark.parametrize(
+    "evolver", [SeededES(OpenES(4, **ES)), LowRankES(4, **ES), LowRankES(4, 2, "drawn", "int8", **ES)], ids=str
+)
 def test_runs_side_by_side_draw_their_own_members(evolver):
     workflow = evolution(Walk(), evolver, members_at_once=2)
     two, (key, key_step) = Vmapped(workflow, 2), jax.random.split(jax.random.key(0))
-    state = jax.jit(two.init)(key, tree.broadcast(hyperparameters.as_arrays(numbers_of(workflow)), 2))
+    state = jax.jit(two.init)(key)
     state, _ = jax.jit(two.step)(state, key_step)
     for i in range(2):
         alone = started(workflow, seed=jax.random.split(key)[i])
@@ -204,14 +194,14 @@ def test_runs_side_by_side_draw_their_own_members(evolver):
 @pytest.mark.program
 @pytest.mark.parametrize("factors", ["held", "drawn"])
 def test_the_fitness_of_a_member_of_low_rank_is_that_of_its_kernels(factors):
-    evolver = LowRankES(6, 2, factors)
+    evolver = LowRankES(6, 2, factors, **ES)
     workflow = evolution(Walk(), evolver, members_at_once=2, fitness_episodes=2)
     state = started(workflow)
     _, (row,) = steps(workflow, state, 1)
     plan, _ = jax.jit(workflow.plan)(state, jax.random.split(jax.random.key(0), 3)[0])
     returns = []
     for i in range(6):
-        params = bind(evolver, ES.evolver).to_params(state.evolver, tree.index(plan.params, i))
+        params = evolver.to_params(state.evolver, tree.index(plan.params, i))
         whole = lambda x: x.shared + x.left.T @ x.right if isinstance(x, LowRankKernel) else x  # noqa: E731
         returns.append(walk_return(jax.tree.map(whole, params, is_leaf=lambda x: isinstance(x, LowRankKernel))))
     np.testing.assert_allclose(row["return"], np.mean(returns), rtol=1e-4)
@@ -234,7 +224,7 @@ class Dice(Counting):
 def test_members_play_the_same_episodes(fresh_reset, members_at_once):
     """Equal members then get equal returns, of episodes that differ; in an evaluation all differ."""
     options = {"fitness_episodes": 3, "eval_episodes": 18, "members_at_once": members_at_once}
-    workflow = evolution(Dice(fresh_reset=fresh_reset), OpenES(6), same_episodes=True, **options)
+    workflow = evolution(Dice(fresh_reset=fresh_reset), OpenES(6, **ES), same_episodes=True, **options)
     state = started(workflow)
     exam, center = workflow.plan_evaluation(state, jax.random.key(1)), tree.broadcast(state.agent.actor.params, 6)
 
@@ -267,9 +257,8 @@ class Fragile(Walk):
 
 @pytest.mark.program
 def test_a_member_that_breaks_loses_and_poisons_nothing():
-    workflow = evolution(Fragile(), CSO(16), "running")
-    hyperparams = EvolutionHyperparams(evolver=CSOHyperparams(initial_std=1.0))
-    state, rows = steps(workflow, started(workflow, hyperparams), 6)
+    workflow = evolution(Fragile(), CSO(16, initial_std=1.0), "running")
+    state, rows = steps(workflow, started(workflow), 6)
     assert np.isfinite([row["return"] for row in rows]).all()  # of the episodes that ended
     assert rows[0]["episodes"] + rows[0]["restarts"] == 16
     assert rows[0]["restarts"] == rows[0]["bad_rewards"]
@@ -292,8 +281,8 @@ def test_exploring_draws_choices_and_greed_does_not():
 
 @pytest.mark.program
 def test_a_program_holds_its_physics_once():
-    workflow = evolution(Counting(), OpenES(4), "vbn", members_at_once=2)
-    shapes = jax.eval_shape(workflow.init, jax.random.key(0), numbers_of(workflow))
+    workflow = evolution(Counting(), OpenES(4, **ES), "vbn", members_at_once=2)
+    shapes = jax.eval_shape(workflow.init, jax.random.key(0))
     text = jax.jit(partial(step_or_evaluate, workflow)).lower(shapes, jax.random.key(0), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") == text.count("chlo.digamma") == 1
 
@@ -301,12 +290,8 @@ def test_a_program_holds_its_physics_once():
 @pytest.mark.program
 def test_it_learns_to_follow():
     """The best policy of Walk gets 0.9: the sum of its observations, without a miss."""
-    workflow = evolution(Walk(), OpenES(16), hidden=(8,))
-    run = jax.jit(
-        jax.vmap(
-            lambda key: jax.lax.scan(workflow.step, workflow.init(key, numbers_of(workflow)), jax.random.split(key, 60))
-        )
-    )
+    workflow = evolution(Walk(), OpenES(16, **ES), hidden=(8,))
+    run = jax.jit(jax.vmap(lambda key: jax.lax.scan(workflow.step, workflow.init(key), jax.random.split(key, 60))))
     _, rows = run(jax.random.split(jax.random.key(0), 4))
     assert np.all(np.asarray(rows["return"][:, 0]) < 0.75)
     evaluations = np.asarray(rows["return_best"][:, -1])
@@ -411,8 +396,8 @@ def test_who_has_learned_is_told_only_to_an_evolver_with_a_way_back(workflow):
 def test_a_population_is_in_memory_once():
     """At 128 members of 71,942 parameters; a fifth of a population is what is drawn at once, and activations."""
     env = Walk()
-    workflow = evolution(env, OpenES(128), hidden=(256, 256))
-    state = jax.eval_shape(workflow.init, jax.random.key(0), numbers_of(workflow))
+    workflow = evolution(env, OpenES(128, **ES), hidden=(256, 256))
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
     step = jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0)
     compiled = step.lower(state, jax.random.key(0), jnp.bool_(False)).compile()
     population = 128 * tree.nbytes(state.agent.actor.params)

@@ -9,26 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import (
     ARS,
     CEM,
     CSO,
     GA,
-    ARSHyperparams,
-    CEMHyperparams,
-    CSOHyperparams,
-    GAHyperparams,
     LowRankES,
-    LowRankESHyperparams,
     Noise,
     OpenES,
-    OpenESHyperparams,
     SeededES,
-    SeededESHyperparams,
     VanillaES,
-    VanillaESHyperparams,
     shaping,
 )
 from evorl.ec.flatten import flatten_population, leaf_indices
@@ -36,35 +28,31 @@ from evorl.ec.search import init_evolver_state
 from evorl.ec.variation import (
     SBX,
     ERLMutation,
-    ERLMutationHyperparams,
     GaussianMutation,
     NPointCrossover,
 )
 from evorl.errors import OptionError
-from evorl.parts import bind
+from evorl.parts import bind, iterate_numbers, resolve_numbers
 from evorl.spaces import Box, Discrete
 from tests.conftest import leaves_equal
-from tests.contract import moved, types
+from tests.contract import Case, moved, types
 
 MEAN = {"w": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "b": jnp.array([0.3, -0.7, 2.0])}
 TARGET = {"w": jnp.array([[0.5, -1.5], [1.0, 2.5]]), "b": jnp.array([0.0, -0.5, 1.5])}
 ERL = ERLMutation()
 CASES = {
-    "openes": (OpenES(16), OpenESHyperparams(std=0.3)),
-    "openes_hash": (OpenES(16, noise=Noise("hash")), OpenESHyperparams(std=0.3)),
-    "openes_table": (OpenES(16, noise=Noise("table", 4096)), OpenESHyperparams(std=0.3)),
-    "openes_seeds": (SeededES(OpenES(16, noise=Noise("hash"))), SeededESHyperparams(OpenESHyperparams(std=0.3))),
-    "openes_low_rank": (LowRankES(16), LowRankESHyperparams(std=0.3)),
-    "vanilla_es": (VanillaES(16, 4), VanillaESHyperparams(0.1)),
-    "ars": (ARS(16, 4), ARSHyperparams()),
-    "cem": (CEM(16), CEMHyperparams(initial_variance=0.1)),
-    "cso": (CSO(16), CSOHyperparams(social=0.1)),
-    "ga": (GA(16, 2), GAHyperparams(initial_std=0.1, crossover_rate=0.5, mutation_rate=0.8)),
-    "ga_sbx": (GA(16, 2, crossover=SBX()), GAHyperparams(initial_std=0.1, crossover_rate=0.5)),
-    "ga_erl": (
-        GA(16, 2, mutation=ERL),
-        GAHyperparams(initial_std=0.1, mutation=ERLMutationHyperparams(fraction=0.5, super_rate=0.3, bound=4.0)),
-    ),
+    "openes": OpenES(16, std=0.3),
+    "openes_hash": OpenES(16, noise=Noise("hash"), std=0.3),
+    "openes_table": OpenES(16, noise=Noise("table", 4096), std=0.3),
+    "openes_seeds": SeededES(OpenES(16, noise=Noise("hash"), std=0.3)),
+    "openes_low_rank": LowRankES(16, std=0.3),
+    "vanilla_es": VanillaES(16, 4, std=0.1),
+    "ars": ARS(16, 4),
+    "cem": CEM(16, initial_variance=0.1),
+    "cso": CSO(16, social=0.1),
+    "ga": GA(16, 2, initial_std=0.1, crossover_rate=0.5, mutation_rate=0.8),
+    "ga_sbx": GA(16, 2, crossover=SBX(), initial_std=0.1, crossover_rate=0.5),
+    "ga_erl": GA(16, 2, mutation=ERLMutation(fraction=0.5, super_rate=0.3, bound=4.0), initial_std=0.1),
 }
 every = pytest.mark.parametrize("name", CASES)
 
@@ -74,62 +62,62 @@ def quadratic(member):
     return -sum(jnp.sum((x - y) ** 2) for x, y in zip(jax.tree.leaves(member), jax.tree.leaves(TARGET), strict=True))
 
 
-def search(evolver, hyperparams, key, generations):
+def search(evolver, numbers, key, generations):
     """The state after so many generations and the fitness of its center."""
+    bound = bind(evolver, numbers)
 
     def generation(i, state):
         key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
-        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
+        genomes, state = bound.ask(key_ask, state)
         members = jax.vmap(evolver.to_params, (None, 0))(state, genomes)
-        return bind(evolver, hyperparams).tell(key_tell, genomes, jax.vmap(quadratic)(members), state)[0]
+        return bound.tell(key_tell, genomes, jax.vmap(quadratic)(members), state)[0]
 
-    state = jax.lax.fori_loop(0, generations, generation, bind(evolver, hyperparams).init(key, MEAN))
+    state = jax.lax.fori_loop(0, generations, generation, bound.init(key, MEAN))
     return state, quadratic(evolver.solution(state))
 
 
 @cache
 def searches(name):
-    """Four searches with the same hyperparameters, as one program for any number of generations."""
-    evolver, _ = CASES[name]
+    """Four searches with the same numbers, as one program for any number of generations."""
+    evolver = CASES[name]
 
     @jax.jit
-    def run(key, hyperparams, generations):
-        return jax.vmap(lambda key: search(evolver, hyperparams, key, generations))(jax.random.split(key, 4))
+    def run(key, numbers, generations):
+        return jax.vmap(lambda key: search(evolver, numbers, key, generations))(jax.random.split(key, 4))
 
     return run
 
 
 @every
 def test_every_evolver_searches_under_scan_and_vmap(name, key):
-    _, fitness = searches(name)(key, hyperparameters.as_arrays(CASES[name][1]), 150)
+    _, fitness = searches(name)(key, resolve_numbers(CASES[name]), 150)
     assert np.all(np.asarray(fitness) > 0.3 * float(quadratic(MEAN)))  # nearer than half way
     assert float(np.median(fitness)) > 0.1 * float(quadratic(MEAN))
 
 
 @every
-def test_states_keep_their_types_and_every_hyperparameter_matters(name, key):
-    evolver, hyperparams = CASES[name]
-    state_of = jax.vmap(lambda key: bind(evolver, hyperparameters.as_arrays(hyperparams)).init(key, MEAN))
+def test_states_keep_their_types_and_every_number_matters(name, key):
+    case, evolver = Case(name, CASES[name]), CASES[name]
+    state_of = jax.vmap(lambda key: bind(evolver, case.numbers).init(key, MEAN))
     first, program = jax.eval_shape(state_of, jax.random.split(key, 4)), searches(name)
-    run = lambda hyperparams: program(key, hyperparams, 5)[0]  # noqa: E731
-    base = run(hyperparameters.as_arrays(hyperparams))
+    run = lambda numbers: program(key, numbers, 5)[0]  # noqa: E731
+    base = run(case.numbers)
     assert types(base) == types(first)
-    for leaf in hyperparameters.flatten_hyperparams(hyperparams):
-        others = [run(hyperparameters.as_arrays(moved(hyperparams, leaf, up))) for up in (False, True)]
-        assert not all(leaves_equal(base, other) for other in others), leaf
+    for one, *_ in iterate_numbers(evolver):
+        others = [run(moved(case, one, up)) for up in (False, True)]
+        assert not all(leaves_equal(base, other) for other in others), one
     assert program._cache_size() == 1
 
 
 @every
 def test_nan_is_the_worst(name, key):
-    evolver, hyperparams = CASES[name]
+    evolver = CASES[name]
+    bound = bind(evolver, resolve_numbers(evolver))
 
     @jax.jit
     def told(fitness):
-        genomes, state = bind(evolver, hyperparams).ask(
-            key, bind(evolver, hyperparameters.as_arrays(hyperparams)).init(key, MEAN)
-        )
-        state, _ = bind(evolver, hyperparams).tell(key, genomes, fitness, state)
+        genomes, state = bound.ask(key, bound.init(key, MEAN))
+        state, _ = bound.tell(key, genomes, fitness, state)
         return state, evolver.solution(state)
 
     def with_two(value):
@@ -218,14 +206,12 @@ def test_losers_of_cso_move_towards_their_winners(key):
 
 def test_velocity_and_the_pull_of_the_mean_of_cso(key):
     """Two members, the second fitter: the loser's velocity is r1 v + r2 (winner - loser) + phi r3 (mean - loser)."""
-    cso, size = CSO(2), 20_000
+    cso, size = CSO(2, social=0.5), 20_000
     swarm = jnp.stack([jnp.zeros(size), jnp.full(size, 2.0)])
-    state = (
-        bind(cso, CSOHyperparams())
-        .init(key, jnp.zeros(size))
-        .replace(swarm=swarm, velocity=jnp.stack([jnp.full(size, 4.0), jnp.zeros(size)]))
+    state = cso.init(key, jnp.zeros(size)).replace(
+        swarm=swarm, velocity=jnp.stack([jnp.full(size, 4.0), jnp.zeros(size)])
     )
-    after, _ = bind(cso, CSOHyperparams(social=0.5)).tell(key, swarm, jnp.array([0.0, 1.0]), state)
+    after, _ = cso.tell(key, swarm, jnp.array([0.0, 1.0]), state)
     velocity = np.asarray(after.velocity[0])  # 4 r1 + 2 r2 + 0.5 r3
     np.testing.assert_allclose(velocity.mean(), 3.25, atol=0.04)
     np.testing.assert_allclose(velocity.var(), (16 + 4 + 0.25) / 12, rtol=0.05)
@@ -353,6 +339,6 @@ def test_mistakes_are_told(make, message):
 
 
 def test_evolvers_are_settings_that_compare_and_hash():
-    for evolver, _ in CASES.values():
+    for evolver in CASES.values():
         assert dataclasses.replace(evolver) == evolver
         assert hash(evolver) == hash(dataclasses.replace(evolver))

@@ -39,19 +39,19 @@ def make(algorithm, n):
     return Evosax(algorithm, n, needed)
 
 
-def run(evolver, hyperparams, generations, key, failing=False):
+def run(evolver, generations, key, failing=False):
     """The first state, the last one, and the fitness of all generations; member 1 is told to have NaN if failing."""
 
     def generation(state, key):
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
+        genomes, state = evolver.ask(key_ask, state)
         fitness = -sphere(genomes)
         assert fitness.shape == (evolver.population_size,)
         told = jnp.where(failing & (jnp.arange(fitness.size) == 1), jnp.nan, fitness)
-        state, _ = bind(evolver, hyperparams).tell(key_tell, genomes, told, state)
+        state, _ = evolver.tell(key_tell, genomes, told, state)
         return state, fitness
 
-    first = jax.jit(lambda key: bind(evolver, hyperparams).init(key, MEAN))(key)
+    first = jax.jit(lambda key: evolver.init(key, MEAN))(key)
     return first, *jax.lax.scan(generation, first, jax.random.split(key, generations))
 
 
@@ -61,7 +61,7 @@ def test_every_algorithm_of_evosax(name, key):
     evolver = make(algorithms[name], 8)
 
     def two(keys, failing):
-        return jax.vmap(lambda key, failing: run(evolver, {}, 3, key, failing))(keys, failing)
+        return jax.vmap(lambda key, failing: run(evolver, 3, key, failing))(keys, failing)
 
     arguments = jax.random.split(key), jnp.array([False, True])
     first, last, fitness = jax.jit(two)(*arguments)
@@ -75,22 +75,23 @@ def test_every_algorithm_of_evosax(name, key):
 def test_the_center_reaches_the_optimum_of_a_sphere(name, key):
     settings = {"std": 0.1} if name == "SimpleGA" else {}
     settings |= {"initial_std": 1.0} if name in population_based_algorithms else {}
-    evolver = Evosax(algorithms[name], 32)
-    last = jax.jit(lambda: run(evolver, settings, 100, key)[1])()
+    evolver = Evosax(algorithms[name], 32, numbers=settings)
+    last = jax.jit(lambda: run(evolver, 100, key)[1])()
     assert distance(evolver.solution(last)) < 0.01 * distance(MEAN)
 
 
 @pytest.mark.parametrize("name", ["SNES", "CMA_ES", "PSO"])
 def test_equals_evosax_itself(name, key):
-    evolver, settings = Evosax(algorithms[name], 8), {} if name == "PSO" else {"std_init": jnp.float32(0.3)}
+    settings = {} if name == "PSO" else {"std_init": 0.3}
+    evolver = Evosax(algorithms[name], 8, numbers=settings)
     own = algorithms[name](population_size=8, solution=MEAN)
     params = own.default_params.replace(**settings)
-    first, last, _ = jax.jit(lambda: run(evolver, settings, 5, key))()
+    first, last, _ = jax.jit(lambda: run(evolver, 5, key))()
     state = None if name == "PSO" else own.init(key, MEAN, params)
     for k in jax.random.split(key, 5):
         key_ask, key_tell = jax.random.split(k)
         if state is None:
-            start, _ = bind(evolver, settings).ask(key_ask, first)
+            start, _ = evolver.ask(key_ask, first)
             state = own.init(key_tell, start, sphere(start), params)
             continue
         genomes, state = own.ask(key_ask, state, params)
@@ -99,13 +100,14 @@ def test_equals_evosax_itself(name, key):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), evolver.solution(last), center)
 
 
-def test_constructor_settings_are_hyperparameters(key):
+def test_constructor_settings_are_numbers(key):
     evolver = Evosax(Open_ES, 32)
 
     @jax.jit
     @jax.vmap
     def centers(rate):
-        return evolver.solution(run(evolver, {"learning_rate": rate, "std": jnp.float32(0.1)}, 50, key)[1])
+        bound = bind(evolver, {"numbers": {"learning_rate": rate, "std": jnp.float32(0.1)}})
+        return evolver.solution(run(bound, 50, key)[1])
 
     slow, fast = (tree.index(centers(jnp.array([1e-4, 1e-1])), i) for i in range(2))
     assert distance(slow) == pytest.approx(distance(MEAN), rel=0.05)
@@ -121,30 +123,29 @@ def test_constructor_settings_are_hyperparameters(key):
 
 @pytest.mark.parametrize("algorithm", [PSO, RandomSearch])
 def test_the_first_population_is_drawn_around_the_mean(algorithm, key):
-    evolver = Evosax(algorithm, 1000)
-    settings = {"initial_std": 0.5}
-    genomes, _ = jax.jit(lambda: bind(evolver, settings).ask(key, bind(evolver, settings).init(key, MEAN)))()
+    evolver = Evosax(algorithm, 1000, numbers={"initial_std": 0.5})
+    genomes, _ = jax.jit(lambda: evolver.ask(key, evolver.init(key, MEAN)))()
     for x, mean in zip(jax.tree.leaves(genomes), jax.tree.leaves(MEAN), strict=True):
         np.testing.assert_allclose(x.mean(0), mean, atol=0.08)
         np.testing.assert_allclose(x.std(0), 0.5, atol=0.05)
 
 
 def test_random_search_stays_around_the_mean_and_keeps_the_best(key):
-    evolver = Evosax(RandomSearch, 100)
-    _, last, fitness = run(evolver, {"initial_std": 0.5}, 20, key)
+    evolver = Evosax(RandomSearch, 100, numbers={"initial_std": 0.5})
+    _, last, fitness = run(evolver, 20, key)
     assert distance(evolver.solution(last)) == pytest.approx(-float(fitness.max()))
     assert float(fitness[-1].mean()) == pytest.approx(-distance(MEAN) - 6 * 0.5**2, rel=0.1)
 
 
 def test_fitness_that_is_not_finite_does_not_spread(key):
     evolver = Evosax(PGPE, 8)
-    state = bind(evolver, {}).init(key, MEAN)
-    genomes, state = bind(evolver, {}).ask(key, state)
+    state = evolver.init(key, MEAN)
+    genomes, state = evolver.ask(key, state)
 
     @jax.jit
     @jax.vmap
     def centers(fitness):
-        return evolver.solution(bind(evolver, {}).tell(key, genomes, fitness, state)[0])
+        return evolver.solution(evolver.tell(key, genomes, fitness, state)[0])
 
     values, lost = jnp.arange(8.0), jnp.array([jnp.nan, -jnp.inf, jnp.inf])
     counts_as = jnp.array([1.0, 1.0, 7.0])  # the worst and the best of the others
@@ -156,9 +157,9 @@ def test_fitness_that_is_not_finite_does_not_spread(key):
 
 def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match="did you mean std_init"):
-        bind(Evosax(SNES, 8), {"std_int": 1.0}).init(key, MEAN)
+        Evosax(SNES, 8, numbers={"std_int": 1.0}).init(key, MEAN)
     with pytest.raises(OptionError, match="did you mean initial_std"):
-        bind(Evosax(PSO, 8), {"intial_std": 1.0}).init(key, MEAN)
+        Evosax(PSO, 8, numbers={"intial_std": 1.0}).init(key, MEAN)
     with pytest.raises(OptionError, match="algorithm"):
         Evosax(int)
     with pytest.raises(OptionError, match=r"^options={}: SV_Open_ES needs options\.num_populations$"):
@@ -170,4 +171,4 @@ def test_a_wrong_name_or_size_is_explained(key):
     with pytest.raises(OptionError, match=r"population_size=8: must be a multiple of options\.num_populations=3"):
         Evosax(SV_Open_ES, 8, {"num_populations": 3})
     with pytest.raises(OptionError, match=r"Open_ES of 7 members.*must be even"):
-        bind(Evosax(Open_ES, 7), {}).init(key, MEAN)
+        Evosax(Open_ES, 7).init(key, MEAN)

@@ -15,10 +15,9 @@ import pytest
 from flax import struct
 
 from evorl import tree
-from evorl.agents import PPO, TD3Hyperparams
+from evorl.agents import PPO
 from evorl.agents.base_agent import fill_spaces
 from evorl.errors import OptionError
-from evorl.parts import read_numbers
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.dry_run import find_unmet_limits
@@ -34,7 +33,6 @@ from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
 
-HP = TD3Hyperparams()
 UNTIMED = ("return", "env_steps", "episodes", "gradient_steps", "critic_loss", "iteration", "kind")
 
 
@@ -44,7 +42,7 @@ def untimed(rows):
 
 @program_fixture(scope="module")
 def whole():
-    return fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2)
+    return fit(OFF_POLICY, 3, Budget(iterations=10), chunk=2, evaluations=2)
 
 
 def test_rows_count_what_was_done(whole):
@@ -68,7 +66,7 @@ def test_evaluations_come_before_training_then_on_schedule_and_at_the_end(whole)
 
 @struct.dataclass
 class GuessState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     steps: Any
 
@@ -77,9 +75,9 @@ class GuessState:
 class Guess:
     """A training that learns nothing: an evaluation is chance, of mean 0 and variance 1."""
 
-    def init(self, key, hyperparams, env_params=None):
+    def init(self, key, numbers=None, env_params=None):
         del key, env_params
-        return GuessState(hyperparams, (), jnp.float32(0))
+        return GuessState(numbers, (), jnp.float32(0))
 
     def step(self, state, key):
         del key
@@ -98,7 +96,7 @@ class Guess:
 @pytest.mark.program
 def test_the_best_policy_is_evaluated_anew_so_that_its_return_is_no_maximum():
     """Over 200 seeds of chance the highest of several evaluations is far above 0, its new evaluation 0 +- 0.07."""
-    training = fit(Guess(), (), 0, Budget(iterations=8), evaluations=4, num_seeds=200, side_by_side=True)
+    training = fit(Guess(), 0, Budget(iterations=8), evaluations=4, num_seeds=200, side_by_side=True)
     *before, last = [row for row in training.rows if row["kind"] == "evaluation"]
     assert len(before) >= 3
     assert not any("best_return" in row for row in before)
@@ -117,7 +115,7 @@ def test_one_compilation_serves_a_run():
     listen = lambda event, _, **of: compiled.append(of["fun_name"]) if "backend_compile" in event else None  # noqa: E731
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:  # with a seed that no other test of this process has, whose program is not in jax's caches
-        fit(OFF_POLICY, HP, 11, Budget(iterations=5), chunk=2, evaluations=2)
+        fit(OFF_POLICY, 11, Budget(iterations=5), chunk=2, evaluations=2)
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled.count("jit(run)") == 1
@@ -131,7 +129,7 @@ def test_a_training_keeps_no_arrays_and_no_programs_in_memory(tmp_path):
 
     def train(seed):
         checkpoints = Checkpoints(tmp_path / str(seed))
-        fit(OFF_POLICY, HP, seed, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=checkpoints)
+        fit(OFF_POLICY, seed, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=checkpoints)
         checkpoints.close()
 
     train(21)  # so that jax's caches hold what all trainings share
@@ -147,11 +145,11 @@ def test_a_training_keeps_no_arrays_and_no_programs_in_memory(tmp_path):
 
 def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):
     first = Checkpoints(tmp_path)
-    fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=first)
+    fit(OFF_POLICY, 3, Budget(iterations=4), chunk=2, evaluations=2, checkpoints=first)
     first.close()
     again = Checkpoints(tmp_path)
     assert again.latest_iteration == 4
-    resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=2, checkpoints=again)
+    resumed = fit(OFF_POLICY, 3, Budget(iterations=10), chunk=2, evaluations=2, checkpoints=again)
     again.close()
     assert leaves_equal(resumed.state, whole.state)
     train = [row for row in untimed(whole.rows) if row["kind"] == "train"]
@@ -167,7 +165,7 @@ def test_a_run_stopped_in_its_last_evaluation_makes_the_whole_of_it_when_resumed
     def train(stop):
         checkpoints = Checkpoints(tmp_path)
         budget = Budget(iterations=10)
-        result = fit(OFF_POLICY, HP, 3, budget, chunk=2, evaluations=2, checkpoints=checkpoints, stop=stop)
+        result = fit(OFF_POLICY, 3, budget, chunk=2, evaluations=2, checkpoints=checkpoints, stop=stop)
         checkpoints.close()
         return result
 
@@ -202,16 +200,16 @@ def test_a_checkpoint_whose_replacement_was_not_written_is_put_back(tmp_path):
 @pytest.mark.program
 def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints)
+    fit(OFF_POLICY, 3, Budget(iterations=1), checkpoints=checkpoints)
     with pytest.raises(OptionError, match="does not fit"):
-        fit(OFF_POLICY, HP, 3, Budget(iterations=2), num_seeds=2, checkpoints=checkpoints)
+        fit(OFF_POLICY, 3, Budget(iterations=2), num_seeds=2, checkpoints=checkpoints)
     checkpoints.close()
 
 
 @pytest.mark.program
 def test_a_checkpoint_whose_state_had_other_parts_without_numbers_is_of_another_version(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    state = fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=checkpoints).state
+    state = fit(OFF_POLICY, 3, Budget(iterations=1), checkpoints=checkpoints).state
     shapes = jax.eval_shape(lambda: state)
     checkpoints.restore_policy(shapes, "last")
     with pytest.raises(OptionError, match="was written by another version of evorl"):
@@ -224,15 +222,15 @@ def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch)
     emitters = "xla_cpu_use_fusion_emitters"
     as_users_compile = devices.CPU_OPTIONS | ({emitters: True} if emitters in os.environ["XLA_FLAGS"] else {})
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
-    alone = fit(OFF_POLICY, HP, 3, Budget(iterations=4), chunk=2)
-    many = fit(OFF_POLICY, HP, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
+    alone = fit(OFF_POLICY, 3, Budget(iterations=4), chunk=2)
+    many = fit(OFF_POLICY, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
     assert leaves_equal(tree.index(many.state, 1), alone.state)
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
     budget = Budget(iterations=10)
-    many = fit(OFF_POLICY, HP, 2, budget, chunk=2, evaluations=2, num_seeds=3, side_by_side=side_by_side)
+    many = fit(OFF_POLICY, 2, budget, chunk=2, evaluations=2, num_seeds=3, side_by_side=side_by_side)
     alone = [row for row in whole.rows if row["kind"] == "train"]
     together = [row for row in many.rows if row["kind"] == "train"]
     for a, b in zip(alone, together, strict=True):
@@ -256,7 +254,7 @@ def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
     last = whole.rows[-1]
     assert last["episodes"] - whole.rows[-2]["episodes"] == 0  # which do not count as training
     evaluations = whole.progress.evaluation_steps
-    again = fit(OFF_POLICY, HP, 3, Budget(iterations=10), chunk=2, evaluations=1)
+    again = fit(OFF_POLICY, 3, Budget(iterations=10), chunk=2, evaluations=1)
     assert [row["kind"] for row in again.rows].count("evaluation") == 2
     one, rounds = OFF_POLICY.eval_episodes, math.ceil(128 / OFF_POLICY.eval_episodes)
     assert whole.progress.evaluation_steps == evaluations
@@ -269,7 +267,7 @@ def test_the_last_evaluation_has_as_many_rounds_as_128_episodes_take(whole):
 def test_evaluations_wait_while_they_take_more_than_their_share():
     """Of 12 env steps at random and 8 in each further iteration; all are evaluated where they may be."""
     budget = Budget(iterations=20)
-    runs = [fit(OFF_POLICY, HP, 3, budget, evaluations=20, evaluation_share=0.2) for _ in range(2)]
+    runs = [fit(OFF_POLICY, 3, budget, evaluations=20, evaluation_share=0.2) for _ in range(2)]
     rows = [row for row in runs[0].rows if row["kind"] == "evaluation"]
     assert [row["iteration"] for row in rows] == [
         row["iteration"] for row in runs[1].rows if row["kind"] == "evaluation"
@@ -283,7 +281,7 @@ def test_evaluations_wait_while_they_take_more_than_their_share():
 
 @pytest.mark.program
 def test_minutes_end_in_time_and_leave_nothing_to_do():
-    training = fit(OFF_POLICY, HP, 3, Budget(minutes=0.04), chunk=64, evaluations=2)
+    training = fit(OFF_POLICY, 3, Budget(minutes=0.04), chunk=64, evaluations=2)
     evaluation = [row for row in training.rows if row["kind"] == "evaluation"][-1]["duration"]
     done = training.progress
     assert training.rows[0]["kind"] == "evaluation"
@@ -295,7 +293,7 @@ def test_minutes_end_in_time_and_leave_nothing_to_do():
 @pytest.mark.program
 @pytest.mark.parametrize(("limit", "end"), [(5, 12), (12, 12), (13, 20), (12 + 5 * 8, 12 + 5 * 8), (60, 60), (61, 68)])
 def test_a_budget_ends_with_the_iteration_that_reaches_it_whatever_the_chunk(limit, end):
-    training = fit(OFF_POLICY, HP, 0, Budget(env_steps=limit), evaluations=1, chunk=4)
+    training = fit(OFF_POLICY, 0, Budget(env_steps=limit), evaluations=1, chunk=4)
     assert training.rows[-1]["env_steps"] == end  # 12 at random, then 8 an iteration
     assert not training.stopped
 
@@ -427,10 +425,10 @@ def test_a_state_may_hold_keys(tmp_path):
     agent = fill_spaces(PPO(hidden=(4,)), env)
     workflow = OnPolicy(env, agent, num_envs=2, num_steps=4, num_epochs=1, batch_size=8, eval_episodes=2)
     options = {"num_seeds": 2, "chunk": 1, "evaluations": 2}
-    whole = fit(workflow, read_numbers(agent), 0, Budget(iterations=3), **options)
+    whole = fit(workflow, 0, Budget(iterations=3), **options)
     for iterations in (2, 3):
         checkpoints = Checkpoints(tmp_path)
-        last = fit(workflow, read_numbers(agent), 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
+        last = fit(workflow, 0, Budget(iterations=iterations), checkpoints=checkpoints, **options)
         checkpoints.close()
     assert whole.state.envs.env_state.key.dtype == jax.random.key(0).dtype
     assert all(map(np.array_equal, *(map(number, jax.tree.leaves(run.state)) for run in (whole, last))))

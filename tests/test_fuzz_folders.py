@@ -16,7 +16,7 @@ from evorl.errors import OptionError
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import open_sweep
 from evorl.training import runs
-from evorl.training.configuration import config, config_file, trust_check
+from evorl.training.configuration import config, config_file, parts
 from tests.hostile import GAME, HOST, MAKE_SWEEP, TINY, TOUCH
 
 CASES, MANY = 200, 2000
@@ -97,7 +97,7 @@ def changed(draw, data):
         if how < 0.5:
             node[key] = copy.deepcopy(draw.choice(VALUES))
         elif how < 0.65:
-            node[key] = {"_target_": draw.choice(sorted(trust_check.list_exports()))}
+            node[key] = {"_target_": draw.choice(sorted(set(parts.list_public_classes().values())))}
         elif how < 0.8:
             other, at = draw.choice(every)
             with contextlib.suppress(KeyError, IndexError):

@@ -5,6 +5,7 @@ import io
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -16,7 +17,6 @@ from tensorboardX.proto.event_pb2 import Event
 
 import evorl
 from evorl import tree
-from evorl.agents import TD3Hyperparams
 from evorl.cli import play, train
 from evorl.errors import OptionError
 from evorl.training.fit import Budget, fit
@@ -25,15 +25,14 @@ from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Panel
 from evorl.training.records.recorders import Wandb
 from evorl.training.runs import restore_run
-from evorl.workflows import PBT, PBTHyperparams, Vmapped
+from evorl.workflows import PBT, Vmapped
 from tests.conftest import leaves_equal
 from tests.test_train import TINY, rows
 from tests.test_train import train as command
 from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
 
-HP = TD3Hyperparams()
-SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1))
+SEARCHED = replace(OFF_POLICY, agent=replace(OFF_POLICY.agent, actor_lr=evorl.LogUniform(1e-5, 1e-1)))
 
 
 @program_fixture(scope="module")
@@ -99,7 +98,7 @@ def test_the_panel_shows_returns_with_intervals_speed_time_and_memory(run):
 def test_checkpoints_keep_the_last_ones_and_the_replay_with_the_newest_alone(tmp_path):
     reported = []
     checkpoints = Checkpoints(tmp_path, minutes=0, keep=2, report=reported.append)
-    whole = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=2, evaluations=2, checkpoints=checkpoints)
+    whole = fit(OFF_POLICY, 3, Budget(iterations=6), chunk=2, evaluations=2, checkpoints=checkpoints)
     checkpoints.close()
     saved = sorted(int(path.name) for path in tmp_path.iterdir())
     assert (len(saved), saved[-1]) == (2, 6)
@@ -122,8 +121,8 @@ def of_leaves(count, shape):
         lambda: {"x": jnp.zeros(())},
         lambda: of_leaves(100, (8,)),
         lambda: of_leaves(10, (100, 1000)),
-        lambda: OFF_POLICY.init(jax.random.key(0), HP),
-        lambda: PBT(Vmapped(OFF_POLICY, 5), SPACE).init(jax.random.key(0), PBTHyperparams()),
+        lambda: OFF_POLICY.init(jax.random.key(0)),
+        lambda: PBT(Vmapped(SEARCHED, 5), search=("actor_lr",)).init(jax.random.key(0)),
     ],
     ids=["a number", "100 leaves", "4 MB", "TD3", "PBT of 5 TD3"],
 )
@@ -140,9 +139,9 @@ def test_a_checkpoint_takes_at_most_what_was_announced_and_a_third_of_it(state, 
 def test_saving_does_not_change_the_run(tmp_path):
     """The next chunk takes over the memory of the state while it is still being written."""
     checkpoints = Checkpoints(tmp_path, minutes=0)
-    saved = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6, checkpoints=checkpoints)
+    saved = fit(OFF_POLICY, 3, Budget(iterations=6), chunk=1, evaluations=6, checkpoints=checkpoints)
     checkpoints.close()
-    alone = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6)
+    alone = fit(OFF_POLICY, 3, Budget(iterations=6), chunk=1, evaluations=6)
     assert leaves_equal(saved.state, alone.state)
     assert leaves_equal(saved.best, alone.best)
     assert [(row["kind"], row["iteration"]) for row in saved.rows] == [
@@ -158,10 +157,10 @@ def test_saving_does_not_change_the_run(tmp_path):
 def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
     reported = []
     first = Checkpoints(tmp_path, replay=False, report=reported.append)
-    fit(OFF_POLICY, HP, 3, Budget(iterations=4), checkpoints=first)
+    fit(OFF_POLICY, 3, Budget(iterations=4), checkpoints=first)
     first.close()
     assert "not bitwise" in reported[0]
-    resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=5), checkpoints=Checkpoints(tmp_path, replay=False))
+    resumed = fit(OFF_POLICY, 3, Budget(iterations=5), checkpoints=Checkpoints(tmp_path, replay=False))
     assert resumed.progress.iteration == 5
     assert int(resumed.state.replay.size) == 12  # the random steps again
 
@@ -169,13 +168,13 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
 def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(OptionError, match=r"checkpoints take .* MB and 1 kB are free; .* checkpoint.replay=false"):
-        fit(OFF_POLICY, HP, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
+        fit(OFF_POLICY, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
 
 
 @pytest.mark.program
 def test_the_best_is_each_seeds_best_evaluation():
     snapshots = []
-    training = fit(OFF_POLICY, HP, 3, Budget(iterations=8), callbacks=[snapshots.append], evaluations=8, num_seeds=2)
+    training = fit(OFF_POLICY, 3, Budget(iterations=8), callbacks=[snapshots.append], evaluations=8, num_seeds=2)
     returns = np.array([row["seeds"]["return"] for row in training.rows if row["kind"] == "evaluation"])
     np.testing.assert_allclose(training.progress.best_returns, returns.max(0), rtol=1e-6)
     last_is_best = returns[-1] == returns.max(0)
@@ -186,11 +185,11 @@ def test_the_best_is_each_seeds_best_evaluation():
 
 @pytest.mark.program
 def test_weights_are_taken_over_and_hyperparameters_are_not():
-    parent = fit(OFF_POLICY, HP, 3, Budget(iterations=3)).state
-    new = TD3Hyperparams(actor_lr=0.0, critic_lr=0.0, tau=0.0)
-    child = fit(OFF_POLICY, new, 4, Budget(iterations=2), init_from=checkpoint.split_replays(parent)[0]).state
+    parent = fit(OFF_POLICY, 3, Budget(iterations=3)).state
+    new = replace(OFF_POLICY, agent=replace(OFF_POLICY.agent, actor_lr=0.0, critic_lr=0.0, tau=0.0))
+    child = fit(new, 4, Budget(iterations=2), init_from=checkpoint.split_replays(parent)[0]).state
     assert leaves_equal(child.agent.actor.params, parent.agent.actor.params)
-    assert float(child.hyperparams.tau) == 0.0
+    assert float(child.numbers["agent"]["tau"]) == 0.0
 
 
 @pytest.mark.program

@@ -10,14 +10,14 @@ from evorl.agents import TD3
 from evorl.ec import CEM
 from evorl.envs.host import HostEnv, pool_registry
 from evorl.vector_env import hosts
-from evorl.workflows import CEMRL, CEMRLHyperparams, OffPolicy, Vmapped
+from evorl.workflows import CEMRL, OffPolicy, Vmapped
 from tests import contract
 from tests.conftest import leaves_equal
 from tests.tiny import SMALL, UPDATES
 
 ENV = HostEnv("tests.hosted:Walk-v0")
 AGENT = TD3(hidden=(8, 8))
-CEM_RL = contract.Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL), CEMRLHyperparams())
+CEM_RL = contract.Case("cem_rl", CEMRL(ENV, AGENT, CEM(4), **UPDATES, **SMALL))
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +39,8 @@ def test_cem_rl_keeps_the_contract():
 def test_two_members_are_two_runs_and_an_evaluation_leaves_their_environments_alone():
     inner = OffPolicy(ENV, AGENT, num_envs=2, num_steps=2, num_updates=2, n_step=2, **SMALL)
     both, keys = Vmapped(inner, 2), jax.random.split(jax.random.key(3), 5)
-    hyperparams = both.hyperparams()
-    state = jax.jit(both.init)(keys[0], hyperparams)
-    of_each = zip(jax.random.split(keys[0]), (tree.index(hyperparams, i) for i in range(2)), strict=True)
-    alone = [jax.jit(inner.init)(key, one) for key, one in of_each]
+    state = jax.jit(both.init)(keys[0])
+    alone = [jax.jit(inner.init)(key) for key in jax.random.split(keys[0])]
     step, evaluate, of_one = jax.jit(both.step), jax.jit(both.evaluate), jax.jit(inner.step)
     for i, key in enumerate(keys[1:]):
         state, _ = step(state, key)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 import evorl
-from evorl import MetaES, OpenES, OpenESHyperparams, PBTHyperparams, SharedReplay, TD3Hyperparams, Vmapped, tree
+from evorl import MetaES, OpenES, SharedReplay, Vmapped, tree
 from evorl.cli import lineage, train
 from evorl.errors import DivergedError, OptionError
 from evorl.metrics import reduce_steps
@@ -27,17 +27,16 @@ from evorl.training.records.display import LinePrinter, Panel
 from evorl.training.records.recorders import JsonLines, select_metrics
 from evorl.training.records.rows import make_row
 from evorl.training.runs import RunCheckpoint, restore_run
-from evorl.workflows import MetaESHyperparams
 from tests.conftest import leaves_equal
 from tests.test_host import events
 from tests.test_train import rows
 from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
 
-SPACE = TD3Hyperparams(actor_lr=evorl.LogUniform(1e-5, 1e-1), max_grad_norm=evorl.Uniform(1, 2))
-PBT = evorl.PBT(Vmapped(OFF_POLICY, 4), SPACE, evorl.Truncation(0.25), steps_per_generation=1)
-META_ES = MetaES(Vmapped(OFF_POLICY, 4), SPACE, OpenES(4), lifetime=1)
-OF_META_ES = MetaESHyperparams(OpenESHyperparams())
+PRIORS = {"actor_lr": evorl.LogUniform(1e-5, 1e-1), "max_grad_norm": evorl.Uniform(1, 2)}
+MEMBER = replace(OFF_POLICY, agent=replace(OFF_POLICY.agent, **PRIORS))
+PBT = evorl.PBT(Vmapped(MEMBER, 4), evorl.Truncation(0.25), steps_per_generation=1, search=tuple(PRIORS))
+META_ES = MetaES(Vmapped(MEMBER, 4), OpenES(4), lifetime=1, search=tuple(PRIORS))
 TINY = [
     "agent=pbt",
     "agent/inner=td3",
@@ -114,15 +113,14 @@ def test_populations_of_populations_keep_their_axes():
     pytest.param(META_ES, id="meta_es"),
 ])  # fmt: skip
 def test_other_populations_have_rows_too(workflow):
-    hyperparams = OF_META_ES if workflow is META_ES else tree.broadcast(PBTHyperparams(), 2)
     program = Program(workflow, [0], 2, False)
-    state = jax.eval_shape(program.init, program.keys, hyperparams)
+    state = jax.eval_shape(program.init, program.keys, {})
     shapes = jax.eval_shape(program.run, state, program.keys, *make_run_args(0, 0, False))[1:]
     metrics, evaluation = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     each = (4,) if workflow is META_ES else (2, 4)
     row = make_row(Progress(), {name: np.asarray(x) for name, x in reduce_steps(metrics).items()}, "train", 0.0)
     assert np.shape(row["members"]["fitness"]) == (1, 2, *each)
-    assert member_history([row, row])["actor_lr"].shape == (4, 4)
+    assert member_history([row, row])["agent.actor_lr"].shape == (4, 4)
     row = make_row(Progress(), evaluation, "evaluation", 0.0)
     assert np.shape(row["members"]["return"]) == (1, 1, *each)
 
@@ -130,18 +128,19 @@ def test_other_populations_have_rows_too(workflow):
 def test_rows_of_a_run_hold_every_generation(folder):
     written = [row for row in rows(folder / "whole") if row["kind"] == "train"]
     priors = restore_run(folder / "whole", "run", "last").workflow.search_space.priors
-    assert [np.shape(row["members"]["actor_lr"]) for row in written] == [(2, 2, 4), (2, 2, 4), (2, 1, 4)]
+    assert [np.shape(row["members"]["agent.actor_lr"]) for row in written] == [(2, 2, 4), (2, 2, 4), (2, 1, 4)]
     for seed in range(2):
         found = member_history(written, seed)
         lives_on = found["source"] == np.arange(4)
         assert lives_on.sum(1).tolist() == [3] * 5  # one of four takes over from another
-        before, after = np.take_along_axis(found["actor_lr"], found["source"], 1)[:-1], found["actor_lr"][1:]
+        rate = found["agent.actor_lr"]
+        before, after = np.take_along_axis(rate, found["source"], 1)[:-1], rate[1:]
         np.testing.assert_array_equal(after[lives_on[:-1]], before[lives_on[:-1]])
-        moved, (low, high) = before * np.array([1.2, 1 / 1.2])[:, None, None], priors["actor_lr"].bounds
+        moved, (low, high) = before * np.array([1.2, 1 / 1.2])[:, None, None], priors["agent.actor_lr"].bounds
         moved = np.where(moved > high, high**2 / moved, np.where(moved < low, low**2 / moved, moved))  # mirrored
         np.testing.assert_allclose(np.abs(after / moved - 1).min(0)[~lives_on[:-1]], 0, atol=1e-5)
-        last = [row["seeds"]["actor_lr_median"][seed] for row in written]
-        np.testing.assert_allclose(last, np.median(found["actor_lr"][[1, 3, 4]], 1), rtol=1e-6)
+        last = [row["seeds"]["agent.actor_lr_median"][seed] for row in written]
+        np.testing.assert_allclose(last, np.median(rate[[1, 3, 4]], 1), rtol=1e-6)
     evaluated = [row for row in rows(folder / "whole") if row["kind"] == "evaluation"][-1]
     assert np.shape(evaluated["members"]["return"]) == (2, 1, 4)
 
@@ -156,8 +155,8 @@ def test_tables_and_tensorboard_hold_the_spread(folder):
     scalars = {(tag, step): value for tag, step, value in events(folder / "whole" / "tensorboard")}
     for row in written:
         assert scalars["train/fitness_min", row["env_steps"]] == pytest.approx(row["fitness_min"])
-        by_seed = [scalars[f"train_by_seed/actor_lr_max/{seed}", row["env_steps"]] for seed in (5, 6)]
-        assert by_seed == pytest.approx(row["seeds"]["actor_lr_max"])
+        by_seed = [scalars[f"train_by_seed/agent.actor_lr_max/{seed}", row["env_steps"]] for seed in (5, 6)]
+        assert by_seed == pytest.approx(row["seeds"]["agent.actor_lr_max"])
 
 
 def test_displays_show_the_spread(folder, capsys):
@@ -173,7 +172,7 @@ def test_displays_show_the_spread(folder, capsys):
     *_, line, last = capsys.readouterr().out.splitlines()
     assert f"fitness {spread}" in line
     assert f"members {evaluated['return_min']:.1f} / " in last
-    for fact in ("fitness", spread, "actor_lr", f"{trained['actor_lr_min']:.3g} / ", "min / median / max"):
+    for fact in ("fitness", spread, "actor_lr", f"{trained['agent.actor_lr_min']:.3g} / ", "min / median / max"):
         assert fact in shown.getvalue().rpartition("pbt on fast")[2]
 
 
@@ -204,9 +203,9 @@ def test_members_of_a_run_are_loaded(folder):
             evorl.load(folder / "whole", member=wrong)
 
 
-def made(workflow, hyperparams):
+def made(workflow):
     """What a run of the workflow would hold before its first step, its last member the fittest."""
-    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     if hasattr(state, "fitness"):
         state = state.replace(fitness=jnp.broadcast_to(jnp.arange(4.0), state.fitness.shape))
     cfg = OmegaConf.create({"num_seeds": 1, "seed": 0, "agent": {"name": "mine"}})
@@ -216,10 +215,10 @@ def made(workflow, hyperparams):
 
 @pytest.mark.program
 def test_members_of_nested_populations_are_found():
-    found = made(Vmapped(PBT, 3), tree.broadcast(PBTHyperparams(), 3))
+    found = made(Vmapped(PBT, 3))
     for member, outer in ((None, 1), (0, 0), (2, 2)):
         workflow, state = found.select_policy(None, member)
-        assert workflow is OFF_POLICY
+        assert workflow is MEMBER
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), 3))
     for member, outer, inner in (([2, 0], 2, 0), ([2], 2, 3), ([None, 1], 1, 1), ((0, 2), 0, 2)):
         _, state = found.select_policy(None, member)
@@ -233,7 +232,7 @@ def test_members_of_nested_populations_are_found():
     ):
         with pytest.raises(OptionError, match=f"^{re.escape(f'member={member}: {message}')}$"):
             found.select_policy(None, member)
-    shared = made(replace(PBT, population=SharedReplay(OFF_POLICY, 4)), PBTHyperparams())
+    shared = made(replace(PBT, population=SharedReplay(MEMBER, 4)))
     for member in (None, 3):
         assert leaves_equal(shared.select_policy(None, member)[1].agent, tree.index(shared.state.members.agent, 3))
 
@@ -241,12 +240,12 @@ def test_members_of_nested_populations_are_found():
 @pytest.mark.parametrize("member", [None, 2])
 def test_what_trains_no_policy_that_lasts_says_so(member):
     with pytest.raises(OptionError, match=r"^agent=mine: MetaES keeps no policy; train one with what it has found$"):
-        made(META_ES, OF_META_ES).select_policy(None, member)
+        made(META_ES).select_policy(None, member)
 
 
 def test_pbt_has_diverged_where_all_of_its_members_have():
     program = Program(PBT, [0], 1, False)
-    state = jax.jit(program.init)(program.keys, PBTHyperparams())
+    state = jax.jit(program.init)(program.keys, {})
     sentinel = DivergenceMonitor(program, state, [False])
     members, fitness = state.members, state.fitness
     for member in range(4):
@@ -274,7 +273,7 @@ def test_lost_members_are_replaced_and_a_run_goes_on(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(evorl.PBT, "init", broken)
-            run = lambda: fit(PBT, PBTHyperparams(), 0, Budget(iterations=2), evaluations=1)  # noqa: E731
+            run = lambda: fit(PBT, 0, Budget(iterations=2), evaluations=1)  # noqa: E731
             if ends:
                 with pytest.raises(DivergedError, match=r"diverged: .* is not finite after iteration 1"):
                     run()

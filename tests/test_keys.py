@@ -11,8 +11,6 @@ from evorl import tree
 from evorl.agents import PPO
 from evorl.cli import sanity
 from evorl.envs.sanity import Bandit
-from evorl.hyperparameters import as_arrays
-from evorl.parts import read_numbers
 from evorl.spaces import random_action
 from evorl.training.configuration import parts
 from evorl.training.configuration.discovery import PACKAGE_CONFIGS
@@ -122,7 +120,7 @@ def natives():
     """Yield what the files say of environments that need no other library and no physics."""
     for file in sorted((PACKAGE_CONFIGS / "env").rglob("*.yaml")):
         settings = yaml.safe_load(file.read_text())
-        _, _, family, *_ = settings["_target_"].split(".")
+        _, _, family, *_ = parts.expand_target(settings["_target_"]).split(".")
         if family in {"arcade", "games", "gymnax", "maze", "mpe", "sanity"} and "???" not in settings.values():
             yield pytest.param(settings, id=str(file.relative_to(PACKAGE_CONFIGS / "env").with_suffix("")))
 
@@ -141,5 +139,5 @@ def test_an_environment_uses_each_key_once(settings):
 
 def test_a_sanity_check_uses_each_key_once():
     workflow = on_policy(PPO(), env=Bandit(), batch_size=16)
-    seed = partial(sanity.train_and_score, workflow, as_arrays(read_numbers(workflow)), 64, (False,))
+    seed = partial(sanity.train_and_score, workflow, 64, (False,))
     assert [str(reuse) for reuse in used_twice(jax.make_jaxpr(seed)(jax.random.key(0)))] == []

@@ -9,28 +9,32 @@ import pytest
 
 from evorl import tree
 from evorl.agents import PPO
-from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.leagues import matchmaking
 from evorl.leagues.exact import compute_payoffs
-from evorl.leagues.league import League, LeagueHyperparams
+from evorl.leagues.league import League
 from evorl.leagues.league_game import LeagueGame, score_match
-from evorl.leagues.matchmaking import Matchmaking, MatchmakingHyperparams, MatchRecord, Roster
+from evorl.leagues.matchmaking import Matchmaking, MatchRecord, Roster
 from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.training_oracle import make_single_player_env
+from evorl.parts import resolve_numbers
 from evorl.training.policy import Policy
 from evorl.workflows.on_policy import OnPolicy
 from tests.tiers import program_fixture
 
 KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
-AGENT = PPO(hidden=(4,))
-LEAGUE = League(KUHN, OnPolicy(OPPOSED, AGENT, 32, 8, 1, 256, eval_episodes=8), Roster(capacity=2))
-STILL = LeagueHyperparams(PPOHyperparams(learning_rate=0.0), MatchmakingHyperparams(decay=1.0, snapshot_steps=256.0))
+STILL = PPO(hidden=(4,), learning_rate=0.0)
+LEAGUE = League(
+    KUHN,
+    OnPolicy(OPPOSED, STILL, 32, 8, 1, 256, eval_episodes=8),
+    Roster(capacity=2),
+    matches=Matchmaking(decay=1.0, snapshot_steps=256.0),
+)
 
 
 def rule(roster, past, won, self_play, prioritized, curriculum):
@@ -131,7 +135,7 @@ def test_the_seat_is_drawn_and_kept_and_the_reward_is_its():
 @program_fixture(scope="module")
 def played():
     """Of learners that learn nothing: the states and metrics of iterations, and the one program that they ran."""
-    step, state = jax.jit(LEAGUE.step), jax.jit(lambda key: LEAGUE.init(key, STILL))(jax.random.key(0))
+    step, state = jax.jit(LEAGUE.step), jax.jit(LEAGUE.init)(jax.random.key(0))
     found = []
     for i in range(12):
         state, metrics = step(state, jax.random.key(i))
@@ -162,11 +166,9 @@ def test_all_iterations_are_one_program(played):
 
 
 def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(played):
-    state, given = played[1][-1][0], MatchmakingHyperparams(snapshot_steps=1, timeout=1, reset=0.0)
+    state, given = played[1][-1][0], resolve_numbers(Matchmaking(snapshot_steps=1, timeout=1, reset=0.0))
     won = jnp.full(state.record.wins.shape, 0.5).at[0, 1].set(0.9)
-    state = replace(
-        state, hyperparams=LeagueHyperparams(STILL.workflow, given), record=MatchRecord(jnp.ones_like(won), won)
-    )
+    state = replace(state, numbers=state.numbers | {"matches": given}, record=MatchRecord(jnp.ones_like(won), won))
     state = replace(state, steps_since_snapshot=jnp.ones(4), num_snapshots=jnp.array([2, 0, 1, 0]))
     taking = jax.jit(LEAGUE.update_pool)
     after, metrics = taking(state, jax.random.key(1))

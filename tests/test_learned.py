@@ -12,15 +12,14 @@ from evosax.algorithms import SNES, LearnedES
 import evorl
 from evorl import tree
 from evorl.cli import play, train
-from evorl.ec import OpenES, OpenESHyperparams
+from evorl.ec import OpenES
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
 from evorl.problems import LearnedStrategy
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.types import Problem
-from evorl.workflows import Search, SearchHyperparams
+from evorl.workflows import Search
 from tests.conftest import leaves_equal
 
 KEY = jax.random.key(0)
@@ -49,7 +48,7 @@ def test_weights_are_worth_the_digits_that_evosaxs_own_loop_reaches():
     assert isinstance(SMALL, Problem)
     weights = SMALL.init(jax.random.key(1))
     expected = [-np.log10(by_hand(key, weights)) for key in jax.random.split(KEY, 2)]
-    digits = jax.jit(SMALL.compute_digits)(KEY, {"std_init": 0.5, "params": weights})
+    digits = jax.jit(SMALL.compute_digits)(KEY, {"numbers": {"std_init": 0.5, "params": weights}})
     np.testing.assert_allclose(digits, expected, rtol=1e-4)
     np.testing.assert_allclose(jax.jit(SMALL.evaluate)(KEY, weights), np.mean(expected), rtol=1e-4)
 
@@ -78,9 +77,9 @@ def test_members_of_a_generation_have_the_same_tasks():
 def test_a_strategy_is_learned():
     """Untrained weights hardly move; 60 generations of 16 add half a digit on functions of the same kind."""
     problem = LearnedStrategy(Evosax(LearnedES, 8), {"std_init": 1.0}, ("sphere", "ellipsoidal"), 4, 20)
-    workflow, hyperparams = Search(problem, OpenES(16)), SearchHyperparams(OpenESHyperparams(0.05, 0.1, 0))
+    workflow = Search(problem, OpenES(16, learning_rate=0.05, std=0.1, weight_decay=0))
     worth = jax.jit(lambda weights: jax.vmap(problem.evaluate, (0, None))(jax.random.split(KEY, 32), weights).mean())
-    state = workflow.init(KEY, as_arrays(hyperparams))
+    state = workflow.init(KEY)
     before = worth(state.evolver.mean)
     state, _ = jax.jit(lambda state: jax.lax.scan(workflow.step, state, jax.random.split(KEY, 60)))(state)
     assert worth(state.evolver.mean) > before + 0.5
@@ -109,9 +108,7 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
 
     given = (run / "play" / "solution.yaml").read_text().strip()
     les = "agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.LearnedES env=sanity_continuous"
-    workflow, _, _ = runs.build(
-        config.compose_config([*les.split(), f"+agent.workflow.evolver.options.params={given}"])
-    )
+    workflow, _ = runs.build(config.compose_config([*les.split(), f"+agent.workflow.evolver.options.params={given}"]))
     taken = workflow.evolver.weights(jnp.zeros(3))
     assert jax.tree.structure(taken) == jax.tree.structure(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), taken, weights)

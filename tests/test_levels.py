@@ -35,7 +35,7 @@ def level(i):
     return jax.tree.map(lambda x: jnp.asarray(x)[i], TABLE)
 
 
-def hyperparams(temperature, staleness):
+def curation(temperature, staleness):
     return Curation(temperature=jnp.float32(temperature), staleness=jnp.float32(staleness))
 
 
@@ -71,9 +71,9 @@ def play(prioritization, count, copies, seed=0):
     """Random operations on buffers with other hyperparameters each: the twins' histories as (name, args), and twins."""
     settings = [SETTINGS[i % len(SETTINGS)] for i in range(max(copies, 1))]
     do = {name: on_copies(name, copies) for name in ("draw", "update", "insert")}
-    buffer, h = LevelBuffer.empty(CAPACITY, level(0), prioritization), read_numbers(hyperparams(*settings[0]))
+    buffer, h = LevelBuffer.empty(CAPACITY, level(0), prioritization), read_numbers(curation(*settings[0]))
     if copies:
-        buffer, h = tree.broadcast(buffer, copies), read_numbers(hyperparams(*np.array(settings).T))
+        buffer, h = tree.broadcast(buffer, copies), read_numbers(curation(*np.array(settings).T))
     twins = [Twin(CAPACITY, prioritization, *setting) for setting in settings]
     histories = [[] for _ in twins]
     streams = [operations(seed, count, N, LEVELS) for _ in twins]
@@ -176,7 +176,7 @@ def test_of_many_places_the_least_probable_is_replaced():
     """Where a float holds no difference between those of one age the last rank decides, as the exact number does."""
     capacity, n, setting = 512, 32, (0.3, 0.5)
     held, twin = LevelBuffer.empty(capacity, jnp.int32(0)), Twin(capacity, "rank", *setting)
-    enter = jax.jit(lambda b, i, s: b.insert_levels(i, s, s, lambda x, y: x == y, hyperparams(*setting)))
+    enter = jax.jit(lambda b, i, s: b.insert_levels(i, s, s, lambda x, y: x == y, curation(*setting)))
     random = np.random.default_rng(0)
     for _ in range(2 * capacity // n):
         levels, score = random.integers(0, 10_000, n), random.normal(size=n).astype(np.float32)
@@ -185,7 +185,7 @@ def test_of_many_places_the_least_probable_is_replaced():
         wanted, size = twin.numbers(), int(held.size)
         np.testing.assert_array_equal(held.levels[:size], wanted["level"])
         np.testing.assert_array_equal(held.score_table.age[:size], wanted["age"])
-    float32 = np.asarray(held.replay_probabilities(hyperparams(*setting)))
+    float32 = np.asarray(held.replay_probabilities(curation(*setting)))
     assert len(np.unique(float32)) < len(np.unique(twin.chances())) == capacity
 
 
@@ -194,7 +194,7 @@ def filled(scores, prioritization="rank", best=None):
     n = len(scores)
     empty = LevelBuffer.empty(n, level(0), prioritization)
     scores, best = jnp.asarray(scores, jnp.float32), jnp.zeros(n) if best is None else jnp.asarray(best, jnp.float32)
-    return empty.insert_levels(level(jnp.arange(n)), scores, best, equal, hyperparams(0.3, 0.5))
+    return empty.insert_levels(level(jnp.arange(n)), scores, best, equal, curation(0.3, 0.5))
 
 
 @pytest.mark.program
@@ -202,16 +202,16 @@ def test_probabilities_by_hand():
     held = filled([3.0, -1.0, 3.0, 5.0])
     by_rank = np.array([1 / 2, 1 / 4, 1 / 3, 1]) ** 2  # of equals the earlier place ranks first
     np.testing.assert_allclose(
-        held.replay_probabilities(hyperparams(0.5, 0.3)), by_rank / by_rank.sum(), rtol=1e-6
+        held.replay_probabilities(curation(0.5, 0.3)), by_rank / by_rank.sum(), rtol=1e-6
     )  # all ages 0
     held = held.replace(score_table=held.score_table.replace(age=jnp.array([0, 2, 6, 0])))
     wanted = 0.7 * by_rank / by_rank.sum() + 0.3 * np.array([0, 2, 6, 0]) / 8
-    np.testing.assert_allclose(held.replay_probabilities(hyperparams(0.5, 0.3)), wanted, rtol=1e-6)
+    np.testing.assert_allclose(held.replay_probabilities(curation(0.5, 0.3)), wanted, rtol=1e-6)
     by_size = np.array([3, 0, 3, 5]) ** 10
     held = filled([3e4, -1e4, 3e4, 5e4], "proportional")  # to the power of 10 above what a float holds
-    np.testing.assert_allclose(held.replay_probabilities(hyperparams(0.1, 0.3)), by_size / by_size.sum(), rtol=1e-5)
+    np.testing.assert_allclose(held.replay_probabilities(curation(0.1, 0.3)), by_size / by_size.sum(), rtol=1e-5)
     held = filled([-3.0, -1.0, 0.0, -5.0], "proportional")
-    np.testing.assert_allclose(held.replay_probabilities(hyperparams(0.1, 0.3)), np.full(4, 1 / 4), rtol=1e-6)
+    np.testing.assert_allclose(held.replay_probabilities(curation(0.1, 0.3)), np.full(4, 1 / 4), rtol=1e-6)
 
 
 @pytest.mark.program
@@ -220,7 +220,7 @@ def test_draws_follow_the_probabilities_that_the_draws_before_them_left():
     held = filled([1.0, 0.5, 2.0, -1.0])
     held = held.replace(score_table=held.score_table.replace(age=jnp.array([1, 5, 0, 2])))
     keys = jax.random.split(jax.random.key(0), 40_000)
-    places = np.asarray(jax.jit(jax.vmap(lambda key: held.sample_indices(key, n, hyperparams(*setting))[0]))(keys))
+    places = np.asarray(jax.jit(jax.vmap(lambda key: held.sample_indices(key, n, curation(*setting))[0]))(keys))
     counts = np.bincount(places @ [16, 4, 1], minlength=64)
     expected = []
     for first in range(4):
@@ -244,11 +244,11 @@ def test_draws_of_thousands_of_places_follow_their_probabilities():
     capacity = 4000
     scores = np.random.default_rng(0).normal(size=capacity)
     held = LevelBuffer.empty(capacity, jnp.zeros((), jnp.int32))
-    enter = jax.jit(lambda b, i, s: b.insert_levels(i, s, s, lambda x, y: x == y, hyperparams(1.0, 0.5)))
+    enter = jax.jit(lambda b, i, s: b.insert_levels(i, s, s, lambda x, y: x == y, curation(1.0, 0.5)))
     for i in range(0, capacity - 500, 500):  # so that the last 500 places are free
         held = enter(held, jnp.arange(i, i + 500), jnp.asarray(scores[i : i + 500], jnp.float32))
-    chances = np.asarray(held.replay_probabilities(hyperparams(1.0, 0.5)), np.float64)
-    draw = jax.jit(jax.vmap(lambda key: held.sample_indices(key, 1, hyperparams(1.0, 0.5))[0][0]))
+    chances = np.asarray(held.replay_probabilities(curation(1.0, 0.5)), np.float64)
+    draw = jax.jit(jax.vmap(lambda key: held.sample_indices(key, 1, curation(1.0, 0.5))[0][0]))
     counts = np.bincount(np.asarray(draw(jax.random.split(jax.random.key(1), 20_000))), minlength=capacity)
     assert counts[chances == 0].sum() == 0
     assert (chances == 0).sum() == 500
@@ -265,12 +265,12 @@ def test_a_fresh_buffer_may_be_donated():
 @pytest.mark.program
 def test_ages_change_only_where_it_replays():
     held = filled([1.0, 2.0, 3.0])
-    places, drawn = held.sample_indices(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(True))
+    places, drawn = held.sample_indices(jax.random.key(0), 2, curation(0.3, 0.5), jnp.bool_(True))
     twin = Twin(3, "rank", 0.3, 0.5)
     twin.places = [{"age": 0} for _ in range(3)]
     twin.draw(np.asarray(places))
     np.testing.assert_array_equal(drawn.score_table.age, [place["age"] for place in twin.places])
-    _, still = held.sample_indices(jax.random.key(0), 2, hyperparams(0.3, 0.5), jnp.bool_(False))
+    _, still = held.sample_indices(jax.random.key(0), 2, curation(0.3, 0.5), jnp.bool_(False))
     assert leaves_equal(still, held)
 
 
@@ -279,8 +279,8 @@ def test_a_level_without_a_score_changes_nothing():
     held = filled([1.0, 2.0, 3.0], best=[-5, -6, -7])
     none, high = jnp.full(2, jnp.nan), jnp.full(2, 100.0)
     assert leaves_equal(held.update_scores(jnp.array([0, 1]), none, high), held)
-    assert leaves_equal(held.insert_levels(level(jnp.array([0, 9])), none, high, equal, hyperparams(0.3, 0.5)), held)
-    known = held.insert_levels(level(jnp.array([9, 9])), jnp.array([jnp.nan, 8.0]), -high, equal, hyperparams(0.3, 0.5))
+    assert leaves_equal(held.insert_levels(level(jnp.array([0, 9])), none, high, equal, curation(0.3, 0.5)), held)
+    known = held.insert_levels(level(jnp.array([9, 9])), jnp.array([jnp.nan, 8.0]), -high, equal, curation(0.3, 0.5))
     assert sorted(known.score_table.score.tolist()) == [2, 3, 8]  # the one that it equals was none
 
 
@@ -293,9 +293,9 @@ def test_the_highest_return_is_known_of_the_levels_that_it_holds():
 
 def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
     empty = LevelBuffer.empty(4, level(0))
-    places, after = empty.sample_indices(jax.random.key(0), 3, hyperparams(0.3, 0.5))
+    places, after = empty.sample_indices(jax.random.key(0), 3, curation(0.3, 0.5))
     np.testing.assert_array_equal(places, [0, 0, 0])
-    np.testing.assert_array_equal(after.replay_probabilities(hyperparams(0.3, 0.5)), np.zeros(4))
+    np.testing.assert_array_equal(after.replay_probabilities(curation(0.3, 0.5)), np.zeros(4))
     assert leaves_equal(after, empty.update_scores(places, jnp.ones(3), jnp.ones(3)))
     assert int(after.size) == 0
     assert after.score_table.age.tolist() == [0, 0, 0, 0]
@@ -304,7 +304,7 @@ def test_nothing_is_drawn_of_an_empty_buffer_and_nothing_is_nan():
 @pytest.mark.program
 def test_levels_are_the_same_as_equal_says():
     """Where bits say more than equal, fingerprint says what it says; where fingerprints are the same, equal decides."""
-    h, score = hyperparams(0.3, 0.5), jnp.array([1.0, 2.0])
+    h, score = curation(0.3, 0.5), jnp.array([1.0, 2.0])
     but_color = lambda x: {name: leaf for name, leaf in x.items() if name != "color"}  # noqa: E731
     batch, empty = level(jnp.array([4, 5])), LevelBuffer.empty(4, level(0))
     same = lambda a, b: equal(but_color(a), but_color(b))  # noqa: E731
@@ -321,7 +321,7 @@ def test_levels_are_the_same_as_equal_says():
 @pytest.mark.program
 def test_a_single_place_holds_what_is_best_so_far():
     held = filled([1.0])
-    h = hyperparams(0.3, 0.5)
+    h = curation(0.3, 0.5)
     for i, score, kept in ((1, 0.5, 0), (2, 1.0, 2), (3, 7.0, 3)):
         held = held.insert_levels(level(jnp.array([i])), jnp.array([score]), jnp.array([score]), equal, h)
         assert leaves_equal(held.get_levels(jnp.int32(0)), level(kept))
@@ -331,7 +331,7 @@ def test_a_single_place_holds_what_is_best_so_far():
 def test_levels_are_written_where_they_lie(copies):
     """Of big levels in a donated state no copy is made, neither by a batch nor by each level of it."""
     capacity, n, words = 64, 8, 4096
-    big, h = jax.ShapeDtypeStruct((words,), jnp.uint32), hyperparams(0.3, 0.5)
+    big, h = jax.ShapeDtypeStruct((words,), jnp.uint32), curation(0.3, 0.5)
 
     def step(held, key):
         places, held = held.sample_indices(key, n, h)

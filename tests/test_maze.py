@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, PPOHyperparams, tree
+from evorl import OnPolicy, tree
 from evorl.agents import PPO
 from evorl.cli import play, train
 from evorl.envs import check_env
@@ -167,7 +167,7 @@ def test_metrics_of_the_levels_are_in_the_log():
     delayed = RewardTransform(env, delay=3)
     for played in (env, delayed):
         workflow = OnPolicy(played, agent, num_envs=4, num_steps=4, num_epochs=1, batch_size=16, eval_episodes=4)
-        state = workflow.init(jax.random.key(0), PPOHyperparams())
+        state = workflow.init(jax.random.key(0))
         _, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
         assert (metrics["walls"], metrics["solvable"]) == (3, 1)
         assert 1 <= metrics["path_length"] <= 24

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import TD3, TD3Hyperparams
-from evorl.hyperparameters import as_arrays
+from evorl.agents import TD3
+from evorl.parts import resolve_numbers
 from evorl.workflows import Vmapped, members
 from tests.conftest import leaves_equal
 from tests.tiny import OFF_POLICY
@@ -69,7 +69,7 @@ def test_copies_in_place_of_several_seeds_are_those_of_each():
 def test_members_that_are_populations_are_copied_whole(key):
     inner = Vmapped(OFF_POLICY, 2)
     population = Vmapped(inner, 3)
-    state = jax.jit(population.init)(key, tree.broadcast(as_arrays(TD3Hyperparams()), 3, 2))
+    state = jax.jit(population.init)(key, tree.broadcast(resolve_numbers(OFF_POLICY), 3, 2))
     source = jnp.array([1, 2, 2])
     copied = jax.jit(population.copy_members)(state, source)
     assert leaves_equal(copied, jax.vmap(inner.inherit)(state, tree.index(state, source)))
@@ -83,10 +83,9 @@ def test_ancestors_are_counted_by_hand():
 @pytest.mark.program
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_copy_takes_the_memory_of_one_member(key, seeds):
-    agent = TD3(hidden=(64, 64))
-    population = Vmapped(replace(OFF_POLICY, agent=agent), 64)
-    hyperparams = tree.broadcast(as_arrays(TD3Hyperparams()), 64)
-    state = jax.eval_shape(jax.vmap(population.init, (0, None)), jax.random.split(key, seeds), hyperparams)
+    inner = replace(OFF_POLICY, agent=TD3(hidden=(64, 64)))
+    population, numbers = Vmapped(inner, 64), tree.broadcast(resolve_numbers(inner), 64)
+    state = jax.eval_shape(jax.vmap(population.init, (0, None)), jax.random.split(key, seeds), numbers)
     source = jnp.zeros((seeds, 64), jnp.int32)
     copy = jax.jit(jax.vmap(population.copy_members), donate_argnums=0)
     memory = copy.lower(state, source).compile().memory_analysis()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import PPO, PPOHyperparams
+from evorl.agents import PPO
 from evorl.errors import OptionError
 from evorl.networks.network import FEEDFORWARD
 from evorl.networks.recurrent import GRU, LSTM, reset_memory
@@ -41,7 +41,7 @@ def on_policy(env, core=CORES["gru"], **options):
 def rollouts(request):
     """Of Counting, whose episodes have 1 to 7 steps: two rollouts of one policy, which is random, and the state."""
     workflow = on_policy(Counting(), request.param, normalize_observations=False)
-    state = workflow.init(jax.random.key(0), PPOHyperparams())
+    state = workflow.init(jax.random.key(0))
     collect = jax.jit(workflow.collect)
     state, first, _ = collect(state, jax.random.key(1))
     state, second, _ = collect(replace(state, iteration=jnp.int32(1)), jax.random.key(2))
@@ -124,9 +124,9 @@ def test_a_policy_that_remembers_learns_what_another_cannot():
     found = []
     for core in (GRU(16), FEEDFORWARD):
         env = Recall()
-        agent = PPO(hidden=(16,), core=core)
+        agent = PPO(hidden=(16,), core=core, learning_rate=3e-3)
         workflow = OnPolicy(env, agent, num_envs=64, num_steps=9, num_epochs=4, batch_size=144, eval_episodes=128)
-        state = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams(learning_rate=3e-3))
+        state = jax.jit(workflow.init)(jax.random.key(0))
         run = jax.jit(lambda state, keys, workflow=workflow: jax.lax.scan(workflow.step, state, keys)[0])
         state = run(state, jax.random.split(jax.random.key(1), 100))
         found.append(float(jax.jit(workflow.evaluate)(state, jax.random.key(2))["return"]))

@@ -1,6 +1,7 @@
 """Gymnasium's MuJoCo tasks as pure environments, beside Gymnasium's own."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import gymnasium
 import jax
@@ -14,7 +15,7 @@ pytest.importorskip("imageio", reason="needs the extra mujoco")
 
 import mujoco
 
-from evorl import CEM, CEMRL, PBT, TD3, Evolution, MLPPolicy, OnPolicy, OpenES, PPOHyperparams, Vmapped
+from evorl import CEM, CEMRL, PBT, TD3, Evolution, MLPPolicy, OnPolicy, OpenES, Vmapped
 from evorl.envs import check_env
 from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MuJoCo
@@ -154,17 +155,18 @@ def test_it_is_drawn(key, tmp_path):
 ENV = MuJoCo("InvertedPendulum-v5", threads=2, max_episode_steps=6)
 TD3_AGENT = TD3(hidden=(8, 8))
 LEARNER = OnPolicy(ENV, PPO(hidden=(8,)), **SMALL)
+SEARCHED = replace(LEARNER, agent=PPO(hidden=(8,), learning_rate=LogUniform(1e-4, 1e-2)))
 
 
 @pytest.mark.program
 def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
     """Two seeds, side by side."""
     settings = {"evaluations": 1, "num_seeds": 2, "side_by_side": True}
-    at_once = fit(LEARNER, PPOHyperparams(), 0, Budget(iterations=4), **settings)
+    at_once = fit(LEARNER, 0, Budget(iterations=4), **settings)
     with closing(Checkpoints(tmp_path)) as first:
-        fit(LEARNER, PPOHyperparams(), 0, Budget(iterations=2), checkpoints=first, **settings)
+        fit(LEARNER, 0, Budget(iterations=2), checkpoints=first, **settings)
     with closing(Checkpoints(tmp_path)) as again:
-        resumed = fit(LEARNER, PPOHyperparams(), 0, Budget(iterations=4), checkpoints=again, **settings)
+        resumed = fit(LEARNER, 0, Budget(iterations=4), checkpoints=again, **settings)
     assert leaves_equal(at_once.state, resumed.state)
     assert not leaves_equal(*(jax.tree.map(lambda x, i=i: x[i], at_once.state.envs.env_state) for i in range(2)))
 
@@ -177,7 +179,7 @@ SIZES = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 2
 @pytest.mark.parametrize("workflow", [
     Evolution(ENV, POLICY, OpenES(4), eval_episodes=2),
     CEMRL(ENV, TD3_AGENT, CEM(4), min_updates=2, max_updates=3, **SIZES),
-    PBT(Vmapped(LEARNER, 2), PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-2)), steps_per_generation=2),
+    PBT(Vmapped(SEARCHED, 2), steps_per_generation=2, search=("learning_rate",)),
 ], ids=["openes", "cem_rl", "pbt"])  # fmt: skip
 def test_it_trains(workflow):
     training = fit(workflow, budget=Budget(iterations=2), evaluations=1)

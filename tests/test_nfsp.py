@@ -10,13 +10,12 @@ import pytest
 from evorl import tree
 from evorl.agents import DQN
 from evorl.agents.average_policy import AveragePolicy
-from evorl.agents.dqn import DQNHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.leagues.exact import exploitability
-from evorl.leagues.nfsp import NFSP, NFSPHyperparams
+from evorl.leagues.nfsp import NFSP
 from evorl.leagues.pending_choices import PendingChoices
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.networks.recurrent import GRU
@@ -46,19 +45,19 @@ def nfsp(env=KUHN, hidden=(32,), reservoir=50_000, **options):
     )
 
 
-WORKFLOW = nfsp()
-FAST = DQNHyperparams(learning_rate=1e-3, discount=1.0, epsilon=0.2, epsilon_steps=1e6)
+FAST = {"learning_rate": 1e-3, "discount": 1.0, "epsilon": 0.2, "epsilon_steps": 1e6}
+WORKFLOW = nfsp(of_agent=FAST)
 
 
 @program_fixture(scope="module")
 def run():
-    """Runs iterations with hyperparameters: the state and the metrics of each; compiled once."""
+    """Runs iterations with an anticipation: the state; compiled once."""
 
     @jax.jit
-    def run(hyperparams, iterations):
+    def run(anticipation, iterations):
         keys = jax.random.split(jax.random.key(1), 2)
         step = lambda i, state: WORKFLOW.step(state, jax.random.fold_in(keys[1], i))[0]  # noqa: E731
-        state = WORKFLOW.init(keys[0], hyperparams)
+        state = WORKFLOW.init(keys[0], {"anticipation": anticipation})
         return jax.lax.fori_loop(0, iterations, step, state)
 
     return run
@@ -66,7 +65,7 @@ def run():
 
 def test_all_that_a_player_does_teaches_its_response_and_its_responses_its_average(run):
     for anticipation in (0.0, 1.0):
-        state = run(NFSPHyperparams(FAST, anticipation=anticipation), 20)
+        state = run(anticipation, 20)
         rows, choices = state.replay_sizes, state.experience["player_0"].reservoir.num_added
         if anticipation:
             # all choices but those of the random steps, and of what has not ended yet
@@ -74,13 +73,13 @@ def test_all_that_a_player_does_teaches_its_response_and_its_responses_its_avera
             np.testing.assert_array_less(choices, rows + 64)
         else:
             assert not choices.any()
-    state = run(NFSPHyperparams(FAST, anticipation=0.25), 200)
+    state = run(0.25, 200)
     share = state.experience["player_0"].reservoir.num_added.sum() / state.replay_sizes.sum()
     assert float(share) == pytest.approx(0.25, abs=0.02)  # of about 30,000 choices in 23,000 episodes
 
 
 def test_transitions_lead_from_a_players_choice_to_its_next(run):
-    state = run(NFSPHyperparams(FAST), 20)
+    state = run(WORKFLOW.anticipation, 20)
     for player in range(2):
         ring = tree.index(state.experience["player_0"].replay, player)
         t = ring.gather_rows(jnp.arange(int(ring.size)))
@@ -95,7 +94,7 @@ def test_transitions_lead_from_a_players_choice_to_its_next(run):
 
 
 def test_average_policies_are_what_it_plays_and_is_judged_by(run):
-    state = run(NFSPHyperparams(FAST), 20)
+    state = run(WORKFLOW.anticipation, 20)
     table = WORKFLOW.average_strategy(state)
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
     evaluation = jax.jit(WORKFLOW.evaluate)(state, jax.random.key(0))
@@ -111,7 +110,7 @@ def test_average_policies_are_what_it_plays_and_is_judged_by(run):
 
 def test_kuhn_poker(run):
     """OpenSpiel's settings and more steps at a time; 0.46 where both take all actions alike."""
-    state = run(NFSPHyperparams(FAST), 800)
+    state = run(WORKFLOW.anticipation, 800)
     assert float(exploitability(KUHN.game_tree, WORKFLOW.average_strategy(state))) < 0.23
 
 
@@ -187,7 +186,7 @@ def test_an_average_policy_learns_how_often_choices_were_made():
 
 @pytest.mark.program
 def test_games_that_hold_nan_are_the_parents(run):
-    state, parent = (run(NFSPHyperparams(FAST), i) for i in range(2))
+    state, parent = (run(WORKFLOW.anticipation, i) for i in range(2))
     own = state.experience["player_0"]
     spoiled = own.pending_choices.replace(
         choice=own.pending_choices.choice.replace(reward=own.pending_choices.choice.reward.at[1, 5].set(jnp.nan))

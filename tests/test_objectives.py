@@ -20,8 +20,6 @@ from evorl.ec.variation import (
     create_paired_offspring,
 )
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
-from evorl.parts import read_numbers
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
@@ -177,10 +175,9 @@ def test_without_bounds_crossover_is_sbx_and_mutation_has_a_width():
 def test_nsga2_comes_near_the_front_of_zdt1():
     """pymoo 0.6.2's reaches 0.855 to 0.859 with this budget, seeds 1 to 3; the true front has 0.8767."""
     workflow = Search(ZDT(1, 10), NSGA2(40))
-    hyperparams = as_arrays(read_numbers(workflow))
 
     def searched(key):
-        state = workflow.init(key, hyperparams)
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 100))[0]
 
     state = jax.jit(searched)(jax.random.key(0))
@@ -244,7 +241,7 @@ def test_rvea_comes_near_the_front_of_dtlz2_along_scaled_directions():
     workflow = Search(DTLZ(2, 3, 5), RVEA(36, 60))
 
     def searched(key):
-        state = workflow.init(key, as_arrays(read_numbers(workflow)))
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 60))
 
     state, metrics = jax.jit(searched)(jax.random.key(0))

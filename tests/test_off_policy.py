@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import TD3, TD3Hyperparams
+from evorl.agents import TD3
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.workflows import OffPolicy
@@ -25,7 +25,7 @@ def off_policy(env, **options):
 def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
     env = Counting()
     workflow = off_policy(env, random_steps=100, num_steps=3)
-    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    state = jax.jit(workflow.init)(key)
     step = jax.jit(workflow.step)
     state, metrics = step(state, key)
     assert int(metrics["env_steps"]) == 8 * 13  # 100 of 8 environments, rounded up
@@ -44,7 +44,7 @@ def test_the_first_iteration_fills_the_replay_at_random_and_episodes_go_on(key):
 @pytest.mark.program
 def test_the_random_steps_are_enough_for_a_transition(key):
     workflow = off_policy(probe.DelayedReward(), random_steps=1, num_steps=1, num_updates=2, n_step=2)
-    state, metrics = jax.jit(workflow.step)(workflow.init(key, TD3Hyperparams()), key)
+    state, metrics = jax.jit(workflow.step)(workflow.init(key), key)
     assert (int(state.replay.size), int(metrics["env_steps"])) == (8, 16)
 
 
@@ -52,7 +52,7 @@ def test_the_random_steps_are_enough_for_a_transition(key):
 def test_returns_are_of_whole_episodes_across_iterations(key):
     env = Counting()
     workflow = off_policy(env, random_steps=0, num_steps=2, num_updates=2)
-    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    state = jax.jit(workflow.init)(key)
     state, metrics = jax.jit(lambda s: jax.lax.scan(workflow.step, s, jax.random.split(key, 200)))(state)
     episodes = np.asarray(metrics["episodes"], float)
     # lengths are uniform on 1..7, the return is the length; long and short ones end as often: mean 4
@@ -63,7 +63,7 @@ def test_returns_are_of_whole_episodes_across_iterations(key):
 @pytest.mark.program
 def test_a_step_keeps_one_copy_of_the_replay(key):
     workflow = off_policy(probe.ObsActionReward(), capacity=500_000)
-    state = jax.eval_shape(workflow.init, key, TD3Hyperparams())
+    state = jax.eval_shape(workflow.init, key)
     compiled = (
         jax.jit(partial(step_or_evaluate, workflow), donate_argnums=0).lower(state, key, jnp.bool_(False)).compile()
     )
@@ -84,7 +84,7 @@ def test_impossible_sizes_are_refused(options):
 @pytest.mark.program
 def test_nothing_learns_from_an_empty_replay(key):
     workflow = off_policy(probe.DelayedReward(), random_steps=0, num_steps=1, num_updates=2, n_step=2)
-    state = jax.jit(workflow.init)(key, TD3Hyperparams())
+    state = jax.jit(workflow.init)(key)
     step = jax.jit(workflow.step)
     after, metrics = step(state, key)
     assert (int(after.replay.size), int(metrics["gradient_steps"])) == (0, 0)  # both steps of a transition are to come
@@ -100,7 +100,7 @@ def test_a_chunk_stores_no_more_steps_than_are_left(left):
     workflow = OffPolicy(
         env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, chunk=3, batch_size=4, random_steps=0
     )
-    state = jax.jit(workflow.init)(jax.random.key(0), TD3Hyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     given = (state.replay, state.window, jnp.int32(left)), state.window.rows, jnp.ones((3, 2), bool)
     _, window, after = jax.jit(lambda: workflow.make_store_function(jnp.bool_(True))(*given))()
     assert int(after) == max(left - 3, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import A2C, PPO, A2CHyperparams, PPOHyperparams
+from evorl.agents import A2C, PPO
 from evorl.envs.sanity import probe
 from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
@@ -25,9 +25,9 @@ def on_policy(env, objective=None, **options):
 @program_fixture(scope="module")
 def counted():
     """A workflow on Counting, its states after each of five iterations from the initial one on, and their metrics."""
-    workflow, key = on_policy(Counting(), staleness=2), jax.random.key(3)
+    workflow, key = on_policy(Counting(), PPO(learning_rate=1e-2), staleness=2), jax.random.key(3)
     step, collect = jax.jit(workflow.step), jax.jit(workflow.collect)
-    states, rollouts, metrics = [jax.jit(workflow.init)(key, PPOHyperparams(learning_rate=1e-2))], [], []
+    states, rollouts, metrics = [jax.jit(workflow.init)(key)], [], []
     for i in range(5):
         key_step = jax.random.fold_in(key, i)
         rollouts.append(collect(states[-1], jax.random.split(key_step, 3)[1])[1])
@@ -79,7 +79,7 @@ def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
     state = replace(states[3], reward_statistics=of_rewards([2.0, 1.0, 3.0]))
     assert float(states[3].reward_statistics.mean) == 1  # of rewards of 1
     np.testing.assert_allclose(workflow.value_scale(state), 2 * 7, rtol=1e-6)  # an episode has at most 7 steps
-    soon = replace(state, hyperparams=replace(state.hyperparams, discount=jnp.float32(0.5)))
+    soon = replace(state, numbers={"agent": state.numbers["agent"] | {"discount": jnp.float32(0.5)}})
     np.testing.assert_allclose(workflow.bound(soon).value_scale(soon), 2 * 2, rtol=1e-6)
     np.testing.assert_allclose(workflow.value_scale(replace(state, reward_statistics=of_rewards([0.0]))), 7, rtol=1e-6)
     assert on_policy(Counting(), normalize_values=False).value_scale(state) == 1
@@ -89,7 +89,7 @@ def test_values_are_in_units_of_what_the_steps_that_count_would_earn(counted):
 def test_the_size_of_rewards_does_not_change_what_ppo_learns():
     def learned(scale):
         workflow = on_policy(RewardTransform(probe.ObsActionReward(), scale=scale))
-        state, step = jax.jit(workflow.init)(jax.random.key(0), PPOHyperparams()), jax.jit(workflow.step)
+        state, step = jax.jit(workflow.init)(jax.random.key(0)), jax.jit(workflow.step)
         for i in range(3):
             state, _ = step(state, jax.random.key(i))
         return jax.tree.leaves(state.agent.actor.params)
@@ -114,9 +114,9 @@ def test_a_stale_policy_is_that_of_so_many_iterations_ago(counted):
 
 @pytest.mark.program
 def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
-    workflow = on_policy(probe.ObsActionReward(), A2C(), num_epochs=1, batch_size=24, normalize_advantages=False)
-    hp, key = A2CHyperparams(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
-    state = jax.jit(workflow.init)(key, hp)
+    agent, key = A2C(learning_rate=1e-2, max_grad_norm=1e9), jax.random.key(0)
+    workflow = on_policy(probe.ObsActionReward(), agent, num_epochs=1, batch_size=24, normalize_advantages=False)
+    state = jax.jit(workflow.init)(key)
     collected, rollout, _ = jax.jit(workflow.collect)(state, key)
     after, _ = jax.jit(workflow.bound(state).learn)(collected, rollout, key)
     params = state.agent.actor.params
@@ -126,7 +126,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     def loss(params):
         policy, value = workflow.agent.apply(params, t.obs)
         actor = -(policy.log_prob(t.extras["sample"]) * advantage).mean()
-        return actor + 0.5 * ((value - t.reward) ** 2).mean() - hp.entropy_weight * policy.entropy().mean()
+        return actor + 0.5 * ((value - t.reward) ** 2).mean() - agent.entropy_weight * policy.entropy().mean()
 
     gradient = jax.grad(loss)(params)
     moved = jax.tree.map(lambda a, b: a - b, after.agent.actor.params, params)
@@ -140,7 +140,7 @@ def test_divergence_beyond_its_bound_ends_the_epochs():
     workflow = on_policy(probe.ObsActionReward(), num_epochs=8)
     steps = {}
     for max_kl in (0.0, 1e9):
-        state = workflow.init(jax.random.key(0), PPOHyperparams(max_kl=max_kl))
+        state = workflow.init(jax.random.key(0), {"agent": {"max_kl": max_kl}})
         steps[max_kl] = int(jax.jit(workflow.step)(state, jax.random.key(1))[1]["gradient_steps"])
     assert steps == {0.0: 3, 1e9: 24}
 

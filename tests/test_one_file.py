@@ -14,7 +14,6 @@ FILES = {
 from typing import Any
 
 from evorl import LogUniform, PolicyGradient, number, part
-from evorl.parts import numbers_class
 from evorl.returns import gae
 
 
@@ -30,15 +29,12 @@ class Reinforce(PolicyGradient):
     def loss_of_rows(self, batch, log_prob, value, entropy):
         loss = -(log_prob * batch.advantage).mean() + 0.5 * ((value - batch.target) ** 2).mean()
         return loss, {"loss": loss}
-
-
-ReinforceHyperparams = numbers_class(Reinforce)
 """,
     "configs/agent/reinforce.yaml": """
 name: reinforce
 chunk: 4
 workflow:
-  _target_: evorl.workflows.on_policy.OnPolicy
+  _target_: OnPolicy
   num_envs: 16
   num_steps: 16
   num_epochs: 1
@@ -46,8 +42,6 @@ workflow:
   agent:
     _target_: reinforce.Reinforce
     hidden: [8]
-hyperparams:
-  _target_: reinforce.ReinforceHyperparams
 """,
     "one_plus_one.py": """
 from typing import Any
@@ -58,7 +52,6 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from evorl import LogUniform, number, part, tree
-from evorl.parts import numbers_class
 
 
 @struct.dataclass
@@ -95,27 +88,20 @@ class OnePlusOne:
 
     def solution(self, state):
         return state.parent
-
-
-OnePlusOneHyperparams = numbers_class(OnePlusOne)
 """,
     "configs/agent/one_plus_one.yaml": """
 name: one_plus_one
 chunk: 4
 workflow:
-  _target_: evorl.workflows.evolution.Evolution
+  _target_: Evolution
   agent:
-    _target_: evorl.agents.mlp_policy.MLPPolicy
+    _target_: MLPPolicy
     hidden: [8]
   evolver:
     _target_: one_plus_one.OnePlusOne
   fitness_episodes: 16
   same_episodes: true
   vbn_steps: 64
-hyperparams:
-  _target_: evorl.workflows.evolution.EvolutionHyperparams
-  evolver:
-    _target_: one_plus_one.OnePlusOneHyperparams
 """,
     "copies.py": """
 from dataclasses import replace
@@ -127,15 +113,14 @@ from flax import struct
 
 from evorl import Uniform, number, part, tree
 from evorl.ec.shaping import sanitize_fitness
-from evorl.hyperparameters import resolve_numbers
-from evorl.parts import numbers_class
+from evorl.parts import resolve_numbers
 from evorl.workflows import BaseStagedWorkflow
 from evorl.workflows.members import LifeMetrics, LifePlan, train_and_evaluate
 
 
 @struct.dataclass
 class CopiesState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     members: Any
     best: Any
@@ -146,10 +131,10 @@ class Copies(BaseStagedWorkflow):
     population: Any
     margin: Any = number(0.0, 0, about="of the best over those that take over", prior=Uniform(0, 0.1))
 
-    def init(self, key, hyperparams=None, env_params=None):
+    def init(self, key, numbers=None, env_params=None):
         env_params = self.env.default_params if env_params is None else env_params
         members = self.population.init(key, None, env_params)
-        return CopiesState(resolve_numbers(self, hyperparams), env_params, members, jnp.int32(0))
+        return CopiesState(resolve_numbers(self, numbers), env_params, members, jnp.int32(0))
 
     def plan(self, state, key):
         return LifePlan(2, 1), ()
@@ -185,9 +170,6 @@ class Copies(BaseStagedWorkflow):
 
     def policy(self, state, explores=False):
         return self.population.inner.policy(tree.index(state.members, state.best), explores)
-
-
-CopiesHyperparams = numbers_class(Copies)
 """,
     "configs/agent/copies.yaml": """
 defaults:
@@ -200,8 +182,6 @@ workflow:
   _target_: copies.Copies
   population:
     size: 3
-hyperparams:
-  _target_: copies.CopiesHyperparams
 """,
 }
 AGENTS = ("reinforce", "one_plus_one", "copies")

@@ -21,10 +21,7 @@ TINY = {  # of what has it
 PARTS = """
 from dataclasses import dataclass
 
-from flax import struct
-
-from evorl import PolicyGradient, hyperparameter, number, part
-from evorl.parts import numbers_class
+from evorl import PolicyGradient, number, part
 
 
 @part
@@ -34,30 +31,22 @@ class Reinforce(PolicyGradient):
 
 
 @part
+class Wide(Reinforce):
+    scale: float = number(1.0, 0, 2)
+
+
+@part
 class Unscaled(Reinforce):
     def loss_of_rows(self, batch, log_prob, value, entropy):
         return -self.scale * (log_prob * batch.advantage).mean(), {}
-
-
-ReinforceHyperparams = numbers_class(Reinforce)
-
-
-@struct.dataclass
-class Undeclared:
-    learning_rate: float = 3e-4
-
-
-@dataclass(frozen=True)
-class NoPytree:
-    learning_rate: float = hyperparameter(3e-4, 0, 1)
 
 
 @dataclass(frozen=True)
 class HalfAWorkflow:
     env: object
 
-    def init(self, key, hyperparams, env_params=None):
-        return hyperparams
+    def init(self, key, numbers=None, env_params=None):
+        return numbers
 
     def step(self, state, key):
         return state, {}
@@ -80,16 +69,11 @@ workflow:
   batch_size: 8
   agent:
     _target_: lacking.Reinforce
-hyperparams:
-  _target_: lacking.ReinforceHyperparams
 """
 WRONG = {
     "agent=Unscaled": "Unscaled: has no scale, which Unscaled.loss_of_rows reads; a number is declared by number(",
-    "agent=Another": "numbers=A2CHyperparams: must be ReinforceHyperparams, of Reinforce, with actor_weight, ",
-    "agent=Undeclared": (
-        "agent.hyperparams.learning_rate=0.0003: must be declared with hyperparameter(default, low, high)"
-    ),
-    "agent=NoPytree": ("agent.hyperparams=NoPytree: must be a flax.struct.dataclass"),
+    "agent=Another": "agent.workflow.agent.scale=3.0: must be between 0 and 2",
+    "agent=Unnamed": "unknown class PP0; did you mean PPO",
     "agent=half": "agent.workflow=HalfAWorkflow: has no evaluate, inherit, as Workflow needs",
     "agent=ppo env=half": (
         "env=HalfAnEnv: has no action_space, default_params, fresh_reset, observation_space, step, as Env needs"
@@ -105,14 +89,13 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / "configs" / name).mkdir(parents=True)
     files = {
         "Unscaled": AGENT.replace("lacking.Reinforce\n", "lacking.Unscaled\n"),
-        "Another": AGENT.replace("lacking.ReinforceHyperparams", "evorl.agents.a2c.A2CHyperparams"),
-        "Undeclared": AGENT.replace("ReinforceHyperparams", "Undeclared"),
-        "NoPytree": AGENT.replace("ReinforceHyperparams", "NoPytree"),
+        "Another": AGENT.replace("lacking.Reinforce\n", "lacking.Wide\n    scale: 3.0\n"),
+        "Unnamed": AGENT.replace("lacking.Reinforce\n", "PP0\n"),
     }
     for name, text in files.items():
         (tmp_path / "configs" / "agent" / f"{name}.yaml").write_text(text)
-    half = AGENT[: AGENT.index("  _target_")] + "  _target_: lacking.HalfAWorkflow\nhyperparams:\n"
-    (tmp_path / "configs" / "agent" / "half.yaml").write_text(f"{half}  _target_: lacking.ReinforceHyperparams\n")
+    half = AGENT[: AGENT.index("  _target_")] + "  _target_: lacking.HalfAWorkflow\n"
+    (tmp_path / "configs" / "agent" / "half.yaml").write_text(half)
     (tmp_path / "configs" / "env" / "half.yaml").write_text("# half\n_target_: lacking.HalfAnEnv\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

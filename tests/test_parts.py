@@ -9,24 +9,22 @@ import numpy as np
 import pytest
 from evosax.algorithms import SNES
 
-from evorl import ERL, TD3, CartPole, ERLHyperparams, Evolution, EvolutionHyperparams, MLPPolicy, PointMaze, fit
+from evorl import ERL, TD3, CartPole, Evolution, MLPPolicy, PointMaze
 from evorl.agents import DQN, PPO, fill_spaces
 from evorl.ec import CMAES, GA, ERLMutation, Evosax, OpenES, Restarts
 from evorl.errors import OptionError
-from evorl.hyperparameters import check_given_once
 from evorl.parts import (
-    WHOLE,
     abstract_numbers,
     bind,
     get_skeleton,
     is_part,
+    iterate_numbers,
     number,
-    numbers_class,
     part,
     read_numbers,
-    require_given_once,
+    resolve_numbers,
 )
-from evorl.priors import Uniform
+from evorl.priors import Fixed, Uniform
 from evorl.spaces import Box, Discrete
 from evorl.workflows import OnPolicy
 
@@ -89,9 +87,13 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: number(2.0, 0, 1), "default=2: must be between 0 and 1"),
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
-        (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=dict: must be NoiseHyperparams, of Noise, with std"),
-        (lambda: bind(Noise(), 3), "numbers=int: must be NoiseHyperparams, of Noise, with std"),
-        (lambda: bind(GA(), read_numbers(OpenES())), "numbers=OpenESHyperparams: must be GAHyperparams, of GA, with "),
+        (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=std, sdt: must be those of Noise, by name: std"),
+        (lambda: bind(GA(), read_numbers(OpenES())), "must be those of GA, by name: mutation, "),
+        (lambda: resolve_numbers(Search(), {"nois": {}}), "unknown number numbers.nois; did you mean numbers.noise?"),
+        (lambda: resolve_numbers(Search(), {"noise": {"std": 2}}), "numbers.noise.std=2: must be between 0 and 1"),
+        (lambda: resolve_numbers(Search(), {"noise": 2}), "numbers.noise=2: must be a mapping, by field name"),
+        (lambda: resolve_numbers(Search(rate=Uniform(0, 1))), "a prior needs a meta-workflow that searches"),
+        (lambda: Noise(std=Fixed(2)), "std=Fixed(value=2): must be between 0 and 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(make, told):
@@ -108,12 +110,11 @@ def test_priors_and_arrays_stand_where_a_number_stands():
 
 def test_numbers_are_read_and_bound_by_name():
     numbers = read_numbers(Faster(2, Noise(std=0.75), rate=0.3))
-    assert jax.tree.leaves(numbers) == [0.75, 0.3, 4, 2.0]
-    assert (type(numbers), type(numbers.noise)) == (numbers_class(Faster), numbers_class(Noise))
+    assert numbers == {"noise": {"std": 0.75}, "rate": 0.3, "most": 4, "boost": 2.0}
+    assert [name for name, *_ in iterate_numbers(Faster())] == ["noise.std", "rate", "most", "boost"]
     assert bind(Faster(2), numbers) == Faster(2, Noise(std=0.75), rate=0.3)
     by_name = {"noise": {"std": 0.2}, "rate": 0.4, "most": 5, "boost": 1.5}
     assert bind(Faster(), by_name) == Faster(3, Noise(std=0.2), rate=0.4, most=5, boost=1.5)
-    assert numbers_class(Faster)() == read_numbers(Faster())
     assert not is_part(3)
     assert bind("no part", {}) == "no part"
     assert read_numbers("no part") == {}
@@ -121,13 +122,14 @@ def test_numbers_are_read_and_bound_by_name():
 
 def test_numbers_of_parts_within_parts():
     ga = GA(8, 2, mutation=ERLMutation(bound=3.0), crossover_rate=0.25)
-    assert read_numbers(ga).mutation.bound == 3.0
+    assert read_numbers(ga)["mutation"]["bound"] == 3.0
     assert bind(GA(8, 2, mutation=ERLMutation()), read_numbers(ga)) == ga
     ipop = Restarts(CMAES(6, initial_std=0.3), spread=2.0)
     assert bind(Restarts(CMAES(6)), read_numbers(ipop)) == ipop
     snes = Evosax(SNES, 8, numbers={"std_init": 0.2})
-    assert read_numbers(snes) == {"std_init": 0.2}
-    assert bind(Evosax(SNES, 8), {"std_init": 0.2}) == snes
+    assert read_numbers(snes) == {"numbers": {"std_init": 0.2}}
+    assert bind(Evosax(SNES, 8), {"numbers": {"std_init": 0.2}}) == snes
+    assert bind(Evosax(SNES, 8), {}) == Evosax(SNES, 8)
 
 
 def test_a_bound_part_has_no_hash():
@@ -154,35 +156,19 @@ def test_one_program_serves_all_numbers():
     assert score._cache_size() == 1
 
 
-def test_a_nested_part_needs_a_default_of_its_class():
-    @part
-    class Holder:
-        inner: Noise
+def test_those_that_differ_are_given_and_all_become_arrays_as_declared():
+    found = resolve_numbers(Search(noise=Noise(std=Fixed(0.25))), {"rate": jnp.array([1, 2]), "most": 7.0})
+    assert (found["rate"].dtype, found["most"].dtype, found["noise"]["std"].dtype) == ("float32", "int32", "float32")
+    assert (found["rate"].shape, int(found["most"]), float(found["noise"]["std"])) == ((2,), 7, 0.25)
+    assert resolve_numbers("no part") == {}
+    own = resolve_numbers(Evosax(SNES, 8), {"numbers": {"std_init": 0.5}})
+    assert float(own["numbers"]["std_init"]) == 0.5
 
-    with pytest.raises(OptionError, match="inner: Holder must have a part as the default of this field"):
-        read_numbers(Holder(Noise()))
 
-
-def test_numbers_are_given_once():
-    policy = MLPPolicy(hidden=(4,))
-    workflow = Evolution(ENV, policy, OpenES(8, std=0.3))
-    assert read_numbers(workflow).evolver.std == 0.3
-    with pytest.raises(OptionError, match=r"^evolver\.std=0\.3: is given twice, once as 0\.02$"):
-        fit(workflow, EvolutionHyperparams())
-    maze = PointMaze()
-    erl = ERL(maze, TD3())
-    rarely = read_numbers(GA(mutation=ERLMutation(), mutation_rate=0.1))
-    check_given_once(erl, ERLHyperparams(evolver=rarely))  # its default evolver has 0.9
-    require_given_once(OpenES(8), read_numbers(OpenES(8, std=0.3)))
-    require_given_once(OpenES(8, std=0.3), read_numbers(GA()))  # which bind refuses
-    bounded = GA(8, 2, mutation=ERLMutation(bound=2.0))
-    require_given_once(bounded, read_numbers(bounded))
-    with pytest.raises(OptionError, match=r"mutation\.bound=2\.0: is given twice"):
-        require_given_once(bounded, read_numbers(GA(8, 2, mutation=ERLMutation())))
-    weights = {"params": {"a": jnp.ones(3)}}
-    require_given_once(Evosax(SNES, 8, numbers=weights), {"params": {"a": np.ones(3)}})
-    with pytest.raises(OptionError, match=r"numbers=.*is given twice"):
-        require_given_once(Evosax(SNES, 8, numbers={"std_init": 0.2}), {})
+def test_numbers_are_those_that_a_part_was_made_with():
+    workflow = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(8, std=0.3))
+    assert read_numbers(workflow)["evolver"]["std"] == 0.3
+    assert read_numbers(ERL(PointMaze(), TD3()))["evolver"]["mutation_rate"] == 0.9
 
 
 class Plays:
@@ -210,19 +196,17 @@ def test_spaces_are_filled_in_where_they_lack_and_only_then_checked():
     assert hash(workflow) == hash(OnPolicy(ENV, PPO(hidden=(4,))))
 
 
-def test_what_holds_parts_by_name_has_their_numbers_in_place_of_its_own():
+def test_parts_by_name_and_in_a_row_have_numbers_by_name():
     @part
     class Several:
-        parts: object = field(metadata={WHOLE: True})
+        parts: object
 
-    one, many = Several(Noise(std=0.2)), Several({"b": Noise(std=0.3), "a": Noise()})
-    assert read_numbers(one) == read_numbers(Noise(std=0.2))
-    assert list(read_numbers(many)) == ["a", "b"]
-    assert bind(one, read_numbers(Noise(std=0.9))).parts.std == 0.9
-    bound = bind(many, {"a": read_numbers(Noise(std=0.7)), "b": read_numbers(Noise(std=0.8))})
-    assert (bound.parts["a"].std, bound.parts["b"].std) == (0.7, 0.8)
-    with pytest.raises(OptionError, match=r"parts\.b\.std=0\.3: is given twice"):
-        require_given_once(many, read_numbers(Several({"a": Noise(), "b": Noise()})))
+    many, row = Several({"b": Noise(std=0.3), "a": Noise(), "c": 3}), Several((3, Noise(std=0.3), Noise()))
+    assert read_numbers(many) == {"parts": {"b": {"std": 0.3}, "a": {"std": 0.5}}}
+    bound = bind(many, {"parts": {"a": {"std": 0.7}, "b": {"std": 0.8}}})
+    assert (bound.parts["a"].std, bound.parts["b"].std, bound.parts["c"]) == (0.7, 0.8, 3)
+    assert read_numbers(row) == {"parts": {"1": {"std": 0.3}, "2": {"std": 0.5}}}
+    assert bind(row, {"parts": {"1": {"std": 0.7}, "2": {"std": 0.8}}}).parts == (3, Noise(std=0.7), Noise(std=0.8))
 
 
 def test_a_bound_part_knows_its_skeleton_and_a_schedule_applies_where_steps_are_known():
@@ -254,16 +238,15 @@ def test_binding_checks_nothing_that_a_trace_could_not():
 
 def test_numbers_as_shapes_stand_for_priors_too():
     shapes = abstract_numbers(Search(rate=Uniform(0.1, 0.2)))
-    assert (shapes.rate.dtype, shapes.most.dtype, shapes.noise.std.shape) == (jnp.float32, jnp.int32, ())
+    assert (shapes["rate"].dtype, shapes["most"].dtype, shapes["noise"]["std"].shape) == (jnp.float32, jnp.int32, ())
 
 
 @pytest.mark.program
 def test_a_workflow_has_the_numbers_of_its_state():
     """Not those that it was made with."""
     workflow = OnPolicy(ENV, PPO(hidden=(4,), learning_rate=0.1), num_envs=2, num_steps=4, batch_size=8)
-    given = replace(read_numbers(workflow), learning_rate=0.0)
     key = jax.random.key(0)
-    still, moved = workflow.init(key, given), workflow.init(key)
+    still, moved = workflow.init(key, {"agent": {"learning_rate": 0.0}}), workflow.init(key)
     assert float(workflow.bound(moved).agent.learning_rate) == pytest.approx(0.1)
     assert float(workflow.bound(still).agent.learning_rate) == 0
     step = jax.jit(workflow.step)

@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from evorl import tree
-from evorl.agents import PPO, PPOHyperparams
+from evorl.agents import PPO
 from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import RATIO, VALUE
 from evorl.agents.muon import Muon
-from evorl.agents.puffer import Puffer, PufferHyperparams
+from evorl.agents.puffer import Puffer
 from evorl.agents.random import Random
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
@@ -22,8 +22,6 @@ from evorl.workflows import OnPolicy, segments
 from evorl.workflows.minibatch_epochs import MinibatchEpochs
 from evorl.workflows.sampling import SHUFFLED, PrioritizedSegments, Shuffled, compute_segment_probabilities
 from tests.counting import Counting
-
-HP = PufferHyperparams()
 
 
 def puffer(env=None, numbers=None, **options):
@@ -77,8 +75,8 @@ def test_segments_are_drawn_by_their_advantages_none_twice():
     p = np.asarray(compute_segment_probabilities(advantage, 0.5), float)
     w = np.array([0, 2**0.5, 2, 0.5**0.5, 0]) + 1e-6
     np.testing.assert_allclose(p, w / w.sum(), rtol=1e-5)
-    hp = replace(HP, priority_alpha=0.5, priority_beta=0.7)
-    draw = lambda key: PrioritizedSegments(2).sample(key, jnp.arange(2), advantage, hp)  # noqa: E731
+    sampling = PrioritizedSegments(2, alpha=0.5, beta=0.7)
+    draw = lambda key: sampling.sample(key, jnp.arange(2), advantage)  # noqa: E731
     rows, weight = jax.vmap(draw)(jax.random.split(jax.random.key(0), 20_000))
     assert (rows[:, 0] != rows[:, 1]).all()
     np.testing.assert_allclose(weight, (5 * p[np.asarray(rows)]) ** -0.7, rtol=1e-4)
@@ -94,7 +92,7 @@ def test_segments_are_drawn_by_their_advantages_none_twice():
 
 def test_shuffled_takes_its_turn():
     turn = jnp.array([4, 0, 2])
-    rows, weight = SHUFFLED.sample(jax.random.key(0), turn, jnp.ones((5, 1)), HP)
+    rows, weight = SHUFFLED.sample(jax.random.key(0), turn, jnp.ones((5, 1)))
     assert (rows.tolist(), weight) == (turn.tolist(), ())
 
 
@@ -129,7 +127,7 @@ def test_what_was_learned_from_is_estimated_anew(refresh, seen):
     nothing = jnp.zeros((4, 3))
     batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (10 * value + ratio, value)  # noqa: E731
-    passes = MinibatchEpochs(TOLD, HP, SHUFFLED, 2, False, refresh, estimated)
+    passes = MinibatchEpochs(TOLD, SHUFFLED, 2, False, refresh, estimated)
     first, metrics, _ = jax.jit(passes.run_epochs)(0, batch, jax.random.key(0), jnp.int32(1))
     assert int(first) == 2
     np.testing.assert_allclose([metrics[name] for name in ("value", "advantage", "target")], seen[0])
@@ -148,12 +146,12 @@ def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
 
     @dataclass(frozen=True)
     class Always(Shuffled):
-        def sample(self, key, turn, advantage, hyperparams):
-            del key, advantage, hyperparams
+        def sample(self, key, turn, advantage):
+            del key, advantage
             return jnp.zeros_like(turn), ()
 
     for refresh, mean in (("minibatch", 0.5), ("epoch", 0.0)):
-        passes = MinibatchEpochs(TOLD, HP, Always(), 1, False, refresh, estimated)
+        passes = MinibatchEpochs(TOLD, Always(), 1, False, refresh, estimated)
         assert float(passes.run_epochs(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
 
 
@@ -198,7 +196,7 @@ def test_segments_are_joined_as_they_were_cut(steps):
 
 
 def test_weights_are_those_of_normalized_advantages():
-    passes = MinibatchEpochs(TOLD, HP, SHUFFLED, 2, True, "never", lambda *_: ())
+    passes = MinibatchEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
     advantage = jnp.array([[1.0, 2.0], [3.0, 6.0]])
     part = Batch((), (), (), (), advantage, ())
     found = passes.weight_advantages(part, jnp.array([2.0, 0.5])).advantage
@@ -207,13 +205,13 @@ def test_weights_are_those_of_normalized_advantages():
 
 
 def test_schedules_end_where_they_should():
-    agent = Puffer(learning_rate=0.1, priority_beta=0.2, anneal_steps=100.0)
+    agent, sampling = Puffer(learning_rate=0.1, anneal_steps=100.0), PrioritizedSegments(beta=0.2, anneal_steps=100.0)
     rates = [float(agent.apply_schedule(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
     np.testing.assert_allclose(rates, 0.05 * (1 + np.cos(np.pi * np.array([0, 0.25, 0.5, 1, 1]))), atol=1e-7)
-    betas = [float(agent.apply_schedule(jnp.float32(n)).priority_beta) for n in (0, 50, 300)]
+    betas = [float(sampling.apply_schedule(jnp.float32(n)).beta) for n in (0, 50, 300)]
     np.testing.assert_allclose(betas, [0.2, 0.6, 1.0], rtol=1e-6)
-    constant = Puffer().apply_schedule(jnp.float32(1e9))
-    np.testing.assert_allclose([constant.learning_rate, constant.priority_beta], [0.015, 0.2], rtol=1e-6)
+    of_puffer, of_segments = (part.apply_schedule(jnp.float32(1e9)) for part in (Puffer(), PrioritizedSegments()))
+    np.testing.assert_allclose([of_puffer.learning_rate, of_segments.beta], [0.015, 0.2], rtol=1e-6)
 
 
 @pytest.mark.program
@@ -224,7 +222,7 @@ def test_puffer_learns_a_choice():
     state = jax.jit(workflow.init)(jax.random.key(0))
     run = jax.jit(lambda state, keys: jax.lax.scan(workflow.step, state, keys))
     state, _ = run(state, jax.random.split(jax.random.key(1), 100))
-    before = jax.jit(workflow.evaluate)(jax.jit(workflow.init)(jax.random.key(0), HP), jax.random.key(2))["return"]
+    before = jax.jit(workflow.evaluate)(jax.jit(workflow.init)(jax.random.key(0)), jax.random.key(2))["return"]
     after = jax.jit(workflow.evaluate)(state, jax.random.key(2))["return"]
     assert float(after) > max(float(before), -0.05)
 
@@ -252,9 +250,9 @@ def test_an_agent_that_cannot_be_refreshed_is_refused():
             OnPolicy(env, agent, refresh="epoch")
 
 
-def test_priorities_need_their_hyperparameters():
+def test_priorities_have_numbers_of_their_own_whatever_the_agent():
     workflow = puffer()
-    other = replace(workflow, agent=PPO())
-    with pytest.raises(OptionError, match="needs priority_alpha and priority_beta; PPOHyperparams has none"):
-        other.init(jax.random.key(0), PPOHyperparams())
-    assert tree.is_nan_free(jax.jit(workflow.init)(jax.random.key(0), HP))
+    for one in (workflow, replace(workflow, agent=PPO(hidden=(8,)))):
+        state = jax.jit(one.init)(jax.random.key(0))
+        assert set(state.numbers["sampling"]) == {"alpha", "beta", "anneal_steps"}
+        assert tree.is_nan_free(state)

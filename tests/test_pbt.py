@@ -10,15 +10,15 @@ import pytest
 from flax import struct
 
 from evorl import tree
-from evorl.agents import PPO, SAC, PPOHyperparams, SACHyperparams
-from evorl.ec import CEM, CEMHyperparams
+from evorl.agents import PPO, SAC
+from evorl.ec import CEM
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
-from evorl.hyperparameters import Number, hyperparameter
-from evorl.population import NoSelection, Pairs, Perturb, PerturbHyperparams, Swarm, SwarmHyperparams, Truncation
+from evorl.parts import Number, number, part, read_numbers, resolve_numbers
+from evorl.population import NoSelection, Pairs, Perturb, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.state_replays import split_replays
-from evorl.workflows import PBT, MetaES, MetaESHyperparams, OffPolicy, PBTHyperparams, Vmapped
+from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from tests.tiny import on_policy
 
@@ -26,28 +26,26 @@ KEY = jax.random.key(0)
 
 
 @struct.dataclass
-class ClimbHyperparams:
-    rate: Number = hyperparameter(1.0, -9, 9)
-    limit: Number = hyperparameter(100.0, 0)
-
-
-@struct.dataclass
 class ClimbState:
-    hyperparams: ClimbHyperparams
+    numbers: object
     env_params: object
     height: object
     noise: object
 
 
+@part
 class Climb:
     """A workflow whose return is a sum of rates, NaN above the limit: what PBT does with it can be computed by hand."""
 
-    def init(self, key, hyperparams, env_params=None):
-        return ClimbState(hyperparams, env_params, jnp.float32(0), jnp.float32(0))
+    rate: Number = number(1.0, -9, 9)
+    limit: Number = number(100.0, 0)
+
+    def init(self, key, numbers=None, env_params=None):
+        return ClimbState(resolve_numbers(self, numbers), env_params, jnp.float32(0), jnp.float32(0))
 
     def step(self, state, key):
-        height = state.height + state.hyperparams.rate
-        height = jnp.where(height > state.hyperparams.limit, jnp.nan, height)
+        height = state.height + state.numbers["rate"]
+        height = jnp.where(height > state.numbers["limit"], jnp.nan, height)
         state = state.replace(height=height, noise=jax.random.normal(key))
         return state, self.metrics(state) | {"env_steps": jnp.int32(10), "gradient_steps": jnp.int32(1)}
 
@@ -58,7 +56,7 @@ class Climb:
         return {"return": state.height, "episodes": jnp.int32(2), "episode_length": jnp.float32(5)}
 
     def inherit(self, state, parent):
-        return state.replace(height=parent.height, hyperparams=parent.hyperparams)
+        return state.replace(height=parent.height, numbers=parent.numbers)
 
 
 def mirrored(x, low, high):
@@ -68,15 +66,13 @@ def mirrored(x, low, high):
 
 
 def climbing(size=10, limit=100.0, selection=None, variation=None, **options):
-    space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=limit)
-    return PBT(
-        Vmapped(Climb(), size), space, selection or Truncation(0.2), variation or Perturb(), warmup_steps=3, **options
-    )
+    population = Vmapped(Climb(rate=Uniform(-1.0, 3.0), limit=limit), size)
+    return PBT(population, selection or Truncation(0.2), variation or Perturb(), warmup_steps=3, **options)
 
 
-def run(pbt, generations, hyperparams=None):
+def run(pbt, generations):
     """The states before and after each generation, and their metrics."""
-    state = jax.jit(pbt.init)(KEY, hyperparams or PBTHyperparams())
+    state = jax.jit(pbt.init)(KEY)
     step = jax.jit(pbt.step)
     states, rows = [state], []
     for i in range(generations):
@@ -93,7 +89,7 @@ def test_generations_by_hand():
     height = np.zeros(10)
     for generation, (before, after, row) in enumerate(zip(states, states[1:], rows, strict=False)):
         steps = 7 if generation == 0 else 4
-        rates = np.asarray(before.members.hyperparams.rate)
+        rates = np.asarray(before.members.numbers["rate"])
         trained = height + steps * rates
         np.testing.assert_allclose(row["members/fitness"], trained, rtol=1e-5)
         np.testing.assert_allclose(row["members/rate"], rates)
@@ -110,9 +106,9 @@ def test_generations_by_hand():
         height = trained[source]
         np.testing.assert_allclose(after.members.height, height, rtol=1e-5)
         np.testing.assert_allclose(after.fitness, height, rtol=1e-5)
-        np.testing.assert_array_equal(after.members.hyperparams.rate[~replaced], rates[~replaced])
+        np.testing.assert_array_equal(after.members.numbers["rate"][~replaced], rates[~replaced])
         expected = mirrored(rates[source][replaced][:, None] + 4 * np.array([-0.2, 0.2]), -1, 3)  # of a range of 4
-        found = np.asarray(after.members.hyperparams.rate)[replaced]
+        found = np.asarray(after.members.numbers["rate"])[replaced]
         assert np.abs(found[:, None] - expected).min(1).max() < 1e-4
         assert int(after.generation) == generation + 1
 
@@ -157,7 +153,7 @@ def test_an_evaluation_is_of_all_members_on_the_same_keys_and_leaves_the_state_a
 @pytest.mark.program
 def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
     pbt = climbing(selection=Pairs(), variation=Swarm())
-    states, rows = run(pbt, 3, PBTHyperparams(SwarmHyperparams()))
+    states, rows = run(pbt, 3)
     for before, after, row in zip(states, states[1:], rows, strict=False):
         source = np.asarray(row["members/source"])
         losers = np.flatnonzero(source != np.arange(10))
@@ -175,17 +171,17 @@ def test_pbt_cso_moves_the_losers_as_the_paper_has_it():
 @pytest.mark.program
 def test_the_best_settings_spread():
     """Selection alone, without a new setting, ends with the best of the first; variation goes beyond."""
-    states, _ = run(climbing(), 12, PBTHyperparams(PerturbHyperparams(0.0)))
-    best = float(states[0].members.hyperparams.rate.max())
-    assert float(states[-1].members.hyperparams.rate.mean()) == pytest.approx(best, abs=1e-4)
-    states, _ = run(climbing(limit=1e6), 12, PBTHyperparams(PerturbHyperparams(0.05)))
-    assert float(states[-1].members.hyperparams.rate.max()) > best
+    states, _ = run(climbing(variation=Perturb(factor=0.0)), 12)
+    best = float(states[0].members.numbers["rate"].max())
+    assert float(states[-1].members.numbers["rate"].mean()) == pytest.approx(best, abs=1e-4)
+    states, _ = run(climbing(limit=1e6, variation=Perturb(factor=0.05)), 12)
+    assert float(states[-1].members.numbers["rate"].max()) > best
 
 
 @pytest.mark.program
 def test_pbt_of_pbt():
-    inner = climbing(5)
-    outer = PBT(Vmapped(inner, 5), PBTHyperparams(PerturbHyperparams(LogUniform(0.05, 0.5))), steps_per_generation=2)
+    inner = climbing(5, variation=Perturb(factor=LogUniform(0.05, 0.5)))
+    outer = PBT(Vmapped(inner, 5), steps_per_generation=2)
     states, rows = run(outer, 2)
     row = rows[-1]
     assert int(row["env_steps"]) == 5 * 2 * 5 * 4 * 10
@@ -195,17 +191,16 @@ def test_pbt_of_pbt():
     members = states[-1].members
     np.testing.assert_array_equal(members.members.height[child], members.members.height[source[child]])
     np.testing.assert_array_equal(members.points[child], members.points[source[child]])
-    factors = np.asarray(members.hyperparams.variation.factor)
+    factors = np.asarray(members.numbers["variation"]["factor"])
     assert factors[child] != factors[source[child]]
 
 
 @pytest.mark.program
 def test_meta_es_finds_the_rate_that_climbs_most():
     """Fitness is the height after a life, NaN above the limit: the best rate is just below limit / lifetime."""
-    space = ClimbHyperparams(rate=Uniform(-1.0, 3.0), limit=10.0)
-    meta = MetaES(Vmapped(Climb(), 16), space, CEM(16), lifetime=5)
-    hyperparams = MetaESHyperparams(CEMHyperparams(initial_variance=0.05, noise_decay=0.7))
-    state = jax.jit(meta.init)(KEY, hyperparams)
+    population = Vmapped(Climb(rate=Uniform(-1.0, 3.0), limit=10.0), 16)
+    meta = MetaES(population, CEM(16, initial_variance=0.05, noise_decay=0.7), lifetime=5)
+    state = jax.jit(meta.init)(KEY)
     step = jax.jit(meta.step)
     for i in range(25):
         state, metrics = step(state, jax.random.fold_in(KEY, i))
@@ -226,17 +221,17 @@ class Silent(Climb):
         (lambda: climbing(1), "population.size=1: must be at least 2"),
         (lambda: climbing(7, selection=Pairs()), "population.size=7: must be even"),
         (lambda: climbing(eval_rounds=0), "eval_rounds=0: must be at least 1"),
-        (lambda: PBT(Vmapped(Climb(), 8), ClimbHyperparams()), "names nothing to search"),
+        (lambda: PBT(Vmapped(Climb(), 8)), "Climb: has nothing to search, as none of its numbers has a prior"),
         (
-            lambda: jax.eval_shape(climbing().init, KEY, PBTHyperparams(SwarmHyperparams())),
-            "numbers.variation=SwarmHyperparams: must be PerturbHyperparams, of Perturb, with factor",
+            lambda: jax.eval_shape(climbing().init, KEY, {"variation": read_numbers(Swarm())}),
+            "unknown number numbers.variation.inertia; allowed: numbers.variation.factor",
         ),
         (
-            lambda: run(PBT(Vmapped(Silent(), 8), ClimbHyperparams(rate=Uniform(0, 1))), 1),
+            lambda: run(PBT(Vmapped(Silent(rate=Uniform(0, 1)), 8)), 1),
             'Silent: its evaluation has no "return"',
         ),
         (
-            lambda: MetaES(Vmapped(Climb(), 8), ClimbHyperparams(rate=Uniform(0, 1)), CEM(4)),
+            lambda: MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 8), CEM(4)),
             "evolver.population_size=4: must be the size of the population, 8",
         ),
     ],
@@ -255,12 +250,12 @@ def temporaries(step, *arguments):
 @pytest.mark.program
 def test_copying_needs_no_second_population():
     """A generation of PBT over PPO holds, beside its state, less than half a population more than training alone."""
-    space = PPOHyperparams(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
-    workflow = on_policy(PPO(), num_epochs=1, batch_size=16)
+    agent = PPO(learning_rate=LogUniform(1e-4, 1e-1), discount=OneMinus(LogUniform(1e-3, 1e-1)))
+    workflow = on_policy(agent, num_epochs=1, batch_size=16)
     large = replace(workflow, agent=replace(workflow.agent, hidden=(32, 32)))  # so that agents are most of the state
     population = Vmapped(large, 32)
-    pbt = PBT(population, space, steps_per_generation=1)
-    state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
+    pbt = PBT(population, steps_per_generation=1, search=("learning_rate", "discount"))
+    state = jax.eval_shape(pbt.init, KEY)
 
     alone = temporaries(population.step, state.members, KEY)
     agents = tree.nbytes(state.members.agent)
@@ -270,10 +265,10 @@ def test_copying_needs_no_second_population():
 @pytest.mark.program
 def test_members_are_trained_in_place():
     """At 32 SAC members a generation of PBT holds no more than a step of the population, replays left out."""
-    agent = SAC()
+    agent = SAC(critic_lr=LogUniform(1e-4, 1e-2))
     population = Vmapped(OffPolicy(ObsActionReward(), agent, capacity=2_000), 32)
-    pbt = PBT(population, SACHyperparams(critic_lr=LogUniform(1e-4, 1e-2)))
-    state = jax.eval_shape(pbt.init, KEY, PBTHyperparams())
+    pbt = PBT(population, search=("critic_lr",))
+    state = jax.eval_shape(pbt.init, KEY)
     alone = temporaries(population.step, state.members, KEY)
     generation = temporaries(partial(step_or_evaluate, pbt), state, KEY, jnp.bool_(False))
     assert generation - alone < 0.2 * tree.nbytes(split_replays(state.members)[0])

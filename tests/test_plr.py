@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import OnPolicy, OpenES, hyperparameters, tree
+from evorl import OnPolicy, OpenES, tree
 from evorl.agents import PPO
 from evorl.agents.base_agent import fill_spaces
 from evorl.envs.maze import Maze, RandomWalls
@@ -17,11 +17,10 @@ from evorl.envs.suites.gymnax import Gymnax
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU
-from evorl.parts import bind, read_numbers
+from evorl.parts import bind, resolve_numbers
 from evorl.priors import Uniform
 from evorl.ued import (
     Curation,
-    CurationHyperparams,
     Learnability,
     LevelBuffer,
     MaxMC,
@@ -31,7 +30,7 @@ from evorl.ued import (
     ValueDisagreement,
 )
 from evorl.ued.generators import EvolvedLevels
-from evorl.ued.plr import PLR, PLRHyperparams
+from evorl.ued.plr import PLR
 from evorl.workflows.minibatch_epochs import standardize
 from tests import iterating
 from tests.conftest import leaves_equal
@@ -41,18 +40,17 @@ ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6
 AGENT = fill_spaces(PPO(hidden=(4,), core=GRU(3)), ENV)
 SETTINGS = {"num_envs": 4, "num_steps": 15, "num_epochs": 1, "batch_size": 30, "eval_episodes": 6}
 STUDENT = OnPolicy(ENV, AGENT, **SETTINGS, normalize_observations=False, normalize_values=False)
-ALWAYS = {"replay": jnp.float32(1)}  # once half full
+ALWAYS = {"replay": 1.0}  # once half full
 
 
-def played(workflow, count, **hyperparams):
+def played(workflow, count):
     """The states, what was dealt, what was played and the metrics of some iterations."""
-    given = read_numbers(workflow).replace(**hyperparams)
-    return [(before, *others) for before, _, *others in iterating.iterations(workflow, count, given)]
+    return [(before, *others) for before, _, *others in iterating.iterations(workflow, count)]
 
 
 @program_fixture(scope="module")
 def serial():
-    return played(PLR(STUDENT, capacity=8, num_edits=2), 8, **ALWAYS)
+    return played(PLR(STUDENT, capacity=8, num_edits=2, **ALWAYS), 8)
 
 
 @program_fixture(scope="module")
@@ -251,7 +249,7 @@ def test_physics_that_says_what_solves_it_has_learnability():
 )
 def test_hyperparameters_out_of_range_are_refused(given, message):
     with pytest.raises(OptionError, match=message):
-        hyperparameters.check_hyperparams(PLRHyperparams(curation=CurationHyperparams(**given)))
+        resolve_numbers(PLR(STUDENT, capacity=8), {"curation": given})
 
 
 @pytest.mark.parametrize("score", [MaxMC(), PositiveValueLoss(), TrueRegret()])
@@ -278,7 +276,7 @@ def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
         scores.append(np.mean(means))
     np.testing.assert_allclose(metrics["levels/score"], np.mean(scores), rtol=1e-5)
 
-    h, params = learner.hyperparams, learner.agent.actor.params
+    h, params = learner.numbers["agent"], learner.agent.actor.params
     segments = student.split_batch(replace(batch, advantage=standardize(batch.advantage)))
     loss, found = bind(several, h).loss(params, segments)
     alone = []

@@ -9,9 +9,10 @@ import pytest
 from evosax.algorithms import DifferentialEvolution
 from scipy import stats
 
-from evorl.agents import PPOHyperparams, TD3Hyperparams
+from evorl.agents import PPO, TD3
+from evorl.agents.random import Random
 from evorl.bounds import reflect
-from evorl.ec import CEM, CEMHyperparams
+from evorl.ec import CEM
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 from evorl.population import (
@@ -27,7 +28,8 @@ from evorl.population import (
     Truncation,
 )
 from evorl.priors import Choice, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
-from evorl.workflows import CEMRLHyperparams
+from evorl.workflows import CEMRL
+from tests.tiny import ENV, SMALL, UPDATES
 
 KEY = jax.random.key(0)
 U = jnp.linspace(0, 1, 11)
@@ -56,25 +58,27 @@ def test_priors_map_the_unit_interval_and_back(prior, expected):
 
 
 def test_a_space_searches_its_priors_and_keeps_its_numbers():
-    agent = TD3Hyperparams(actor_lr=LogUniform(1e-5, 1e-3), discount=OneMinus(LogUniform(1e-3, 1e-1)), tau=1)
-    space = PriorSpace(CEMRLHyperparams(agent, CEMHyperparams(noise_decay=Uniform(0.9, 1.0))))
+    agent = TD3(actor_lr=LogUniform(1e-5, 1e-3), discount=OneMinus(LogUniform(1e-3, 1e-1)), tau=1)
+    workflow = CEMRL(ENV, agent, CEM(4, noise_decay=Uniform(0.9, 1.0)), **UPDATES, **SMALL)
+    space = PriorSpace(workflow, search=("actor_lr",))
     assert list(space.priors) == ["agent.actor_lr", "agent.discount", "evolver.noise_decay"]
     decoded = space.decode(jnp.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]))
-    np.testing.assert_allclose(decoded.agent.actor_lr, [1e-5, 1e-3], rtol=1e-5)
-    np.testing.assert_allclose(decoded.agent.discount, [0.9, 0.999], rtol=1e-5)
-    np.testing.assert_allclose(decoded.evolver.noise_decay, [0.95, 0.9], rtol=1e-5)
-    np.testing.assert_array_equal(decoded.agent.tau, [1.0, 1.0])
+    np.testing.assert_allclose(decoded["agent"]["actor_lr"], [1e-5, 1e-3], rtol=1e-5)
+    np.testing.assert_allclose(decoded["agent"]["discount"], [0.9, 0.999], rtol=1e-5)
+    np.testing.assert_allclose(decoded["evolver"]["noise_decay"], [0.95, 0.9], rtol=1e-5)
+    np.testing.assert_array_equal(decoded["agent"]["tau"], [1.0, 1.0])
     assert {leaf.dtype for leaf in jax.tree.leaves(decoded)} == {np.dtype("float32")}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PriorSpace(PPOHyperparams()), "names nothing to search"),
-        (lambda: PriorSpace(PPOHyperparams(discount=Uniform(0.5, 1.5))), r"space.discount=Uniform.*between 0 and 1"),
+        (lambda: PriorSpace(Random()), "Random: has nothing to search, as none of its numbers has a prior"),
+        (lambda: PriorSpace(PPO(), ("clipping",)), "search=clipping: must be a number with a prior: .*clip"),
+        (lambda: PriorSpace(PPO(discount=Uniform(0.5, 1.5))), r"discount=Uniform.*between 0 and 1"),
         (
-            lambda: PriorSpace(PPOHyperparams(discount=2.0, clip=Uniform(0, 1))),
-            r"space.discount=2.0: must be between 0 and 1",
+            lambda: PriorSpace(PPO(discount=2.0, clip=Uniform(0, 1))),
+            r"discount=2.0: must be between 0 and 1",
         ),
         (lambda: LogUniform(0.0, 1.0), "low=0.0: must be above 0"),
         (lambda: Uniform(1.0, 1.0), "high=1.0: must be above low"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import DQN, DiscreteSAC, DQNHyperparams
+from evorl.agents import DQN, DiscreteSAC
 from evorl.ec import CEM
 from evorl.errors import OptionError
 from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
@@ -20,12 +20,11 @@ from tests.tiny import CHOICES, SMALL, UPDATES
 SPACES = CHOICES.observation_space, CHOICES.action_space
 ONE = {"num_envs": 4, "num_steps": 2, "num_updates": 1, "actor_interval": 1, "replay": Ranked()}
 WORKFLOW = OffPolicy(CHOICES, DQN(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1]), **ONE, **SMALL)
-HP = DQNHyperparams()
 
 
 @program_fixture(scope="module")
 def started():
-    state = jax.jit(WORKFLOW.init)(jax.random.key(0), HP)
+    state = jax.jit(WORKFLOW.init)(jax.random.key(0))
     return jax.jit(WORKFLOW.step)(state, jax.random.key(1))[0]
 
 
@@ -64,7 +63,7 @@ def test_rows_count_by_their_weight(started):
 @pytest.mark.program
 def test_members_tell_one_replay():
     population = SharedReplay(WORKFLOW, 3)
-    state = jax.jit(population.init)(jax.random.key(0), population.hyperparams())
+    state = jax.jit(population.init)(jax.random.key(0))
     after, _ = jax.jit(population.step)(state, jax.random.key(1))
     assert after.replay.priorities.shape == (SMALL["capacity"],)
     assert int((after.replay.priorities > 0).sum()) == int(after.replay.size)
@@ -101,6 +100,6 @@ def test_where_priorities_cannot_be_they_are_refused():
             return loss, {"critic_loss": loss}
 
     silent = replace(WORKFLOW, agent=Silent(hidden=(8,)))
-    state = jax.eval_shape(silent.init, jax.random.key(0), HP)
+    state = jax.eval_shape(silent.init, jax.random.key(0))
     with pytest.raises(OptionError, match=r"replay=Ranking: needs of the agent's critic_loss the metric \"td_error\""):
         jax.eval_shape(silent.step, state, jax.random.key(0))

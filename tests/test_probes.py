@@ -16,15 +16,8 @@ from evorl.agents import (
     PPO,
     SAC,
     TD3,
-    A2CHyperparams,
     DiscreteSAC,
-    DiscreteSACHyperparams,
-    DQNHyperparams,
-    IMPALAHyperparams,
     PolicyGradient,
-    PPOHyperparams,
-    SACHyperparams,
-    TD3Hyperparams,
 )
 from evorl.envs.sanity import probe
 from evorl.workflows import OffPolicy, OnPolicy
@@ -63,7 +56,7 @@ class AnyProbe:
 
 def off_policy(agent, choices, **options):
     env = AnyProbe(choices)
-    agent = agent(hidden=(32, 32))
+    agent = replace(agent, hidden=(32, 32))
     sizes = {"num_envs": 8, "num_steps": 8, "num_updates": 64, "batch_size": 64, "capacity": 4096}
     return OffPolicy(env, agent, **sizes, random_steps=512, eval_episodes=16, **options)
 
@@ -77,31 +70,28 @@ def on_policy(objective, choices, **options):
 
 FAST = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.05}
 ONE_STEP = {"num_epochs": 1, "batch_size": 128, "normalize_advantages": False}
+SURE = {**FAST, "temperature": 0.02, "temperature_lr": 0.0}
 LEARNERS = {
-    "td3": (off_policy(TD3, 0), TD3Hyperparams(**FAST), 30),
-    "sac": (off_policy(SAC, 0, actor_interval=1), SACHyperparams(**FAST, temperature=0.02, temperature_lr=0.0), 30),
-    "ppo": (on_policy(PPO(), 0, batch_size=32), PPOHyperparams(learning_rate=3e-3), 100),
-    "a2c": (on_policy(A2C(), 0, **ONE_STEP), A2CHyperparams(learning_rate=5e-3), 600),
-    "impala": (on_policy(IMPALA(), 0, staleness=2, **ONE_STEP), IMPALAHyperparams(learning_rate=5e-3), 600),
-    "dqn": (off_policy(DQN, 5, actor_interval=1), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
-    "dqn_n_step": (off_policy(DQN, 5, actor_interval=1, n_step=2), DQNHyperparams(learning_rate=3e-3, tau=0.05), 30),
-    "discrete_sac": (
-        off_policy(DiscreteSAC, 5, actor_interval=1),
-        DiscreteSACHyperparams(**FAST, temperature=0.02, temperature_lr=0.0),
-        30,
-    ),
-    "discrete_ppo": (on_policy(PPO(), 5, batch_size=32), PPOHyperparams(learning_rate=3e-3), 100),
-    "discrete_a2c": (on_policy(A2C(), 5, **ONE_STEP), A2CHyperparams(learning_rate=5e-3), 600),
+    "td3": (off_policy(TD3(**FAST), 0), 30),
+    "sac": (off_policy(SAC(**SURE), 0, actor_interval=1), 30),
+    "ppo": (on_policy(PPO(learning_rate=3e-3), 0, batch_size=32), 100),
+    "a2c": (on_policy(A2C(learning_rate=5e-3), 0, **ONE_STEP), 600),
+    "impala": (on_policy(IMPALA(learning_rate=5e-3), 0, staleness=2, **ONE_STEP), 600),
+    "dqn": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, actor_interval=1), 30),
+    "dqn_n_step": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, actor_interval=1, n_step=2), 30),
+    "discrete_sac": (off_policy(DiscreteSAC(**SURE), 5, actor_interval=1), 30),
+    "discrete_ppo": (on_policy(PPO(learning_rate=3e-3), 5, batch_size=32), 100),
+    "discrete_a2c": (on_policy(A2C(learning_rate=5e-3), 5, **ONE_STEP), 600),
 }
 
 
 @program_fixture(scope="module", params=LEARNERS)
 def learned(request):
     """A workflow and its states [probes, seeds, ...]."""
-    workflow, hyperparams, iterations = LEARNERS[request.param]
+    workflow, iterations = LEARNERS[request.param]
 
     def run(params, key):
-        state = workflow.init(key, hyperparams, params)
+        state = workflow.init(key, None, params)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, iterations))[0]
 
     keys = jax.random.split(jax.random.key(0), SEEDS)

@@ -9,7 +9,6 @@ import pytest
 
 from evorl import tree
 from evorl.agents import PPO
-from evorl.agents.ppo import PPOHyperparams
 from evorl.cli.train import main
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
@@ -25,11 +24,11 @@ from evorl.leagues.payoff_estimation import list_newest_profiles, mask_newest_pr
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.pipeline_psro import PipelinePSRO
 from evorl.leagues.policy_sets import WorkflowPolicySet
-from evorl.leagues.psro import PSRO, PSROHyperparams
+from evorl.leagues.psro import PSRO
 from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.solvers import NewestPolicySolver, UniformMixture
-from evorl.leagues.training_oracle import TrainingOracle, TrainingOracleHyperparams, make_single_player_env
+from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
 from evorl.training.configuration import config
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
@@ -41,7 +40,7 @@ KUHN = ExtensiveFormGame(Kuhn())
 OPPOSED = make_single_player_env(KUHN)
 AGENT = PPO(hidden=(8,))
 PLAYER = OnPolicy(OPPOSED, AGENT, 8, 8, 2, 32, eval_episodes=8)
-FEW = PSROHyperparams(TrainingOracleHyperparams(PPOHyperparams(), iterations=2.0))
+FEW = {"iterations": 2.0}
 
 
 def exploited(workflow, iterations, seed=0):
@@ -98,7 +97,7 @@ def test_payoffs_that_are_played_are_those_that_are_expected():
 @pytest.mark.program
 def test_a_pool_keeps_of_a_training_what_its_policy_reads():
     acting = WorkflowPolicySet(PLAYER, explores=True)
-    assert not any("value" in path or "hyperparams" in path for path in acting.read_paths)
+    assert not any("value" in path or "numbers" in path for path in acting.read_paths)
     state = PLAYER.init(jax.random.key(0))
     obs, key = OPPOSED.reset(jax.random.key(1), OPPOSED.default_params)[1], jax.random.key(2)
     assert acting.act(acting.extract_policy(state), obs, (), key)[0] == PLAYER.policy(state, True)(obs, (), key)[0]
@@ -148,8 +147,8 @@ def test_cells_of_the_newest_are_all_that_are_new():
 
 @program_fixture(scope="module")
 def learned():
-    workflow = PSRO(KUHN, TrainingOracle(PLAYER, restarts=2), capacity=3, episodes=0)
-    state = workflow.init(jax.random.key(0), FEW)
+    workflow = PSRO(KUHN, TrainingOracle(PLAYER, restarts=2, **FEW), capacity=3, episodes=0)
+    state = workflow.init(jax.random.key(0))
     return workflow, *jax.jit(workflow.step)(state, jax.random.key(1))
 
 
@@ -176,9 +175,9 @@ def test_the_mixture_plays(learned):
 @pytest.mark.program
 def test_levels_answer_all_below_them_and_the_lowest_is_done():
     workflow = PipelinePSRO(
-        KUHN, oracle=TrainingOracle(PLAYER, warm=True), solver=UniformMixture(), capacity=6, levels=3
+        KUHN, oracle=TrainingOracle(PLAYER, warm=True, **FEW), solver=UniformMixture(), capacity=6, levels=3
     )
-    state = workflow.init(jax.random.key(0), FEW)
+    state = workflow.init(jax.random.key(0))
     uniform = np.tril(np.ones((3, 6))) / np.arange(1, 4)[:, None]
     np.testing.assert_allclose(workflow.level_mixtures(state)[:, 0], uniform, atol=1e-6)
     after, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
@@ -193,7 +192,7 @@ def test_levels_answer_all_below_them_and_the_lowest_is_done():
     for level in (0, 1):
         going_on = jax.tree.map(lambda x, level=level: x[level, :, 0], after.oracle_state["player_0"])
         taken = workflow.oracle.policy_sets(KUHN)["player_0"].extract_policy(
-            replace(going_on, hyperparams=FEW.oracle.workflow)
+            replace(going_on, numbers=state.numbers["oracle"]["workflow"])
         )
         np.testing.assert_array_equal(taken[path], after.pool["player_0"][path][2 + level])
     assert not np.array_equal(*(np.asarray(after.pool["player_0"][path][i]) for i in (2, 3)))
@@ -268,9 +267,9 @@ def test_players_of_different_roles_who_see_without_bounds():
     game = MPE(SimplePush())
     player = make_single_player_env(game)
     agent = PPO(hidden=(4,))
-    learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
+    learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4), **FEW)
     psro = PSRO(game, learned, UniformMixture(), capacity=3, episodes=4)
-    state = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
+    state = jax.eval_shape(psro.init, jax.random.key(0))
     assert state.payoffs.mean.shape == (2, 3, 3)
     mean = jnp.zeros((2, 3, 3)).at[0, 0, 0].set(jnp.nan)
     assert (
@@ -281,7 +280,7 @@ def test_players_of_different_roles_who_see_without_bounds():
 
 def broken(psro):
     """A state of zeros."""
-    shapes = jax.eval_shape(lambda key: psro.init(key, FEW), jax.random.key(0))
+    shapes = jax.eval_shape(psro.init, jax.random.key(0))
     state = tree.zeros_like(shapes)
     return replace(state, num_policies=jnp.int32(1))
 
@@ -315,9 +314,9 @@ def test_the_default_solves_a_game_by_what_it_is():
     for game, constant in ((opposed, True), (general, False)):
         player = make_single_player_env(game)
         agent = PPO(hidden=(4,))
-        learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4))
+        learned = TrainingOracle(OnPolicy(player, agent, 4, 4, 1, 16, eval_episodes=4), **FEW)
         psro = PSRO(game, learned, capacity=3, episodes=4)
-        state = psro.init(jax.random.key(0), FEW)
+        state = psro.init(jax.random.key(0))
         assert psro.has_constant_sum(state) == constant
         after, _ = jax.jit(psro.step)(state, jax.random.key(1))
         expected = (Nash() if constant else AutoSolver().select_solver(2, False))(

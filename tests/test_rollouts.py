@@ -27,14 +27,14 @@ from evorl.distributed.values import pack_value
 from evorl.distributed.worker import RayWorker
 from evorl.envs.sanity import probe
 from evorl.errors import DivergedError, OptionError
-from evorl.hyperparameters import as_arrays
+from evorl.parts import resolve_numbers
 from evorl.training import runs
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.run_recorder import RunContext
 from evorl.types import HostParams
 from evorl.workflows.on_policy import OnPolicy
 from tests.conftest import leaves_equal
-from tests.distributing import AHEAD, FAST, Reordered, learners_of
+from tests.distributing import AHEAD, Reordered, learners_of
 from tests.gaming import Chase
 from tests.tiers import program_fixture
 
@@ -42,7 +42,7 @@ from tests.tiers import program_fixture
 def by_one_program(workflow, iterations):
     """States and metrics of a training by one program, with the same keys."""
     keys = jax.random.split(jax.random.key(0), 3)
-    state, step = jax.jit(workflow.init)(keys[0], FAST), jax.jit(workflow.step)
+    state, step = jax.jit(workflow.init)(keys[0]), jax.jit(workflow.step)
     for i in range(iterations):
         state, metrics = step(state, jax.random.fold_in(keys[1], i))
         yield state, metrics
@@ -63,7 +63,7 @@ def ahead():
     ],
 )
 def test_in_one_part_it_is_the_training_by_one_program(workflow):
-    done = coordinate_rollouts(workflow, iterations=4, hyperparams=FAST)
+    done = coordinate_rollouts(workflow, iterations=4)
     for one, (state, metrics) in zip(done, by_one_program(workflow, 4), strict=True):
         assert set(one.metrics) == {*metrics, "age"}
         for name, found in metrics.items():
@@ -120,9 +120,9 @@ def test_the_order_in_which_rollouts_end_changes_nothing(ahead):
 @pytest.mark.program
 def test_parts_learn_the_best_action():
     env = probe.ActionDependentReward()
-    agent = PPO(hidden=(8,))
+    agent = PPO(hidden=(8,), learning_rate=3e-2)
     workflow = OnPolicy(env, agent, 32, 8, 4, 64, staleness=1, eval_episodes=8)
-    done = coordinate_rollouts(workflow, iterations=20, hyperparams=replace(FAST, learning_rate=3e-2), parts=2)
+    done = coordinate_rollouts(workflow, iterations=20, parts=2)
     returns = [float(one.metrics["return"]) for one in done]
     assert returns[0] < 0.5
     assert np.mean(returns[-3:]) > 0.97  # the best is 1
@@ -142,7 +142,7 @@ def test_of_games_too():
 @pytest.mark.program
 def test_a_worker_has_modules_of_its_own(monkeypatch):
     """Of another process their numbers may be those of modules that a worker makes."""
-    spec = RolloutSpec(AHEAD, 2, as_arrays(FAST), ())
+    spec = RolloutSpec(AHEAD, 2, resolve_numbers(AHEAD), ())
     begun = spec.build_programs().init_learner(jax.random.key(0))
     values = {
         format_policy_name(0): pack_value(spec.build_programs().get_acting_policy(begun, 2)),
@@ -188,7 +188,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
             len(
                 list(
                     task_training.train_from_rollouts(
-                        AHEAD, FAST, RunContext(data, tmp_path, [rows.append]), SerialExecutor(), None, workers
+                        AHEAD, RunContext(data, tmp_path, [rows.append]), SerialExecutor(), None, workers
                     )
                 )
             )
@@ -209,7 +209,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         with pytest.raises(OptionError, match=message):
             next(
                 task_training.train_from_rollouts(
-                    AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), parts, 2
+                    AHEAD, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), parts, 2
                 )
             )
         (tmp_path / "tasks" / "seen-5.npz").write_bytes(b"half")
@@ -222,19 +222,19 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         ):
             next(
                 task_training.train_from_rollouts(
-                    AHEAD, FAST, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), None, 2
+                    AHEAD, RunContext(DATA | {"iterations": 6}, tmp_path), SerialExecutor(), None, 2
                 )
             )
 
 
 @pytest.mark.program
 def test_what_diverges_is_told_and_not_saved(tmp_path):
-    rows, endless = [], replace(FAST, critic_weight=float("inf"))
+    rows, endless = [], replace(AHEAD, agent=replace(AHEAD.agent, critic_weight=float("inf")))
     told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(
             task_training.train_from_rollouts(
-                AHEAD, endless, RunContext(DATA | {"iterations": 5}, tmp_path, [rows.append]), SerialExecutor(), None, 2
+                endless, RunContext(DATA | {"iterations": 5}, tmp_path, [rows.append]), SerialExecutor(), None, 2
             )
         )
     assert [(row["kind"], row["iteration"]) for row in rows] == [("evaluation", 0), ("train", 1)]

@@ -219,7 +219,7 @@ WRONG = {
     "agent=pppo": "unknown agent pppo; did you mean ppo",
     "agent=ppo only=bandits": "unknown check bandits; did you mean bandit?",
     "agent=ppo env=ant": "env=ant: each check has its own; choose checks with only=",
-    "agent=ppo agent.hyperparams.learning_rat=1": "unknown option agent.hyperparams.learning_rat; did you mean ",
+    "agent=ppo agent.workflow.agent.learning_rat=1": "unknown option agent.workflow.agent.learning_rat; did you mean ",
     "agent=ppo agent.workflow.num_envs=0": "agent.workflow.num_envs=0: must be at least 1",
     "agent=td3 only=bandit": "TD3 needs actions that are vectors of real numbers, not Discrete(n=10)",
 }
@@ -310,7 +310,7 @@ def test_evolvers_and_populations_take_part(agent, check, capsys):
 @pytest.mark.program
 @pytest.mark.usefixtures("optimized")
 def test_an_agent_with_memory_passes_memory(capsys):
-    explores = "agent.hyperparams.entropy_weight=0.1 agent.hyperparams.anneal_steps=200_000"
+    explores = "agent.workflow.agent.entropy_weight=0.1 agent.workflow.agent.anneal_steps=200_000"
     out, err, code = said(f"agent=ppo core=gru {explores} only=memory", capsys)
     assert code == 0, out + err
     assert out.splitlines()[1].endswith("  passed")

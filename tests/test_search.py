@@ -17,14 +17,13 @@ from evorl.ec import CMAES, NSGA2, RVEA
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
 from evorl.parts import bind, part, read_numbers
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
 from evorl.training.pareto_front import Front, with_solution
 from evorl.types import Problem, QDEvaluation
-from evorl.workflows import Evolution, Search, SearchHyperparams
+from evorl.workflows import Evolution, Search
 from tests.conftest import leaves_equal
 from tests.tiny import Walk
 
@@ -102,7 +101,7 @@ def test_sphere_arm_and_bbob_by_hand():
 
 def searched(workflow, steps, key=KEY):
     def run(key):
-        state = workflow.init(key, as_arrays(read_numbers(workflow)))
+        state = workflow.init(key)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, steps))
 
     return jax.jit(run)(key)
@@ -210,18 +209,16 @@ def test_mistakes_are_one_line_that_teaches(command):
 def test_every_problem_composes():
     for name, path in discovery.find_choices("problem").items():
         assert path.read_text().startswith("# ")
-        workflow, _, _ = runs.build(config.compose_config(["agent=search", f"problem={name}"]))
+        workflow, _ = runs.build(config.compose_config(["agent=search", f"problem={name}"]))
         assert isinstance(workflow, Search)
 
 
 def test_configured_evolvers_are_those_of_the_dataclasses():
     for name, expected in (("nsga2", NSGA2(10)), ("rvea", RVEA(10))):
-        workflow, hyperparams, _ = runs.build(
-            config.compose_config(["agent=search", "problem=zdt1", f"agent/evolver={name}"])
-        )
+        workflow, _ = runs.build(config.compose_config(["agent=search", "problem=zdt1", f"agent/evolver={name}"]))
         assert workflow == Search(ZDT(), expected)
-        assert hyperparams == SearchHyperparams(read_numbers(expected))
-    workflow, _, _ = runs.build(config.compose_config(["experiment=brax/nsga2_hopper"]))
+        assert read_numbers(workflow) == {"evolver": read_numbers(expected)}
+    workflow, _ = runs.build(config.compose_config(["experiment=brax/nsga2_hopper"]))
     bounds = {"low": -2.0, "high": 2.0}
     of_both = {"x_velocity": 1, "reward_ctrl": 1}
     assert workflow.evolver == NSGA2(128, of_both, BoundedSBX(**bounds), PolynomialMutation(**bounds))
@@ -289,7 +286,7 @@ def test_the_solution_of_a_number_acts(tmp_path):
     state = workflow.init(KEY)
     fitness = jnp.array([[2.0, 9.0], [4.0, 8.0], [8.0, 1.0], [0.0, 0.0], [6.0, 8.0], [jnp.nan, 1.0]])
     asked = state.evolver.children
-    told, _ = bind(workflow.evolver, read_numbers(workflow).evolver).tell(KEY, asked, fitness, state.evolver)
+    told, _ = bind(workflow.evolver, read_numbers(workflow)["evolver"]).tell(KEY, asked, fitness, state.evolver)
     state = state.replace(evolver=told)
     front = Front.from_state(workflow, state)
     assert front is not None

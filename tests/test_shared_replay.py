@@ -7,9 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl import tree
-from evorl.agents import PPO, SAC, TD3, PPOHyperparams, SACHyperparams, TD3Hyperparams
+from evorl.agents import PPO, SAC, TD3
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
 from evorl.replay.state_replays import split_replays
 from evorl.training.fit import Budget, fit
 from evorl.training.nans import DivergenceMonitor
@@ -22,11 +21,10 @@ from tests.conftest import leaves_equal
 from tests.tiny import Walk, off_policy, on_policy
 
 INNER = off_policy(SAC)
-HP = as_arrays(SACHyperparams())
 
 
-def started(population, key, hyperparams=HP, steps=1):
-    state = jax.jit(population.init)(key, tree.broadcast(hyperparams, population.size))
+def started(population, key, steps=1):
+    state = jax.jit(population.init)(key)
     step = jax.jit(population.step)
     for i in range(steps):
         state, _ = step(state, jax.random.fold_in(key, i))
@@ -63,10 +61,9 @@ def test_a_single_member_is_a_run_of_its_own(key, n_step):
 @pytest.mark.program
 def test_seeds_side_by_side_each_have_their_replay(key):
     population = SharedReplay(INNER, 2)
-    hyperparams = tree.broadcast(HP, 2)
 
     def run(key):
-        return jax.lax.scan(population.step, population.init(key, hyperparams), jax.random.split(key, 3))[0]
+        return jax.lax.scan(population.step, population.init(key), jax.random.split(key, 3))[0]
 
     keys = jax.random.split(key)
     together, alone = jax.jit(jax.vmap(run))(keys), [jax.jit(run)(key) for key in keys]
@@ -88,8 +85,7 @@ def test_copies_have_the_agent_of_their_source_and_act_differently(key):
 
 def test_thirty_two_members_hold_one_replay_of_a_million():
     population = SharedReplay(replace(INNER, capacity=1_000_000), 32)
-    hyperparams = tree.broadcast(HP, 32)
-    state = jax.eval_shape(population.init, jax.random.key(0), hyperparams)
+    state = jax.eval_shape(population.init, jax.random.key(0))
     light, replays = split_replays(state)
     row = 3 * 4 + 4 + 2  # observations, action and reward, and two flags
     assert tree.nbytes(replays) == 1_000_000 * row + 8
@@ -103,7 +99,7 @@ def test_steps_and_copies_make_no_second_replay(key, seeds):
     population = SharedReplay(replace(INNER, capacity=500_000), 4)
     over_seeds = jax.vmap if seeds else lambda f, *_: f
     keys = jax.random.split(key, seeds) if seeds else key
-    state = jax.eval_shape(over_seeds(population.init, (0, None)), keys, tree.broadcast(HP, 4))
+    state = jax.eval_shape(over_seeds(population.init), keys)
     held = tree.nbytes(state.replay)
     source = jnp.zeros((seeds, 4) if seeds else 4, jnp.int32)
     advance = over_seeds(lambda state, key, flag: population.step_or_evaluate(state, key, flag)[0], (0, 0, None))
@@ -130,7 +126,7 @@ def test_a_member_is_its_own_state_and_the_replay_of_all(key):
 @pytest.mark.program
 def test_it_has_diverged_where_all_of_its_members_have(key):
     program = Program(SharedReplay(INNER, 2), [0], 1, False)
-    state = program.init(program.keys, tree.broadcast(HP, 2))
+    state = program.init(program.keys, {})
     sentinel = DivergenceMonitor(program, state, [False])
     for members, lost in (([0], None), ([0, 1], "agent.actor.params")):
         broken = state.replace(agent=spoil(state.agent, members))
@@ -140,13 +136,11 @@ def test_it_has_diverged_where_all_of_its_members_have(key):
 
 @pytest.mark.program
 def test_a_training_goes_on_from_its_checkpoint_and_gives_its_best_member(tmp_path):
-    population, hyperparams = SharedReplay(INNER, 2), tree.broadcast(HP, 2)
+    population = SharedReplay(INNER, 2)
 
     def train(iterations, folder, **options):
         checkpoints = Checkpoints(folder)
-        training = fit(
-            population, hyperparams, 0, Budget(iterations=iterations), chunk=2, checkpoints=checkpoints, **options
-        )
+        training = fit(population, 0, Budget(iterations=iterations), chunk=2, checkpoints=checkpoints, **options)
         checkpoints.close()
         return training
 
@@ -162,7 +156,7 @@ def test_a_training_goes_on_from_its_checkpoint_and_gives_its_best_member(tmp_pa
         workflow, state = restored.select_policy(None, member)
         assert workflow is INNER
         assert leaves_equal(state.agent, tree.index(whole.best.agent, chosen))
-    begun = fit(population, hyperparams, 1, Budget(iterations=1), init_from=whole.best)
+    begun = fit(population, 1, Budget(iterations=1), init_from=whole.best)
     assert int(begun.state.replay.size) == 16  # 6 random steps of each member, rounded up to 4 environments
 
 
@@ -192,9 +186,9 @@ def spoil(agent, members):
 
 MOVED = Moved()
 REVIVALS = {
-    "ppo": (Vmapped(on_policy(PPO(), MOVED, num_epochs=2, batch_size=8), 3), PPOHyperparams()),
-    "td3": (Vmapped(off_policy(TD3, MOVED, n_step=3), 3), TD3Hyperparams()),
-    "sac": (SharedReplay(off_policy(SAC, MOVED), 3), SACHyperparams()),
+    "ppo": Vmapped(on_policy(PPO(), MOVED, num_epochs=2, batch_size=8), 3),
+    "td3": Vmapped(off_policy(TD3, MOVED, n_step=3), 3),
+    "sac": SharedReplay(off_policy(SAC, MOVED), 3),
 }
 
 
@@ -202,8 +196,7 @@ REVIVALS = {
 def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_not_from_zeros(key):
     """Its replay is empty; with n steps it stays so for two iterations, in which it acts as its parent."""
     population = Vmapped(replace(off_policy(TD3, MOVED, n_step=3), num_steps=1, random_steps=0), 2)
-    hyperparams = tree.broadcast(as_arrays(TD3Hyperparams()), 2)
-    step, sick = jax.jit(population.step), jax.jit(population.init)(key, hyperparams)
+    step, sick = jax.jit(population.step), jax.jit(population.init)(key)
     sick = sick.replace(agent=spoil(sick.agent, [1]))
     for i in range(4):
         sick, metrics = step(sick, jax.random.fold_in(key, i))
@@ -223,8 +216,8 @@ def test_a_member_that_never_was_finite_learns_from_its_parent_and_its_own_rows_
 @pytest.mark.program
 @pytest.mark.parametrize("name", REVIVALS)
 def test_a_member_that_diverged_lives_on_what_it_inherits(name, key):
-    population, hyperparams = REVIVALS[name]
-    state = started(population, key, as_arrays(hyperparams), steps=2)
+    population = REVIVALS[name]
+    state = started(population, key, steps=2)
     step = jax.jit(population.step)
     sick = state.replace(agent=spoil(state.agent, [1]))
     for i in range(3):

@@ -4,6 +4,7 @@ import pytest
 
 from evorl.cli import train
 from evorl.errors import OptionError
+from evorl.names import find_by_ending
 from evorl.sweeps.definition import resolve_option
 from evorl.training.configuration import config, short_names
 from tests.tiers import program_fixture
@@ -23,7 +24,7 @@ OPTIONS = ["seed", "agent.chunk", "chunk", "agent.workflow.agent.hidden", "agent
     ],
 )
 def test_an_ending_of_whole_segments_is_a_name(short, full):
-    assert short_names.find_option(short, OPTIONS) == full
+    assert find_by_ending(short, OPTIONS) == full
 
 
 def test_what_may_be_several_is_not_guessed():
@@ -39,7 +40,7 @@ def test_short_names_set_what_long_ones_do_and_are_told_once(capsys, monkeypatch
     given = ["agent=ppo", "env=cartpole"]
     short = [*given, "learning_rate=1e-3", "num_envs=128", "hidden=[64,64]"]
     long = [
-        "agent.hyperparams.learning_rate=1e-3",
+        "agent.workflow.agent.learning_rate=1e-3",
         "agent.workflow.num_envs=128",
         "agent.workflow.agent.hidden=[64,64]",
     ]
@@ -48,14 +49,14 @@ def test_short_names_set_what_long_ones_do_and_are_told_once(capsys, monkeypatch
     assert cfg == config.compose_config([*given, *long])
     config.compose_config(short)
     assert capsys.readouterr().err.splitlines() == [
-        "learning_rate: agent.hyperparams.learning_rate",
+        "learning_rate: agent.workflow.agent.learning_rate",
         "num_envs: agent.workflow.num_envs",
         "hidden: agent.workflow.agent.hidden",
     ]
 
 
 @pytest.mark.parametrize("command", [
-    ("agent=pbt agent/inner=td3 actor_lr=1e-3", "agent.inner.hyperparams.actor_lr=1e-3"),
+    ("agent=pbt agent/inner=td3 actor_lr=1e-3", "agent.inner.workflow.agent.actor_lr=1e-3"),
     ("agent=cemrl evolver.shrink=false", "agent.workflow.evolver.shrink=false"),
     ("agent=pbt size=8", "agent.workflow.population.size=8"),
 ])  # fmt: skip
@@ -89,8 +90,8 @@ def test_every_name_of_another_library_has_one_of_ours():
 
 def test_a_sweep_finds_what_it_searches_by_the_same_names():
     data = config.to_plain_data(config.compose_config(["agent=cemrl", "env=hopper"]))
-    assert resolve_option(data, "agent.actor_lr") == "agent.hyperparams.agent.actor_lr"
-    assert resolve_option(data, "actor_lr") == "agent.hyperparams.agent.actor_lr"
+    assert resolve_option(data, "agent.actor_lr") == "agent.workflow.agent.actor_lr"
+    assert resolve_option(data, "actor_lr") == "agent.workflow.agent.actor_lr"
     assert resolve_option(data, "population_size") == "agent.workflow.evolver.population_size"
     with pytest.raises(OptionError, match=r"unknown parameter space\.actor_l;"):
         resolve_option(data, "actor_l")

@@ -9,8 +9,6 @@ import pytest
 
 from evorl import OnPolicy
 from evorl.agents import PPO
-from evorl.hyperparameters import as_arrays
-from evorl.parts import read_numbers
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.ued import Outcome, scores
@@ -123,11 +121,10 @@ def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
 def test_a_buffer_scores_levels_by_how_much_better_they_were_ever_solved_than_they_are(name):
     """Set a student's values to the solve rates: MaxMC is 1 - q of what was ever solved, -q of what never was."""
     workflow = shipped(name, capacity=64)
-    hyperparams = read_numbers(workflow)
-    hyperparams = replace(hyperparams, student=replace(hyperparams.student, learning_rate=0.0))
+    still = {"student": {"agent": {"learning_rate": 0.0}}}
 
     def run(key):
-        state = workflow.init(key, as_arrays(hyperparams))
+        state = workflow.init(key, still)
         value = state.student.agent.actor.params["params"]["value"]["Dense_0"]
         value["kernel"], value["bias"] = jnp.ones((1, 1)), jnp.zeros(1)
         return jax.lax.scan(workflow.step, state, jax.random.split(key, 100))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, OnPolicy, PPOHyperparams, Vmapped, tree
+from evorl import PBT, OnPolicy, Vmapped, tree
 from evorl.agents import PPO
 from evorl.envs.maze import LevelTable, Maze, RandomWalls, equal, ood, suite
 from evorl.envs.physics import Physics
@@ -73,7 +73,7 @@ def test_padded_mazes_look_and_end_as_they_are(key):
 def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explores, key):
     """Of an agent that sees two frames, and whose rewards are scaled where it learns."""
     workflow = student(RewardTransform(FrameStack(ENV, 2), scale=3))
-    state = workflow.init(key, PPOHyperparams())
+    state = workflow.init(key)
     names = ("SmallCorridor", "Crossing", "PerfectMaze", "LargeCorridor")
     test = MazeSuite(workflow, episodes=24)
     played = jax.jit(test.play_episodes, static_argnames="names")(state, key, names=names)[explores]
@@ -169,7 +169,7 @@ def test_risk_of_an_environment_of_known_chances():
     workflow = student(FrameStack(Lottery(), 2))
     test = RiskSuite(workflow, levels=5000, attempts=10)
     assert test.levels_per_batch < 5000
-    first, second = test.compute_solve_rates(workflow.init(jax.random.key(1), PPOHyperparams()), jax.random.key(0))
+    first, second = test.compute_solve_rates(workflow.init(jax.random.key(1)), jax.random.key(0))
     assert first.shape == second.shape == (5000,)
     np.testing.assert_allclose(compute_risk_curve(first, second, (5, 100)), [1 / 12, 0.5], atol=0.02)
     assert abs(np.corrcoef(first, second)[0, 1] - (1 / 12) / (1 / 12 + 1 / 60)) < 0.02
@@ -188,7 +188,7 @@ def test_levels_without_a_way_are_drawn_anew(key):
     assert not sample_solvable(closed, closed.default_params, key[None])[1].any()
     workflow = student(closed)
     with pytest.raises(OptionError, match="suite=risk: of 1000 levels that were drawn in a row, none can be solved"):
-        RiskSuite(workflow, 2, 1).compute_solve_rates(workflow.init(key, PPOHyperparams()), key)
+        RiskSuite(workflow, 2, 1).compute_solve_rates(workflow.init(key), key)
 
 
 def test_intervals_are_over_seeds_where_there_are_several():
@@ -220,11 +220,11 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
     listen = lambda event, _, **of: compiled.append(of["fun_name"]) if "backend_compile" in event else None  # noqa: E731
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        whole = fit(PLAIN, PPOHyperparams(), 17, budget, **more, measure=measured)
+        whole = fit(PLAIN, 17, budget, **more, measure=measured)
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert sum("measure_all" in name for name in compiled) == 1
-    without = fit(PLAIN, PPOHyperparams(), 17, budget, **more)
+    without = fit(PLAIN, 17, budget, **more)
     assert leaves_equal(whole.state, without.state)
     rows = [row for row in whole.rows if row["kind"] == "evaluation"]
     assert [row["mine/iteration"] for row in rows] == [row["iteration"] for row in rows]
@@ -233,10 +233,10 @@ def test_a_training_measures_beside_each_evaluation_and_goes_on_bitwise(tmp_path
     assert [row["return"] for row in plain] == [row["return"] for row in rows]
     assert whole.progress.evaluation_steps == without.progress.evaluation_steps + len(rows) * 2 * 1000
     first = Checkpoints(tmp_path)
-    fit(PLAIN, PPOHyperparams(), 17, Budget(iterations=2), **more, checkpoints=first, measure=measured)
+    fit(PLAIN, 17, Budget(iterations=2), **more, checkpoints=first, measure=measured)
     first.close()
     again = Checkpoints(tmp_path)
-    resumed = fit(PLAIN, PPOHyperparams(), 17, budget, **more, checkpoints=again, measure=measured)
+    resumed = fit(PLAIN, 17, budget, **more, checkpoints=again, measure=measured)
     again.close()
     assert leaves_equal(resumed.state, whole.state)
 

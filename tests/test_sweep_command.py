@@ -66,7 +66,7 @@ def test_it_sweeps_and_says_what_was_found(whole):
     assert (code, err) == (0, "")
     found = trials(folder / "s")
     assert [one.state for one in found] == [DONE] * 4
-    assert found[0].values == {"env_steps": 128, "agent.hyperparams.learning_rate": 3e-4}
+    assert found[0].values == {"env_steps": 128, "agent.workflow.agent.learning_rate": 3e-4}
     top = max(found, key=lambda one: one.score)
     assert f"best: trial {top.number}, return {top.score:,.6g}" in out
     assert out.endswith("go on with: python -m evorl.sweep resume=s trials=8\n")
@@ -160,7 +160,7 @@ def test_vmapped_trials_equal_those_of_their_own(tmp_path):
 @pytest.mark.program
 def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_path):
     """Of a policy that hardly learns, so that rounding grows into nothing else."""
-    slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.hyperparams.learning_rate=1e-9"]
+    slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.workflow.agent.learning_rate=1e-9"]
     for name, beside in (("turn", "false"), ("vmapped", "true")):
         more = ["sampler=random", "trials=4", "vmapped=2", f"side_by_side={beside}", f"sweep_dir={name}"]
         assert swept(tmp_path, *slow, *more)[::2] == (0, "")

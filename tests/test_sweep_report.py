@@ -51,7 +51,7 @@ def test_a_definition_comes_back_from_its_store():
     assert found.space.defaults == {"agent.workflow.num_envs": 8, "env_steps": 5000}
     data = found.build_configuration({"agent.workflow.num_envs": 4, "env_steps": 7000})
     assert (data["agent"]["workflow"]["num_envs"], data["env_steps"], data["iterations"]) == (4, 7000, None)
-    assert data["agent"]["hyperparams"]["clip"] == 0.3
+    assert data["agent"]["workflow"]["agent"]["clip"] == 0.3
     hostile = found.to_data() | {"sampler": {"_target_": "os.system"}}
     with pytest.raises(OptionError, match=r"names os\.system, which is not of evorl"):
         SweepDefinition.from_data(hostile)
@@ -61,10 +61,12 @@ def test_what_stands_for_an_option_elsewhere_is_changed_too():
     data, space, _ = definition.parse_search(
         ["agent=pbt", "agent/inner=ppo", "env=cartpole"], ["space={}", "space.inner.workflow.num_envs=${choice:4,8}"]
     )
-    assert space.parameters[0].places == (
-        "agent.inner.workflow.num_envs",
-        "agent.workflow.population.inner.num_envs",
+    places = {"agent.inner.workflow.num_envs", "agent.workflow.population.inner.num_envs"}
+    assert (space.parameters[0].name, set(space.parameters[0].places)) == ("agent.inner.workflow.num_envs", places)
+    _, same, _ = definition.parse_search(
+        ["agent=pbt", "agent/inner=ppo", "env=cartpole"], ["space={}", "space.num_envs=${choice:4,8}"]
     )
+    assert same == space
     assert definition.resolve_option(data, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
 
 
@@ -73,7 +75,7 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     with closing(filled(tmp_path, found)) as store:
         lines = list(reports.write_report(store, found))
     assert lines[0] == "5 trials, 1 failed"
-    assert lines[1].startswith("best: trial 3, return 3 at 4,000 env_steps: workflow.num_envs ")
+    assert lines[1].startswith("best: trial 3, return 3 at 4,000 env_steps: num_envs 8, ")
     page = (tmp_path / "report.html").read_text()
     assert re.findall(r"(?:src|href)=\"(?!data:)", page) == []
     assert "<script>" not in page
@@ -109,7 +111,7 @@ def test_linear_algebra_of_a_sweep_has_one_thread(monkeypatch, capsys):
 
 
 def test_what_matters_is_the_coordinate_that_the_score_follows():
-    names = [Parameter(f"agent.hyperparams.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(3)]
+    names = [Parameter(f"agent.workflow.agent.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(3)]
     points = np.random.default_rng(0).uniform(size=(40, 3))
     scores = np.sin(3 * points[:, 1]) + 0.3 * points[:, 2]
     trials = [
@@ -118,6 +120,6 @@ def test_what_matters_is_the_coordinate_that_the_score_follows():
     ]
     shares = plots.compute_main_effects(SearchSpace(tuple(names)), trials)
     line, wave = 0.09 / 12, 0.5 - math.sin(6) / 12 - ((1 - math.cos(3)) / 3) ** 2  # variances over the unit interval
-    assert list(shares) == ["agent.hyperparams.x1", "agent.hyperparams.x2", "agent.hyperparams.x0"]
+    assert list(shares) == ["agent.workflow.agent.x1", "agent.workflow.agent.x2", "agent.workflow.agent.x0"]
     expected = [wave / (wave + line), line / (wave + line), 0.0]
     np.testing.assert_allclose(list(shares.values()), expected, atol=0.05)

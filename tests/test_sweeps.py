@@ -30,7 +30,7 @@ from evorl.sweeps.trials import (
     thin_curve,
 )
 
-RATE = Parameter("agent.hyperparams.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
+RATE = Parameter("agent.workflow.agent.learning_rate", LogUniform(1e-5, 1e-1), 1e-3)
 STEPS = Parameter("env_steps", LogUniform(1_000.0, 64_000.0), 8_000)
 ENVS = Parameter("agent.workflow.num_envs", PowerOfTwo(4, 64), 16)
 SPACE = SearchSpace((RATE, STEPS, ENVS))
@@ -93,7 +93,7 @@ def test_a_space_decodes_to_options_as_they_are_given():
         SPACE.truncate_budgets(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
     )
     assert SPACE.compute_min_share(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
-    assert SPACE.get_program_key(SPACE.defaults) == ((ENVS.name, 16),)
+    assert SPACE.get_program_key(SPACE.defaults, {RATE.name}) == ((ENVS.name, 16),)
     with pytest.raises(OptionError, match="names nothing to search"):
         SearchSpace(())
 
@@ -191,7 +191,7 @@ def test_protein_begins_with_the_defaults_and_then_stays_within_reach_of_what_is
 
 
 def test_protein_finds_a_peak_where_all_cost_the_same():
-    space, trials = SearchSpace((Parameter("agent.hyperparams.x", Uniform(0.0, 1.0), 0.1),)), []
+    space, trials = SearchSpace((Parameter("agent.workflow.agent.x", Uniform(0.0, 1.0), 0.1),)), []
     for i in range(20):
         u = Protein(candidates=64).suggest(space, trials, 1, 0)[0]
         curve = (Evaluation(1.0, 100.0, -((float(u[0]) - 0.8) ** 2)),)

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents import TD3, TD3Hyperparams, TrainState
+from evorl.agents import TD3, TrainState
 from evorl.errors import OptionError
-from evorl.parts import bind
 from evorl.spaces import Box, Discrete
 from evorl.types import Transition
 
@@ -85,9 +84,7 @@ def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
     keys = jax.random.split(key, 4000)
     explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], (), key)[0])(keys)
     np.testing.assert_allclose((explored - greedy).std(0), [0.2, 0.05], rtol=0.05)
-    wild = jax.vmap(
-        lambda key: bind(agent, TD3Hyperparams(explore_std=9.0)).act(state.actor.params, batch.obs[0], (), key)[0]
-    )
+    wild = jax.vmap(lambda key: replace(agent, explore_std=9.0).act(state.actor.params, batch.obs[0], (), key)[0])
     np.testing.assert_array_equal(wild(keys).max(0), [2, 1])
     np.testing.assert_array_equal(wild(keys).min(0), [-2, 0])
 

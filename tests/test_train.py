@@ -98,15 +98,15 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path):
 
 @pytest.mark.program
 def test_a_multirun_trains_each_into_a_folder_of_its_name_and_ends_with_a_table(tmp_path):
-    result = train(tmp_path, "-m", "seed=1,2", "agent=td3", "agent.hyperparams.tau=0.1,2", "iterations=1", *TINY)
+    result = train(tmp_path, "-m", "seed=1,2", "agent=td3", "agent.workflow.agent.tau=0.1,2", "iterations=1", *TINY)
     lines = result.stderr.splitlines()
     assert result.returncode == 2
-    assert lines == ["error: agent.hyperparams.tau=2: must be between 0 and 1"] * 2
+    assert lines == ["error: agent.workflow.agent.tau=2: must be between 0 and 1"] * 2
     (folder,) = (tmp_path / "runs").iterdir()
     assert sorted(path.name for path in folder.iterdir()) == ["seed-1+tau-0.1", "seed-2+tau-0.1"]
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()[-6:]]
-    assert table[0] == ["run", "seed", "agent.hyperparams.tau", "best return", "last return", "minutes", ""]
+    assert table[0] == ["run", "seed", "agent.workflow.agent.tau", "best return", "last return", "minutes", ""]
     last = rows(folder / "seed-1+tau-0.1")[-1]
     assert table[2][:5] == [f"runs/{folder.name}/seed-1+tau-0.1", "1", "0.1", *[f"{last['return']:.1f}"] * 2]
     assert [line[-1] for line in table[2:]] == ["", "refused", "", "refused"]
@@ -157,15 +157,15 @@ def test_the_configuration_is_printed(tmp_path):
 
 @pytest.mark.program
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
-    result = train(tmp_path, "agent=td3", "agent.hyperparams.discount=2")
+    result = train(tmp_path, "agent=td3", "agent.workflow.agent.discount=2")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: agent.hyperparams.discount=2: must be between 0 and 1\n"
+    assert result.stderr == "error: agent.workflow.agent.discount=2: must be between 0 and 1\n"
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.program
 def test_a_mistake_that_only_tracing_finds_leaves_no_run_behind(tmp_path):
-    result = train(tmp_path, "agent/evolver=snes", "+agent.hyperparams.evolver.std_int=1", "iterations=1", *TINY)
+    result = train(tmp_path, "agent/evolver=snes", "+agent.workflow.evolver.numbers.std_int=1", "iterations=1", *TINY)
     assert result.returncode == 2
     assert result.stderr == "error: unknown number of SNES: std_int; did you mean std_init or lr_std_init?\n"
     assert not list(tmp_path.iterdir())

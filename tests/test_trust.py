@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from evorl import tree
-from evorl.agents import TD3, TD3Hyperparams
+from evorl.agents import TD3
 from evorl.cli import train
 from evorl.errors import DivergedError, OptionError
 from evorl.replay.ring import RingBuffer
@@ -32,8 +32,6 @@ from tests.conftest import leaves_equal
 from tests.test_train import TINY, rows
 from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY, SMALL
-
-HP = TD3Hyperparams()
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ BREAKING = OffPolicy(Breaking(), AGENT, num_envs=1, num_steps=4, num_updates=2, 
 @program_fixture(scope="module")
 def diverged():
     """Four seeds, of which some break."""
-    return fit(BREAKING, HP, 0, Budget(iterations=12), num_seeds=4, chunk=3, evaluations=1)
+    return fit(BREAKING, 0, Budget(iterations=12), num_seeds=4, chunk=3, evaluations=1)
 
 
 @pytest.mark.program
@@ -78,7 +76,7 @@ def test_a_seed_that_diverges_is_marked_and_the_others_go_on_unchanged(diverged)
     assert row["seeds"]["diverged"] == [int(x is not None) for x in lost]
     sound = [x for x, at in zip(row["seeds"]["critic_loss"], lost, strict=True) if at is None]
     assert row["critic_loss"] == pytest.approx(np.mean(sound))
-    alone = fit(BREAKING, HP, whole, Budget(iterations=12), chunk=3, evaluations=1)
+    alone = fit(BREAKING, whole, Budget(iterations=12), chunk=3, evaluations=1)
     for a, b in zip(jax.tree.leaves(tree.index(diverged.state, whole)), jax.tree.leaves(alone.state), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
@@ -88,7 +86,7 @@ def test_a_run_that_diverges_stops_says_where_and_keeps_its_checkpoint(diverged,
     seed = next(i for i, at in enumerate(diverged.progress.divergence_iterations) if at is not None)
     checkpoints = Checkpoints(tmp_path, minutes=0)
     with pytest.raises(DivergedError, match=r"^diverged: \S+ is not finite after iteration 6$"):
-        fit(BREAKING, HP, seed, Budget(iterations=12), chunk=1, evaluations=1, checkpoints=checkpoints)
+        fit(BREAKING, seed, Budget(iterations=12), chunk=1, evaluations=1, checkpoints=checkpoints)
     checkpoints.close()
     state, _, progress = Checkpoints(tmp_path).restore(jax.eval_shape(lambda: tree.index(diverged.state, seed)))
     assert progress["iteration"] < 6
@@ -100,13 +98,13 @@ def test_debugging_names_the_operation_that_made_the_first_nan(diverged):
     with pytest.raises(
         DivergedError, match=r"; iteration 6, div in TrainState.optimizer_step \(\S*train_state.py:\d+\)$"
     ):
-        fit(BREAKING, HP, seed, Budget(iterations=12), chunk=4, evaluations=1, debug_nans=True)
+        fit(BREAKING, seed, Budget(iterations=12), chunk=4, evaluations=1, debug_nans=True)
 
 
 @pytest.mark.program
 def test_a_population_has_diverged_where_all_of_its_members_have():
     program = Program(Vmapped(OFF_POLICY, 2), [0], 1, False)
-    state = program.init(program.keys, tree.broadcast(HP.replace(max_grad_norm=jnp.inf), 2))
+    state = program.init(program.keys, {"agent": {"max_grad_norm": jnp.full(2, jnp.inf)}})
     sentinel = DivergenceMonitor(program, state, [False])  # max_grad_norm is infinite, and may be
     assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == [None]
     broken = state
@@ -120,7 +118,7 @@ def test_a_population_has_diverged_where_all_of_its_members_have():
 
 def checkpointed(folder, iterations):
     checkpoints = Checkpoints(folder / "checkpoints", minutes=0, keep=3)
-    training = fit(OFF_POLICY, HP, 3, Budget(iterations=iterations), [JsonLines(folder)], chunk=2, evaluations=2,
+    training = fit(OFF_POLICY, 3, Budget(iterations=iterations), [JsonLines(folder)], chunk=2, evaluations=2,
                    checkpoints=checkpoints)  # fmt: skip
     checkpoints.close()
     return training
@@ -157,7 +155,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(how, item, 
     damage(folder / "6" / item, DAMAGES[how])
     reported = []
     checkpoints = Checkpoints(folder, keep=3, report=reported.append)
-    resumed = fit(OFF_POLICY, HP, 3, Budget(iterations=6), [JsonLines(tmp_path)], chunk=2, evaluations=2,
+    resumed = fit(OFF_POLICY, 3, Budget(iterations=6), [JsonLines(tmp_path)], chunk=2, evaluations=2,
                   checkpoints=checkpoints)  # fmt: skip
     checkpoints.close()
     assert reported[0].startswith("the checkpoint of iteration 6 is damaged (")
@@ -178,7 +176,6 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
     with pytest.raises(OptionError, match="no checkpoint is whole"):
         fit(
             OFF_POLICY,
-            HP,
             3,
             Budget(iterations=4),
             checkpoints=Checkpoints(tmp_path / "checkpoints", report=reported.append),
@@ -191,13 +188,13 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
 def test_what_does_not_fit_in_memory_is_refused_before_it_compiles(monkeypatch):
     monkeypatch.setattr(devices, "memory_limit", lambda: 3000)
     with pytest.raises(OptionError, match=r"needs .* kB of memory and there are 3 kB; its largest field is replay"):
-        fit(OFF_POLICY, HP, 0, Budget(iterations=1))
+        fit(OFF_POLICY, 0, Budget(iterations=1))
 
 
 @pytest.mark.program
 def test_counters_go_past_two_to_the_32(tmp_path):
     first = Checkpoints(tmp_path)
-    begun = fit(OFF_POLICY, HP, 3, Budget(iterations=2), chunk=2, evaluations=1, checkpoints=first)
+    begun = fit(OFF_POLICY, 3, Budget(iterations=2), chunk=2, evaluations=1, checkpoints=first)
     progress = vars(begun.progress) | {
         "totals": {"env_steps": [2**32 - 5], "episodes": [2**33]},
         "iteration": 2**31 + 3,
@@ -206,7 +203,7 @@ def test_counters_go_past_two_to_the_32(tmp_path):
     first.close()
     checkpoints = Checkpoints(tmp_path)
     budget = Budget(iterations=2**31 + 7)
-    resumed = fit(OFF_POLICY, HP, 3, budget, chunk=2, evaluations=1, checkpoints=checkpoints)
+    resumed = fit(OFF_POLICY, 3, budget, chunk=2, evaluations=1, checkpoints=checkpoints)
     checkpoints.close()
     assert resumed.progress.iteration == 2**31 + 7
     assert resumed.progress.totals["env_steps"] == [2**32 - 5 + 4 * 8]
@@ -237,7 +234,7 @@ def test_a_saved_configuration_holds_no_path_user_or_environment_variable(traine
 
 @pytest.mark.program
 def test_the_same_seed_gives_the_same_bits_whatever_watches(tmp_path):
-    alone = fit(OFF_POLICY, HP, 3, Budget(iterations=6), chunk=1, evaluations=6)
+    alone = fit(OFF_POLICY, 3, Budget(iterations=6), chunk=1, evaluations=6)
     watched = checkpointed(tmp_path, 6)  # in chunks of 2, with other evaluations, recorders and checkpoints
     assert leaves_equal(alone.state, watched.state)
 

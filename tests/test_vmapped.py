@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import TD3Hyperparams
+from evorl.parts import resolve_numbers
 from evorl.workflows import Vmapped
 from tests.conftest import leaves_equal
 from tests.contract_cases import EVOLVERS
@@ -14,7 +14,7 @@ POPULATION = Vmapped(OFF_POLICY, 3)
 
 
 def population(key):
-    return jax.jit(POPULATION.init)(key, tree.broadcast(TD3Hyperparams(), 3))
+    return jax.jit(POPULATION.init)(key)
 
 
 @pytest.mark.program
@@ -32,7 +32,8 @@ def test_members_are_evaluated_on_the_same_episodes_and_train_on_their_own(key):
 
 @pytest.mark.program
 def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
-    state = population(key).replace(hyperparams=tree.broadcast(TD3Hyperparams(max_grad_norm=np.inf), 3))
+    unbounded = resolve_numbers(OFF_POLICY, {"agent": {"max_grad_norm": np.inf}})
+    state = population(key).replace(numbers=tree.broadcast(unbounded, 3))
     tables = jax.tree.map(lambda x: x.at[0].set(jnp.nan) if x.dtype == jnp.float32 else x, state.replay.tables)
     state = state.replace(replay=state.replay.replace(tables=tables))
     np.testing.assert_array_equal(POPULATION.has_no_nan(state), [True, True, True])
@@ -40,9 +41,8 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(envs=envs)), [True, False, True])
 
 
-def test_copies_may_have_no_hyperparameters():
+def test_copies_may_have_no_numbers():
     case = next(case for case in EVOLVERS if case.name == "snes")
-    assert not jax.tree.leaves(case.hyperparams)
-    init = Vmapped(case.workflow, 3).init
-    state = jax.eval_shape(lambda key: init(key, case.hyperparams), jax.random.key(0))
+    assert not jax.tree.leaves(case.numbers)
+    state = jax.eval_shape(Vmapped(case.workflow, 3).init, jax.random.key(0))
     assert state.iteration.shape == (3,)

@@ -5,7 +5,7 @@ from jaxtyping import Array
 from evorl.agents.losses import gae_targets
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import LEARNING_RATE_PRIOR
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Transition
 
 
@@ -25,6 +25,3 @@ class A2C(PolicyGradient):
     ) -> tuple[Array, Array]:
         del ratio
         return gae_targets(transitions, value, next_value, self)
-
-
-A2CHyperparams = numbers_class(A2C)

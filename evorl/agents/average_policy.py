@@ -12,7 +12,7 @@ from evorl.agents.train_state import ADAM, LEARNING_RATE_PRIOR, LossFn, Optimize
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.spaces import action_from_indices, action_to_index, mask_logits
 from evorl.types import Key, Memory, Metrics, Params
 
@@ -75,6 +75,3 @@ class AveragePolicy(BaseAgent):
     def update(self, state: AveragePolicyState, loss: LossFn) -> tuple[AveragePolicyState, Metrics]:
         actor, metrics = state.actor.apply_gradients(loss, self.learning_rate, self.max_grad_norm)
         return replace(state, actor=actor), metrics
-
-
-AveragePolicyHyperparams = numbers_class(AveragePolicy)

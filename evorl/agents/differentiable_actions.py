@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from evorl.errors import OptionError
-from evorl.hyperparameters import Number
 from evorl.networks.distributions import Distribution, Head, sample_straight_through
+from evorl.parts import Number
 from evorl.spaces import Box, MultiBinary, Space, leaf_spaces, mask_logits
 from evorl.types import Key
 

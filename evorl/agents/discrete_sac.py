@@ -14,7 +14,7 @@ from evorl.agents.sac_common import ENTROPY_UNIT, SACState, SoftActorCritic
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP
 from evorl.networks.network import Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.spaces import ObsWithActionMask, action_from_indices, action_to_index, mask_logits
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -127,6 +127,3 @@ class DiscreteSAC(SoftActorCritic):
             return math.log(self.num_choices)
         legal = batch.training_steps.obs["legal"].sum(-1)
         return mean_of_rows(weight, jnp.log(jnp.where(legal > 0, legal, self.num_choices)))
-
-
-DiscreteSACHyperparams = numbers_class(DiscreteSAC)

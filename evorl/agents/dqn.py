@@ -13,11 +13,11 @@ from evorl.agents.base_agent import BaseAgent
 from evorl.agents.checks import require_choice
 from evorl.agents.losses import TD_ERROR, batch_mean, gather_q, mean_of_active, td_target, zero_inactive
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
-from evorl.hyperparameters import Number, linear_schedule
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.parts import number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.returns import rescale_value, unrescale_value
+from evorl.schedules import linear_schedule
 from evorl.spaces import action_from_indices, action_to_index, mask_logits, random_action
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -171,6 +171,3 @@ class DQN(BaseAgent):
 
     def update_targets(self, state: DQNState) -> DQNState:
         return DQNState(state.actor.polyak_update(self.tau))
-
-
-DQNHyperparams = numbers_class(DQN)

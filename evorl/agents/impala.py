@@ -4,7 +4,7 @@ from jaxtyping import Array
 
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import LEARNING_RATE_PRIOR
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.returns import vtrace
 from evorl.types import Transition
 
@@ -28,6 +28,3 @@ class IMPALA(PolicyGradient):
         t, corrections = transitions, (ratio, self.discount, self.trace_decay, self.max_rho, self.max_c)
         target, advantage = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
         return advantage, target
-
-
-IMPALAHyperparams = numbers_class(IMPALA)

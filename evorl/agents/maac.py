@@ -26,7 +26,7 @@ from evorl.networks.distributions import Categorical
 from evorl.networks.features import features
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.spaces import (
     Discrete,
     Space,
@@ -241,6 +241,3 @@ class MAAC(BaseAgent):
     def update_targets(self, state: MAACState) -> MAACState:
         """All targets follow, after the actors have moved."""
         return MAACState(state.actor.polyak_update(self.tau), state.critic.polyak_update(self.tau))
-
-
-MAACHyperparams = numbers_class(MAAC)

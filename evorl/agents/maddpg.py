@@ -29,7 +29,7 @@ from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.spaces import Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -228,6 +228,3 @@ def build_joint_actions(name: str, actions: dict[str, Array], own: Array) -> Flo
             each = jnp.where(np.eye(n, dtype=bool)[..., None], own[..., None, :], each)
         parts.append(each.reshape(*batch, n, -1))
     return jnp.concatenate(parts, axis=-1)
-
-
-MADDPGHyperparams = numbers_class(MADDPG)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from evorl.agents.losses import TD_ERROR, mean_of_rows
 from evorl.agents.train_state import LossFn, TrainState
-from evorl.hyperparameters import Number
+from evorl.parts import Number
 from evorl.spaces import Dict, Space, get_visible_obs, get_visible_space, groups, split_key
 from evorl.types import Key, MemberEnds, Metrics, Params, Transition
 

@@ -11,7 +11,7 @@ from evorl.agents.train_state import TrainState
 from evorl.networks.distributions import Distribution, Head, require_categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.parts import numbers_class, part
+from evorl.parts import part
 from evorl.spaces import Box, mask_logits
 from evorl.types import Key, Memory, Params
 
@@ -75,6 +75,3 @@ class MLPPolicy(BaseAgent):
         del key
         policy, memory = self.distribution(params, obs, memory)
         return self.head.to_action(policy.mode()), memory, {}
-
-
-MLPPolicyHyperparams = numbers_class(MLPPolicy)

@@ -15,7 +15,6 @@ from evorl.agents.losses import ROW_METRICS, choice_mask, mean_of_rows
 from evorl.agents.memory import is_recurrent
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import require, require_int
-from evorl.hyperparameters import linear_schedule
 from evorl.networks.distributions import Distribution, Head, require_categorical
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
@@ -23,6 +22,7 @@ from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyVa
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.returns import is_known, skip_forced_steps
+from evorl.schedules import linear_schedule
 from evorl.spaces import PrivilegedObs, get_visible_space, has_choice, with_visible_space
 from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 

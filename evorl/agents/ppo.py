@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from evorl.agents.losses import gae_targets, mean_of_rows
 from evorl.agents.policy_gradient import PolicyGradient
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.types import Batch, Metrics, Transition
 
@@ -51,6 +51,3 @@ class PPO(PolicyGradient):
 
     def early_stop(self, metrics: Metrics) -> Array:
         return metrics["kl"] > self.max_kl
-
-
-PPOHyperparams = numbers_class(PPO)

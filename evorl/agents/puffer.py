@@ -6,10 +6,10 @@ from jaxtyping import Array
 
 from evorl.agents.ppo import PPO
 from evorl.agents.train_state import DISCOUNT_PRIOR
-from evorl.hyperparameters import cosine_schedule, linear_schedule
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.returns import vtrace
+from evorl.schedules import cosine_schedule
 from evorl.types import Transition
 
 
@@ -29,9 +29,7 @@ class Puffer(PPO):
     )
     discount: Number = number(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(1.5, 0, about="gradients are clipped to this norm")
-    anneal_steps: Number = number(
-        float("inf"), 1, about="env steps over which the learning rate falls to 0 and priority_beta rises to 1"
-    )
+    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
     gae_lambda: Number = number(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
     clip: Number = number(
         0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.01, 1.0)
@@ -40,12 +38,6 @@ class Puffer(PPO):
     max_rho: Number = number(1.0, 0, about="bound of the importance weight of a step's error", prior=Uniform(0.0, 5.0))
     max_c: Number = number(
         1.0, 0, about="bound of the importance weights that carry errors back", prior=Uniform(0.0, 5.0)
-    )
-    priority_alpha: Number = number(
-        0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
-    )
-    priority_beta: Number = number(
-        0.2, 0, 1, "how far weights correct for priorities at first; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
     )
 
     def estimate_advantages(
@@ -56,11 +48,4 @@ class Puffer(PPO):
         return target - value, target
 
     def apply_schedule(self, env_steps: Array) -> "Puffer":
-        return replace(
-            self,
-            learning_rate=cosine_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps),
-            priority_beta=linear_schedule(self.priority_beta, 1.0, env_steps, self.anneal_steps),
-        )
-
-
-PufferHyperparams = numbers_class(Puffer)
+        return replace(self, learning_rate=cosine_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))

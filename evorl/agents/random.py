@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from evorl import tree
 from evorl.agents.base_agent import BaseAgent
 from evorl.agents.train_state import TrainState
-from evorl.parts import numbers_class, part
+from evorl.parts import part
 from evorl.spaces import choice_counts, group_sizes, mask_logits, random_action
 from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 
@@ -61,6 +61,3 @@ class Random(BaseAgent):
     def early_stop(self, metrics: Metrics) -> bool:
         del metrics
         return True
-
-
-RandomHyperparams = numbers_class(Random)

@@ -13,7 +13,7 @@ from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
 from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import Uniform
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -111,6 +111,3 @@ class SAC(SoftActorCritic):
         loss, entropy = mean_of_rows(weight, loss), -mean_of_rows(weight, log_prob)
         unit = {ENTROPY_UNIT: jnp.float32(self.head.size)}
         return loss, jax.lax.stop_gradient({"actor_loss": loss, "entropy": entropy} | unit)
-
-
-SACHyperparams = numbers_class(SAC)

@@ -17,7 +17,7 @@ from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, 
 from evorl.networks.features import num_features
 from evorl.networks.mlp import Critics, DeterministicActor
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -169,6 +169,3 @@ class TD3(BaseAgent):
         """All targets follow, after the actor has moved (algorithm 1)."""
         tau = self.tau
         return TD3State(state.actor.polyak_update(tau), state.critic.polyak_update(tau))
-
-
-TD3Hyperparams = numbers_class(TD3)

@@ -25,7 +25,7 @@ from evorl.agents.members import TrainStates, member_transitions, merge_group_me
 from evorl.agents.policy_gradient import PolicyGradient
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.parts import WHOLE, part
+from evorl.parts import part
 from evorl.spaces import group_sizes, groups, split_key
 from evorl.types import (
     ActorCritic,
@@ -55,7 +55,7 @@ class Team(BaseAgent):
     has its own, and which member they value (MAPPO; Yu et al. 2021, arXiv:2103.01955).
     """
 
-    agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces, WHOLE: True})
+    agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces})
     shared: bool | Mapping[str, bool] = True
     ids: bool = False
     central: bool = False
@@ -81,6 +81,12 @@ class Team(BaseAgent):
     def __hash__(self) -> int:
         parts = (tuple(sorted(x.items())) if isinstance(x, Mapping) else x for x in (self.agents, self.shared))
         return hash((self.observation_space, self.action_space, *parts, self.ids, self.central))
+
+    @property
+    def discount(self) -> Any:
+        """The discount factor of the agent that plays for all groups; where each has its own there is none."""
+        agents: Any = self.agents
+        return agents.discount
 
     @cached_property
     def groups(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from evorl import mesh
 from evorl.errors import is_number, require
-from evorl.hyperparameters import Number
+from evorl.parts import Number
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
 

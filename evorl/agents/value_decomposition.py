@@ -16,7 +16,7 @@ from evorl.agents.train_state import LossFn, TrainState
 from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mixers import SUM, Mixer, SumMixer
-from evorl.parts import WHOLE, part
+from evorl.parts import part
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -29,7 +29,7 @@ class ValueDecomposition(BaseAgent):
     game, which is all that is observed unless the game has its own.
     """
 
-    agents: DQN = field(default_factory=DQN, metadata={"spaces": member_spaces, WHOLE: True})
+    agents: DQN = field(default_factory=DQN, metadata={"spaces": member_spaces})
     mixer: Mixer = SUM
     ids: bool = True
 
@@ -40,6 +40,11 @@ class ValueDecomposition(BaseAgent):
                 f"env: {name} over opponents: it values what one group earns together, and here are the groups "
                 f"{', '.join(self.groups)}; independent learners play it: agent=idqn"
             )
+
+    @property
+    def discount(self) -> Any:
+        """The discount factor of the agents."""
+        return self.agents.discount
 
     @cached_property
     def team(self) -> Team:

@@ -95,7 +95,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
 
     enable_compilation_cache()
     cfg, data, kept = _load_resumed(options, rest) if "resume" in options else _load_new(options, rest)
-    workflow, hyperparams, _ = runs.build(cfg)
+    workflow, _ = runs.build(cfg)
     training = partial(_build_training(workflow, options, rest, data), executor=executor or SerialExecutor())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.create_run_dir(data)
     (run_dir / RESULTS_FOLDER).mkdir(
@@ -111,7 +111,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
         ):
             print(f"{run_dir}: starting", flush=True)
             run = RunContext(data, run_dir, recorders)
-            for recorded in training(workflow, hyperparams, run):  # noqa: B007  the last is used
+            for recorded in training(workflow, run):  # noqa: B007  the last is used
                 pass
     except OptionError:
         if recorded is None and "resume" not in options:

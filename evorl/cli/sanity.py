@@ -25,7 +25,6 @@ from evorl.types import (
     Array,
     Env,
     EvolvingWorkflow,
-    Hyperparams,
     Key,
     OffPolicyAgent,
     PolicyFn,
@@ -125,10 +124,10 @@ def run_checks(arguments: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
         if isinstance(parts, OptionError):
             print(f"{name:10}  {'':5}  {'':9}  {'':10}  {'':7}  cannot handle: {parts}", flush=True)
             continue
-        check, cfg, workflow, hyperparams = parts
+        check, cfg, workflow = parts
         started = time.perf_counter()
         env_steps = min(check.env_steps, cfg.env_steps or check.env_steps)
-        result = judge(check, workflow, hyperparams, env_steps, cfg.seed, cfg.num_seeds)
+        result = judge(check, workflow, env_steps, cfg.seed, cfg.num_seeds)
         seconds = time.perf_counter() - started
         numbers = f"{result.score:5.2f}  {check.threshold:9.2f}  {env_steps:10,}  {seconds:7.1f}"
         print(f"{name:10}  {numbers}  {result.verdict}", flush=True)
@@ -188,15 +187,14 @@ def _is_multi_agent(options: Mapping[str, Any]) -> bool:
     return False
 
 
-def _build_check(check: SanityCheck, cfg: Any) -> tuple[SanityCheck, Any, PolicyWorkflow, Hyperparams] | OptionError:
+def _build_check(check: SanityCheck, cfg: Any) -> tuple[SanityCheck, Any, PolicyWorkflow] | OptionError:
     """What cfg describes and is asked, or why the agent cannot be built around this environment."""
     try:
-        workflow, hyperparams, _ = runs.build(cfg)
+        workflow, _ = runs.build(cfg)
         return (
             adapt_check(check, workflow),
             cfg,
             require_protocol(workflow, PolicyWorkflow, "agent.workflow"),
-            hyperparams,
         )
     except OptionError as error:
         return error
@@ -205,7 +203,6 @@ def _build_check(check: SanityCheck, cfg: Any) -> tuple[SanityCheck, Any, Policy
 def judge(
     check: SanityCheck,
     workflow: PolicyWorkflow,
-    hyperparams: Hyperparams,
     env_steps: int,
     seed: int = 0,
     num_seeds: int = NUM_SEEDS,
@@ -213,7 +210,7 @@ def judge(
     """Trains and says whether the score is as the check wants it of this agent."""
     explores = (True, False) if check.needs_chance else (False,)
     keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_seeds))
-    one = jax.vmap(lambda key: train_and_score(workflow, hyperparams, env_steps, explores, key))
+    one = jax.vmap(lambda key: train_and_score(workflow, env_steps, explores, key))
     learn = jax.jit(one, compiler_options=compiler_options())
     found = np.asarray(learn(keys))  # [num_seeds, policies], the greedy policy last
     worst, greedy = float(found[:, 0].min()), float(found[:, -1].max())
@@ -238,16 +235,14 @@ def missing_ability(check: SanityCheck, workflow: PolicyWorkflow) -> str:
     return "with a deterministic policy" if check.needs_chance and (follows_values or learns_greedily) else ""
 
 
-def train_and_score(
-    workflow: PolicyWorkflow, hyperparams: Hyperparams, env_steps: int, explores: Sequence[bool], key: Key
-) -> Array:
+def train_and_score(workflow: PolicyWorkflow, env_steps: int, explores: Sequence[bool], key: Key) -> Array:
     """Trains one seed and scores its policy, [len(explores)]."""
     key_train, key_play = jax.random.split(key)
-    state = train_seed(workflow, hyperparams, env_steps, key_train)
+    state = train_seed(workflow, env_steps, key_train)
     return jnp.stack([score_policy(workflow, workflow.policy(state, each), key_play) for each in explores])
 
 
-def train_seed(workflow: PolicyWorkflow, hyperparams: Hyperparams, env_steps: int, key: Key) -> State:
+def train_seed(workflow: PolicyWorkflow, env_steps: int, key: Key) -> State:
     """The state after env_steps, or the iteration that reaches them."""
     key_init, key_steps = jax.random.split(key)
 
@@ -256,7 +251,7 @@ def train_seed(workflow: PolicyWorkflow, hyperparams: Hyperparams, env_steps: in
         state, metrics = workflow.step(state, jax.random.fold_in(key_steps, i))
         return state, i + 1, taken + metrics["env_steps"]
 
-    start = workflow.init(key_init, hyperparams), jnp.int32(0), jnp.int32(0)
+    start = workflow.init(key_init), jnp.int32(0), jnp.int32(0)
     return jax.lax.while_loop(lambda loop: tree.any_unbatched(loop[2] < env_steps), step, start)[0]
 
 

@@ -17,12 +17,12 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
 
   python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
 
-  space.NAME=      what is searched beside what the agent declares, and where: a hyperparameter, a field of the agent's
-                   (space.workflow.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a number fixes
-                   it, and space={} leaves out what is declared
+  space.NAME=      what is searched beside what the agent declares, and where: a number or a field of the agent or
+                   its workflow (space.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a number
+                   fixes it, and space={} leaves out what is declared
   trials=40        how many
   workers=1        processes that train them, with cores of their own where there are as many
-  vmapped=1        trials that a worker trains in one program, where they differ in hyperparameters and budget alone
+  vmapped=1        trials that a worker trains in one program, where they differ in numbers and budget alone
   side_by_side=    there: true vmaps them, false takes them in turn, which on a CPU is the default
   score=return     what is to be high: a metric of evaluations, or train/NAME of the steps before
   cost=env_steps   what is to be low: a metric too, or seconds

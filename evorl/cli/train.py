@@ -150,24 +150,24 @@ def train(cfg: Any) -> Any:
     flags = os.environ.get("XLA_FLAGS", "")
     if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # which the backend reads when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
-    workflow, hyperparams, budget = runs.build(data if cfg.resume else cfg)
+    workflow, budget = runs.build(data if cfg.resume else cfg)
     measure = make_suite_measure(data.get("suite"), workflow)
     if data["dry_run"]:
-        print(runs.describe_dry_run(data, workflow, hyperparams, budget))
+        print(runs.describe_dry_run(data, workflow, budget))
         return None
     with StopHandler() as stopping:
         run_dir = Path(cfg.resume) if cfg.resume else run_dirs.create_run_dir(data)
         try:
             lock = files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir")
             with lock, config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started):
-                return _train(data, run_dir, (workflow, hyperparams, budget, measure), stopping)
+                return _train(data, run_dir, (workflow, budget, measure), stopping)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.has_started:
                 run_dirs.remove_run_dir(run_dir)
             raise
 
 
-def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, Any], stopping: StopHandler) -> Any:
+def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: StopHandler) -> Any:
     from evorl.training import pareto_front, runs
     from evorl.training.configuration import trust_check
     from evorl.training.devices import enable_compilation_cache
@@ -178,7 +178,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
     from evorl.training.records.json_cache import JsonCache
     from evorl.training.summary import describe_checkpoint, summarize_training
 
-    workflow, hyperparams, budget, measure = built
+    workflow, budget, measure = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
@@ -198,7 +198,6 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any, A
             result = runs.fit_configuration(
                 data,
                 workflow,
-                hyperparams,
                 budget,
                 recorders,
                 checkpoints=checkpoints,

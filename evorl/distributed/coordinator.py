@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import hyperparameters as numbers
 from evorl.distributed import task as names
 from evorl.distributed.executors import Executor, SerialExecutor, TaskWorkers
 from evorl.distributed.programs import PSROPrograms, PSROSpec
@@ -19,11 +18,12 @@ from evorl.distributed.results import ResultStore
 from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
 from evorl.distributed.values import is_compatible, pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import as_arrays
 from evorl.keys import key_from_seed
 from evorl.leagues.oracles import DivisibleOracle, sum_counts, zero_counts
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.psro import PSRO, PSROState
+from evorl.parts import resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import Metrics
 
 PROFILES_PER_TASK = 16  # profiles of one task
@@ -45,7 +45,6 @@ def coordinate_psro(
     executor: Executor = SerialExecutor(),  # noqa: B008  it is frozen
     iterations: int | None = None,
     seed: int = 0,
-    hyperparams: Any = None,
     env_params: Any = None,
     staleness: int = 0,
     results: ResultStore | None = None,
@@ -66,9 +65,7 @@ def coordinate_psro(
     if not isinstance(psro.oracle, DivisibleOracle):
         raise OptionError(f"oracle={type(psro.oracle).__name__}: answers for all players at once only, not one by one")
     params = psro.env.default_params if env_params is None else env_params
-    spec = PSROSpec(
-        psro, as_arrays(numbers.default_hyperparams(psro) if hyperparams is None else hyperparams), as_arrays(params)
-    )
+    spec = PSROSpec(psro, resolve_numbers(psro), as_arrays(params))
     coordinator = PSROCoordinator(spec.build_programs(), seed, staleness, results or ResultStore())
     with executor.start_workers(coordinator.programs) as workers:
         yield from coordinator.run(workers, iterations)

@@ -25,7 +25,7 @@ class PSROSpec:
     """What all tasks of a training of PSRO have in common."""
 
     psro: PSRO
-    hyperparams: Any
+    numbers: Any
     env_params: Any
 
     def build_programs(self) -> "PSROPrograms":
@@ -38,7 +38,7 @@ class PSROPrograms:
     def __init__(self, spec: PSROSpec) -> None:
         self.spec, self.psro = spec, spec.psro
         compiled = partial(jax.jit, compiler_options=compiler_options())
-        self._begun = compiled(lambda key: self.psro.init_without_payoffs(key, spec.hyperparams, spec.env_params))
+        self._begun = compiled(lambda key: self.psro.init_without_payoffs(key, spec.numbers, spec.env_params))
         self._answer, self._cells = (
             compiled(self._compute_best_response, static_argnums=0),
             compiled(self._compute_payoffs),
@@ -101,11 +101,10 @@ class PSROPrograms:
     def _compute_best_response(
         self, role: Role, place: Any, count: Any, weights: Any, pool: Any, rest: Any, key: Any
     ) -> OracleOutputs:
-        psro, oracle = self.psro, self.psro.oracle
+        psro, oracle = self.psro, bind(self.psro, self.spec.numbers).oracle
         assert isinstance(oracle, DivisibleOracle)
         rivals = OracleInputs(self.spec.env_params, self._mask_pool(count, pool), weights)
-        bound = bind(oracle, self.spec.hyperparams.oracle)
-        return bound.respond_for_player(psro.env, role, place, rivals, rest, key)
+        return oracle.respond_for_player(psro.env, role, place, rivals, rest, key)
 
     def _compute_payoffs(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
         return self.psro.evaluate_profiles(self._mask_pool(count, pool), self.spec.env_params, profiles, key)

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import hyperparameters as numbers
 from evorl.distributed import task as names
 from evorl.distributed.executors import Executor, SerialExecutor, TaskWorkers
 from evorl.distributed.rollout_programs import LearnerState, RolloutPrograms, RolloutSpec
 from evorl.distributed.task import ROLLOUT, Task, Value
 from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import as_arrays
 from evorl.keys import key_from_seed
+from evorl.parts import resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import Metrics
 from evorl.vector_env import hosts
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
@@ -43,7 +43,6 @@ def coordinate_rollouts(
     executor: Executor = SerialExecutor(),  # noqa: B008  it is frozen
     iterations: int = 100,
     seed: int = 0,
-    hyperparams: Any = None,
     env_params: Any = None,
     parts: int = 1,
     begin: LearnerState | None = None,
@@ -63,7 +62,7 @@ def coordinate_rollouts(
     params = as_arrays(workflow.env.default_params if env_params is None else env_params)
     where = "lives in a process on the host, from where no other one can take it over"
     require(hosts.find_host_params(params) is None, "env", type(workflow.env).__name__, where)
-    given = as_arrays(numbers.default_hyperparams(workflow) if hyperparams is None else hyperparams)
+    given = resolve_numbers(workflow)
     coordinator = RolloutCoordinator(RolloutSpec(workflow, parts, given, params).build_programs(), seed, begin)
     with executor.start_workers(coordinator.programs) as workers:
         yield from coordinator.run(workers, iterations)

@@ -34,7 +34,7 @@ class RolloutSpec:
 
     workflow: OnPolicy
     parts: int  # in which its environments are played
-    hyperparams: Any
+    numbers: Any
     env_params: Any
 
     def build_programs(self) -> "RolloutPrograms":
@@ -54,7 +54,7 @@ class RolloutPrograms:
         self._begun, self._played, self.learned = map(
             compiled, (self._init_learner, self._rollout, self._learn_from_rollouts)
         )
-        self._given = spec.hyperparams, spec.env_params
+        self._given = spec.numbers, spec.env_params
 
     def init_learner(self, key: Key) -> LearnerState:
         """What learns, before it has."""
@@ -105,14 +105,14 @@ class RolloutPrograms:
         key = jax.random.wrap_key_data(jnp.asarray(task.key))
         return pack_value(self._played(*self._given, policy, envs, jnp.int32(task.version), key))
 
-    def _init_learner(self, key: Key, hyperparams: Any, env_params: Any) -> LearnerState:
-        state, staleness = self.workflow.init(key, hyperparams, env_params), self.workflow.staleness
+    def _init_learner(self, key: Key, numbers: Any, env_params: Any) -> LearnerState:
+        state, staleness = self.workflow.init(key, numbers, env_params), self.workflow.staleness
         return LearnerState(state, tree.broadcast(state.obs_statistics, staleness) if staleness else ())
 
-    def _rollout(self, hyperparams: Any, env_params: Any, policy: Any, envs: Any, iteration: Any, key: Key) -> Any:
+    def _rollout(self, numbers: Any, env_params: Any, policy: Any, envs: Any, iteration: Any, key: Key) -> Any:
         """Return the environments, their statistics, transitions [num_steps, num_envs / parts, ...], state metrics."""
         params, statistics = policy
-        state = self.part.init(jax.random.key(0), hyperparams, env_params)
+        state = self.part.init(jax.random.key(0), numbers, env_params)
         agent = replace(state.agent, actor=replace(state.agent.actor, params=params))
         state = replace(state, agent=agent, obs_statistics=statistics, envs=envs, iteration=iteration)
         part = replace(self.workflow.bound(state), **self.part_sizes)  # schedules go by the steps of all parts

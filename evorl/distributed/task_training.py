@@ -15,29 +15,28 @@ from evorl.distributed.rollout_coordinator import RolloutIteration, coordinate_r
 from evorl.distributed.rollout_programs import LearnerState, RolloutSpec
 from evorl.distributed.values import is_compatible, pack_value, unpack_value
 from evorl.errors import OptionError, WorkerError, require
-from evorl.hyperparameters import as_arrays
 from evorl.leagues.psro import PSRO
+from evorl.parts import resolve_numbers
 from evorl.training import runs
 from evorl.training.progress import Budget
 from evorl.training.run_recorder import RunContext, RunRecorder, RunSchedule
 from evorl.training.stopping import StopHandler
+from evorl.tree import as_arrays
 from evorl.workflows.on_policy import OnPolicy
 
 RESULTS_FOLDER = "tasks"  # the folder of a run with what tasks have given, and what is kept beside checkpoints
 PARTS, SEEN = "parts", "seen"
 
 
-def train_psro(
-    psro: PSRO, hyperparams: Any, run: RunContext, executor: Executor, staleness: int
-) -> Iterator[RunRecorder]:
+def train_psro(psro: PSRO, run: RunContext, executor: Executor, staleness: int) -> Iterator[RunRecorder]:
     """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
     data = run.configuration
     iterations = psro.max_iterations if data["iterations"] is None else data["iterations"]
     schedule = RunSchedule(Budget(iterations=iterations), iterations)
-    recorded = RunRecorder(psro, hyperparams, run, schedule)
+    recorded = RunRecorder(psro, run, schedule)
     recorded.training_log.notify_resume()
     results = ResultStore(run.folder / RESULTS_FOLDER)
-    for one in coordinate_psro(psro, executor, iterations, data["seed"], hyperparams, None, staleness, results):
+    for one in coordinate_psro(psro, executor, iterations, data["seed"], None, staleness, results):
         recorded.record_iteration(one)
         yield recorded
     recorded.close()
@@ -45,7 +44,7 @@ def train_psro(
 
 
 def train_from_rollouts(
-    workflow: OnPolicy, hyperparams: Any, run: RunContext, executor: Executor, parts: int | None, workers: int
+    workflow: OnPolicy, run: RunContext, executor: Executor, parts: int | None, workers: int
 ) -> Iterator[RunRecorder]:
     """Trains by rollouts in so many parts, by default one for each worker.
 
@@ -60,9 +59,9 @@ def train_from_rollouts(
 
     iterations, chunk = count_iterations(workflow, data), runs.get_chunk_size(data)
     schedule = RunSchedule(parse_budget(data), iterations, chunk, data["evaluations"])
-    recorded = RunRecorder(workflow, hyperparams, run, schedule, save_statistics)
-    begin = _restore_learner(workflow, hyperparams, recorded, results)
-    given = iterations, data["seed"], hyperparams, None, _resolve_num_parts(recorded, results, parts, workers), begin
+    recorded = RunRecorder(workflow, run, schedule, save_statistics)
+    begin = _restore_learner(workflow, recorded, results)
+    given = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
     with StopHandler() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
         try:
             for one in trained:
@@ -95,11 +94,9 @@ def count_iterations(workflow: OnPolicy, data: Mapping[str, Any]) -> int:
     return math.ceil(min(budget.iterations, budget.env_steps / workflow.num_transitions))
 
 
-def _restore_learner(
-    workflow: OnPolicy, hyperparams: Any, recorded: RunRecorder, results: ResultStore
-) -> LearnerState | None:
+def _restore_learner(workflow: OnPolicy, recorded: RunRecorder, results: ResultStore) -> LearnerState | None:
     """What learns, as it was at the newest checkpoint; None where there is none yet."""
-    given = as_arrays(hyperparams), as_arrays(workflow.env.default_params)
+    given = resolve_numbers(workflow), as_arrays(workflow.env.default_params)
     shapes = RolloutSpec(workflow, 1, *given).build_programs().learner_shapes
     state = recorded.restore(shapes.state)
     if state is None:

@@ -12,7 +12,7 @@ from evorl.ec.flatten import flatten_member, flatten_population, pass_through, s
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, replace_nonfinite
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
@@ -75,6 +75,3 @@ class ARS:
 
     def solution(self, state: ARSState) -> Params:
         return state.mean
-
-
-ARSHyperparams = numbers_class(ARS)

@@ -12,7 +12,7 @@ from evorl.ec.flatten import flatten_member, flatten_population, pass_through, s
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params
 
 
@@ -85,6 +85,3 @@ class CEM:
 
     def solution(self, state: CEMState) -> Params:
         return state.mean
-
-
-CEMHyperparams = numbers_class(CEM)

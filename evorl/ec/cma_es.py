@@ -20,7 +20,7 @@ from evorl.ec.flatten import (
 from evorl.ec.noise import normal
 from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
@@ -246,6 +246,3 @@ class CMAES:
 def compute_expected_norm(n: int) -> float:
     """Of a standard normal vector in n dimensions, nearly."""
     return n**0.5 * (1 - 1 / (4 * n) + 1 / (21 * n**2))
-
-
-CMAESHyperparams = numbers_class(CMAES)

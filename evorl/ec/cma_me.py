@@ -13,7 +13,7 @@ from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.cma_es import CMAES, CMAESState
 from evorl.ec.flatten import flatten_population
 from evorl.errors import require, require_int, unknown_name_error
-from evorl.parts import numbers_class, part
+from evorl.parts import part
 from evorl.types import Key, Params, QDEvaluation
 
 RANKINGS = ("two_stage", "improvement")
@@ -91,6 +91,3 @@ class ImprovementEmitter:
         spread = jnp.abs(self.search.covariance.factor_diagonal(search.factor))
         good = (search.sigma * spread.max() > 1e-11) & ((spread.max() / spread.min()) ** 2 < 1e14)
         return ~(good & tree.is_nan_free(search.mean))
-
-
-ImprovementEmitterHyperparams = numbers_class(ImprovementEmitter)

@@ -12,7 +12,7 @@ from evorl.ec.flatten import flatten_member, flatten_population, pass_through, u
 from evorl.ec.noise import normal
 from evorl.ec.shaping import compete_in_pairs, sanitize_fitness
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params
 
 
@@ -68,6 +68,3 @@ class CSO:
 
     def solution(self, state: CSOState) -> Params:
         return state.solution
-
-
-CSOHyperparams = numbers_class(CSO)

@@ -11,7 +11,7 @@ from evorl.ec.archives import Elites, InsertionResult
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.ec.noise import normal
 from evorl.errors import require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Params, QDEvaluation, State
 
@@ -161,9 +161,3 @@ class TwoEmitters:
             self.first.tell(keys[0], ours, state[0], elites),
             self.second.tell(keys[1], others, state[1], elites),
         )
-
-
-IsoLineEmitterHyperparams = numbers_class(IsoLineEmitter)
-GaussianEmitterHyperparams = numbers_class(GaussianEmitter)
-EliteEmitterHyperparams = numbers_class(EliteEmitter)
-TwoEmittersHyperparams = numbers_class(TwoEmitters)

@@ -20,7 +20,7 @@ from evorl.ec.variation import (
     create_offspring,
 )
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params
 
 
@@ -90,6 +90,3 @@ class GA:
 
     def solution(self, state: GAState) -> Params:
         return state.solution
-
-
-GAHyperparams = numbers_class(GA)

@@ -18,7 +18,7 @@ from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require_int, unknown_name_error
 from evorl.networks.low_rank import DTYPES, LowRankKernel, cast_to_dtype
-from evorl.parts import numbers_class, part
+from evorl.parts import part
 from evorl.types import Key, Metrics, Params
 
 FACTORS = ("held", "drawn")
@@ -150,6 +150,3 @@ class LowRankES(AdamES):
             return jax.tree.map(leaf, state.mean, unflatten_member(noise, like))
 
         return build_member
-
-
-LowRankESHyperparams = numbers_class(LowRankES)

@@ -19,7 +19,7 @@ from evorl.ec.cells import GridArchive, Tessellation
 from evorl.ec.emitters import Emitter, IsoLineEmitter
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.errors import require, unknown_name_error
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Bound, Key, Metrics, Params, QDEvaluation, SearchResults
 
 DTYPES = ("float32", "bfloat16")
@@ -157,6 +157,3 @@ class MapElites:
 def to_float32(genomes: Params) -> Params:
     """Genomes as parameters."""
     return jax.tree.map(lambda x: x.astype(jnp.float32), genomes)
-
-
-MapElitesHyperparams = numbers_class(MapElites)

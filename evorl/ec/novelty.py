@@ -14,7 +14,7 @@ from evorl.ec.archives import concatenate_descriptors, is_finite
 from evorl.ec.genetic import GA
 from evorl.ec.shaping import center_ranks, sanitize_fitness
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Evolver, Key, MemberInitEvolver, Metrics, Params, QDEvaluation
 
 
@@ -136,6 +136,3 @@ def update_best(
     first = sanitize_fitness(fitness).argmax()
     now = to_params(tree.index(genomes, first)), fitness[first]
     return tree.select(fitness[first] > best[1], now, best)
-
-
-NoveltyHyperparams = numbers_class(Novelty)

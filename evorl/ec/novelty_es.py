@@ -17,7 +17,7 @@ from evorl.ec.novelty import append_to_archive, mean_neighbor_distance, update_b
 from evorl.ec.openes import OpenES
 from evorl.ec.shaping import center_ranks
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
 
 
@@ -129,6 +129,3 @@ class NoveltyES:
 
     def solution(self, state: NoveltyESState) -> Params:
         return state.best
-
-
-NoveltyESHyperparams = numbers_class(NoveltyES)

@@ -21,7 +21,7 @@ from evorl.ec.variation import (
     PolynomialMutation,
 )
 from evorl.errors import require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params, SearchResults
 
 
@@ -111,6 +111,3 @@ def select_winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array
     a, b = fitness[first], fitness[second]
     a_dominates, b_dominates = ((x >= y).all(1) & (x > y).any(1) for x, y in ((a, b), (b, a)))
     return jnp.where(a_dominates | (~b_dominates & (crowding[first] >= crowding[second])), first, second)
-
-
-NSGA2Hyperparams = numbers_class(NSGA2)

@@ -12,7 +12,7 @@ from evorl.ec.flatten import flatten_member, pass_through, sum_weighted, unflatt
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
@@ -102,6 +102,3 @@ class OpenES(AdamES):
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
-
-
-OpenESHyperparams = numbers_class(OpenES)

@@ -14,7 +14,7 @@ from evorl.ec.cma_es import CMAES, CMAESState
 from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import require
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params
 
 
@@ -166,6 +166,3 @@ class Restarts:
 def stall_window(n: int, size: Number) -> Any:
     """Generations over which a stalled run has not improved."""
     return 10 + 30 * n / size
-
-
-RestartsHyperparams = numbers_class(Restarts)

@@ -24,7 +24,7 @@ from evorl.ec.variation import (
     PolynomialMutation,
 )
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params, SearchResults
 
 EPSILON = 1e-9  # of lengths and angles that are divided by
@@ -178,6 +178,3 @@ def sample_parents(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n
     order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
     places = (jax.random.uniform(key, (n,)) * count).astype(jnp.int32)
     return order[jnp.minimum(places, count - 1)]
-
-
-RVEAHyperparams = numbers_class(RVEA)

@@ -14,7 +14,7 @@ from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import compute_unfused, to_gaussian
 from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
@@ -165,6 +165,3 @@ def mutate_with_seed(params: Params, words: UInt32[Array, "2"], std: Number) -> 
 
     turn = (words[0] >> 2).astype(jnp.int32)  # any number: apart, so that it is the same bits whatever it is added to
     return unflatten_member(numbers + jnp.where((words == 0).all(), 0.0, compute_unfused(noise, turn)), params)
-
-
-SeedGAHyperparams = numbers_class(SeedGA)

@@ -13,7 +13,7 @@ from evorl.ec.noise import Seeds
 from evorl.ec.openes import OpenES, OpenESState
 from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import apply_shaping
-from evorl.parts import numbers_class, part
+from evorl.parts import part
 from evorl.types import Key, Metrics, Params
 
 
@@ -78,6 +78,3 @@ class SeededES:
 
     def solution(self, state: OpenESState) -> Params:
         return state.mean
-
-
-SeededESHyperparams = numbers_class(SeededES)

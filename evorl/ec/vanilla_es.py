@@ -11,7 +11,7 @@ from evorl.ec.flatten import pass_through, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Key, Metrics, Params
 
@@ -63,6 +63,3 @@ class VanillaES:
 
     def solution(self, state: VanillaESState) -> Params:
         return state.mean
-
-
-VanillaESHyperparams = numbers_class(VanillaES)

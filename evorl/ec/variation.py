@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from evorl.bounds import BoundTransform
 from evorl.ec.noise import integers, normal
 from evorl.errors import require, require_int
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Bound, BoundedOperator, Key
 
@@ -216,8 +216,3 @@ def create_paired_offspring(keys: tuple[Key, Key, Key], parents: Rows, evolver: 
 def limit_operator(part: Any, low: Bound, high: Bound) -> Any:
     """A part of an evolver within bounds, or as it is where it knows none."""
     return part.with_limits(low, high) if isinstance(part, BoundedOperator) else part
-
-
-GaussianMutationHyperparams = numbers_class(GaussianMutation)
-ERLMutationHyperparams = numbers_class(ERLMutation)
-PolynomialMutationHyperparams = numbers_class(PolynomialMutation)

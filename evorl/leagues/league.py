@@ -10,10 +10,8 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.agents import PPO
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.leagues import matchmaking
 from evorl.leagues.exact import compute_payoffs, exploitability_metrics, mix_policies, nash_conv
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
@@ -26,15 +24,16 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.leagues.training_oracle import make_single_player_env, with_env
-from evorl.parts import DEFAULT, bind, numbers_class, part
-from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn, PolicyWorkflow, State
+from evorl.parts import bind, part, resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, PolicyWorkflow, State
 from evorl.workflows import base, members
 from evorl.workflows.base import as_evaluation
 
 
 @struct.dataclass
 class LeagueState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     learners: Any  # their states, leaves [learners, ...]
     pool: Any  # what is kept of past policies, leaves [past, ...]
@@ -57,7 +56,7 @@ class League:
     """
 
     env: Env
-    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env, DEFAULT: PPO})
+    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
     roster: Roster = field(default_factory=Roster)
     explores: bool = True
     matches: Matchmaking = field(default_factory=Matchmaking)
@@ -105,10 +104,10 @@ class League:
         """The most env steps that the first iteration of all learners takes."""
         return self.roster.num_learners * base.max_env_steps(self.inner)[0]
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> LeagueState:
-        hyperparams, roster = resolve_numbers(self, hyperparams), self.roster
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LeagueState:
+        numbers, roster = resolve_numbers(self, numbers), self.roster
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        learners = self.init_learners(key, hyperparams, env_params)
+        learners = self.init_learners(key, numbers, env_params)
         kept = jax.vmap(self.acting.extract_policy)(learners)
         rows = jnp.arange(roster.num_learners)
         pool = tree.zeros_like(jax.tree.map(lambda x: jnp.broadcast_to(x[:1], (roster.num_past, *x.shape[1:])), kept))
@@ -116,24 +115,26 @@ class League:
         taken = (rows < roster.main).astype(jnp.int32)
         newest = rows * roster.capacity
         since = jnp.zeros(roster.num_learners)
-        return LeagueState(hyperparams, env_params, learners, pool, taken, newest, since, MatchRecord.empty(roster))
+        return LeagueState(numbers, env_params, learners, pool, taken, newest, since, MatchRecord.empty(roster))
 
-    def init_learners(self, key: Key, hyperparams: Hyperparams, env_params: Any) -> State:
+    def init_learners(self, key: Key, numbers: Numbers, env_params: Any) -> State:
         """All learners before they have learned, leaves [learners, ...]."""
         keys = jax.random.split(key, self.roster.num_learners)
         match = self.inner.env.default_params.replace(game=env_params)
-        return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, hyperparams.workflow, match)))(keys)
+        return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, numbers.get("workflow", {}), match)))(
+            keys
+        )
 
     def step(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
         key_train, key_take = jax.random.split(key)
-        roster, given = self.roster, state.hyperparams
-        matches = bind(self.matches, given.matches)
+        roster, given = self.roster, state.numbers
+        matches = bind(self.matches, given["matches"])
         past, opponents = roster.compute_past_mask(state.num_snapshots), self.opponents(state)
         weights = matchmaking.compute_match_weights(roster, past, state.record.win_rate, matches)
 
         def train(learner: State, weights: Array, key: Key) -> tuple[State, Metrics]:
             learner = replace(
-                learner, env_params=self.make_match(state, opponents, weights), hyperparams=given.workflow
+                learner, env_params=self.make_match(state, opponents, weights), numbers=given.get("workflow", {})
             )
             learner, metrics = self.inner.step(learner, key)
             return base.drop_shared_fields(learner), metrics
@@ -157,8 +158,8 @@ class League:
     def update_pool(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
         """With the policies in the pool that are to be taken, and those learners new that begin anew or were lost."""
         key_reset, key_begin = jax.random.split(key)
-        roster, given, kinds = self.roster, state.hyperparams, self.roster.learner_kinds
-        matches = bind(self.matches, given.matches)
+        roster, given, kinds = self.roster, state.numbers, self.roster.learner_kinds
+        matches = bind(self.matches, given["matches"])
         past, won, rows = (
             roster.compute_past_mask(state.num_snapshots),
             state.record.win_rate,
@@ -208,7 +209,7 @@ class League:
         if self.tree is None:
             past = self.roster.compute_past_mask(state.num_snapshots)
             match = self.make_match(state, self.opponents(state), past / past.sum())
-            main = replace(tree.index(state.learners, 0), env_params=match, hyperparams=state.hyperparams.workflow)
+            main = replace(tree.index(state.learners, 0), env_params=match, numbers=state.numbers.get("workflow", {}))
             return drop_match_metrics(self.inner.evaluate(main, key))
         main = self.acting.extract_policy(tree.index(state.learners, 0))
         per = exploitability_metrics(self.tree, self.policy_tables(tree.broadcast(main, 1))[0])
@@ -263,6 +264,3 @@ class League:
     def inherit(self, state: LeagueState, parent: LeagueState) -> LeagueState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
-
-
-LeagueHyperparams = numbers_class(League)

@@ -9,10 +9,9 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number
 from evorl.leagues.meta_games import normalize_weights
 from evorl.leagues.prioritized_solvers import PRIORITIES
-from evorl.parts import number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, Uniform
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
@@ -41,9 +40,6 @@ class Matchmaking:
     timeout: Number = number(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
     reset: Number = number(0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0))
     decay: Number = number(0.99, 0, 1, "of what is known of two, with each episode between them")
-
-
-MatchmakingHyperparams = numbers_class(Matchmaking)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ from jaxtyping import Array, Float, Int
 
 from evorl import mesh, tree
 from evorl.agents.average_policy import AveragePolicy
-from evorl.agents.dqn import DQN
 from evorl.agents.members import merge_group_metrics
 from evorl.agents.memory import is_recurrent
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import require
-from evorl.hyperparameters import Number, as_arrays, resolve_numbers
 from evorl.leagues.exact import exploitability_metrics
 from evorl.leagues.experience import PlayerExperience, add_player_experience
 from evorl.leagues.nfsp_agents import JointNFSPAgent, NFSPParams
@@ -27,8 +25,9 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_agent
 from evorl.leagues.training_oracle import make_single_player_env, with_env
-from evorl.parts import DEFAULT, bind, number, numbers_class, part
-from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn, Transition
+from evorl.parts import Number, bind, number, part, resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, replace_nan_envs
@@ -37,7 +36,7 @@ from evorl.workflows.off_policy import OffPolicy
 
 @struct.dataclass
 class NFSPState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any  # by role a Player, leaves [players, ...]
     experience: Any  # by role a PlayerExperience, leaves [players, ...]
@@ -67,8 +66,8 @@ class NFSP(base.BaseStagedWorkflow):
     """
 
     env: Env
-    response: OffPolicy = field(metadata={"env": make_single_player_env, DEFAULT: DQN})
-    average: AveragePolicy = field(metadata={"env": make_single_player_env, DEFAULT: AveragePolicy})
+    response: OffPolicy = field(metadata={"env": make_single_player_env})
+    average: AveragePolicy = field(metadata={"env": make_single_player_env})
     reservoir: int = 2_000_000
     anticipation: Number = number(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
 
@@ -134,15 +133,15 @@ class NFSP(base.BaseStagedWorkflow):
         """The env steps of the first iteration."""
         return self.response.num_envs * (self.prefill_steps or self.response.num_steps)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> NFSPState:
-        hyperparams, off = resolve_numbers(self, hyperparams), self.response
-        bound = bind(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> NFSPState:
+        numbers, off = resolve_numbers(self, numbers), self.response
+        bound = bind(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         keys, agents, experience = {}, {}, {}
         for i, role in enumerate(self.roles.roles):
             keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
             agents[role.name] = jax.vmap(bound.learners[role.name].init_player)(keys[role.name][0])
-        state = NFSPState(hyperparams, env_params, agents, {}, (), jnp.int32(0))
+        state = NFSPState(numbers, env_params, agents, {}, (), jnp.int32(0))
         envs, row = bound.vector_env.init_blank_envs(state.strategies, env_params)
         seen = tree.broadcast(tree.zeros_like(row), 1, 1)
         for role in self.roles.roles:
@@ -237,7 +236,4 @@ class NFSP(base.BaseStagedWorkflow):
         envs, turns = replace_nan_envs((state.envs, turns), (parent.envs, theirs), (0, 1))
         experience = {name: replace(x, pending_choices=turns[name]) for name, x in state.experience.items()}
         state = replace(state, envs=envs, experience=experience)
-        return replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
-
-
-NFSPHyperparams = numbers_class(NFSP)
+        return replace(state, agent=parent.agent, numbers=parent.numbers)

@@ -14,7 +14,7 @@ from evorl.leagues.psro import PSRO, PSROState
 from evorl.leagues.solvers import select_opponent_mixtures
 from evorl.leagues.training_oracle import TrainingOracle
 from evorl.parts import bind, part
-from evorl.types import Hyperparams, Key, Metrics
+from evorl.types import Key, Metrics, Numbers
 
 
 @part
@@ -44,23 +44,23 @@ class PipelinePSRO(PSRO):
     def max_iterations(self) -> int:
         return self.capacity - self.levels
 
-    def init_without_payoffs(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
+    def init_without_payoffs(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
         """Return the initial state with a policy at every level and no payoffs yet."""
         key_first, key_levels = jax.random.split(key)
-        state = super().init_without_payoffs(key_first, hyperparams, env_params)
-        oracle = bind(self.oracle, state.hyperparams.oracle)
+        state = super().init_without_payoffs(key_first, numbers, env_params)
+        oracle = bind(self, state.numbers).oracle
         begin = jax.vmap(lambda key: oracle.init_policies(self.env, key))
         levels = begin(jax.random.split(key_levels, self.levels))
         return replace(state, pool=self.place_levels(state, levels), oracle_state=levels.oracle_state)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
-        state = self.init_without_payoffs(key_first, hyperparams, env_params)
+        state = self.init_without_payoffs(key_first, numbers, env_params)
         return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay, self.levels - 1)[0]))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_top, key_pay = jax.random.split(key, 3)
-        keys, oracle = jax.random.split(key_respond, self.levels), bind(self.oracle, state.hyperparams.oracle)
+        keys, oracle = jax.random.split(key_respond, self.levels), bind(self, state.numbers).oracle
 
         def respond(weights: Any, rest: Any, key: Key) -> OracleOutputs:
             rivals = OracleInputs(state.env_params, state.pool, weights)
@@ -81,7 +81,7 @@ class PipelinePSRO(PSRO):
         def mix_below_level(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.num_policies + level
             mask = jnp.broadcast_to(there, state.weights.shape)
-            weights, _ = bind(self.meta_solver, state.hyperparams.solver)(state.payoffs.mean, mask)
+            weights, _ = bind(self, state.numbers).meta_solver(state.payoffs.mean, mask)
             return select_opponent_mixtures(self.meta_solver, state.payoffs.mean, mask, weights)
 
         above_the_lowest = jax.vmap(mix_below_level)(jnp.arange(1, self.levels))

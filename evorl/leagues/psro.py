@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool, Float, Int
 from evorl import tree
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.leagues.auto_solver import AutoSolver
 from evorl.leagues.exact import compute_payoffs, mix_policies, nash_conv, nash_conv_to_metrics
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
@@ -43,8 +42,9 @@ from evorl.leagues.payoff_estimation import (
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
-from evorl.parts import bind, numbers_class, part
-from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn
+from evorl.parts import bind, part, resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Env, Key, Metrics, Numbers, PolicyFn
 from evorl.workflows.base import as_evaluation
 
 MIN_SUPPORT_WEIGHT = 1e-3  # weight with which a policy counts as one that is played
@@ -54,7 +54,7 @@ MAX_ROUNDING_ERROR = 1e-4  # the most of a payoff that adding up an episode's re
 
 @struct.dataclass
 class PSROState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     pool: Any  # what is kept of each policy, leaves [capacity, ...]
     num_policies: Any  # [] int32, how many there are
@@ -117,30 +117,30 @@ class PSRO:
         """After how many the pool is full."""
         return self.capacity - 1
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
-        state = self.init_without_payoffs(key_first, hyperparams, env_params)
+        state = self.init_without_payoffs(key_first, numbers, env_params)
         return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay)[0]))
 
-    def init_without_payoffs(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PSROState:
+    def init_without_payoffs(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
         """Return the initial state, in which no payoff is known yet."""
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         players = self.roles.num_players
-        first = bind(self.oracle, hyperparams.oracle).init_policies(self.env, key)
+        first = bind(self, numbers).oracle.init_policies(self.env, key)
         pool = tree.set_row(
             tree.zeros_like(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies
         )
         weights = jnp.zeros((players, self.capacity)).at[:, 0].set(1.0)
         none = Payoffs.empty(players, self.capacity)
         gains, conv = jnp.zeros(players), jnp.float32(0)
-        state = PSROState(hyperparams, env_params, pool, jnp.int32(1), none, weights, gains, conv, first.oracle_state)
+        state = PSROState(numbers, env_params, pool, jnp.int32(1), none, weights, gains, conv, first.oracle_state)
         return replace(state, nash_conv=self.compute_nash_conv(state))
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
         rivals = OracleInputs(state.env_params, state.pool, self.target_mixtures(state))
-        oracle = bind(self.oracle, state.hyperparams.oracle)
+        oracle = bind(self, state.numbers).oracle
         answers = oracle.respond(self.env, rivals, state.oracle_state, key_respond)
         new = self.add_policies(state, answers)
         paid, spent = self.update_payoffs(new, key_pay)
@@ -154,7 +154,7 @@ class PSRO:
 
     def update_meta_strategy(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
         """A state whose newest policies are paid, weighted anew; they have answered the mixtures of the one before."""
-        weights, gap = bind(self.meta_solver, new.hyperparams.solver)(new.payoffs.mean, self.valid_policies(new))
+        weights, gap = bind(self, new.numbers).meta_solver(new.payoffs.mean, self.valid_policies(new))
         each = compute_deviation_payoffs(new.payoffs.mean, state.weights)
         gains = each[:, new.num_policies - 1] - (each * state.weights).sum(1)
         new = replace(new, weights=weights, gains=gains)
@@ -286,6 +286,3 @@ class PSRO:
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
-
-
-PSROHyperparams = numbers_class(PSRO)

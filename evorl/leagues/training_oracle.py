@@ -12,15 +12,13 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.agents import PPO
 from evorl.errors import require_int
-from evorl.hyperparameters import Number
 from evorl.leagues.oracles import COUNT_NAMES, OracleInputs, OracleOutputs, find_game_tree, sum_counts, zero_counts
 from evorl.leagues.policy_sets import WorkflowPolicySet
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
-from evorl.parts import DEFAULT, get_skeleton, number, numbers_class, part, read_numbers
+from evorl.parts import Number, get_skeleton, number, part, read_numbers
 from evorl.types import Env, Key, Metrics, PolicyWorkflow
 
 
@@ -47,7 +45,7 @@ class TrainingOracle:
     anew or, where `warm`, where the last one ended. Policies are kept as they explore, or greedy.
     """
 
-    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env, DEFAULT: PPO})
+    workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
     restarts: int = 1
     warm: bool = False
     explores: bool = True
@@ -78,7 +76,7 @@ class TrainingOracle:
             policies[role.name] = self.policy_sets(game)[role.name].extract_policy(
                 jax.tree.map(lambda x: x[:, 0], states)
             )
-            rest[role.name] = replace(states, env_params=(), hyperparams=()) if self.warm else ()
+            rest[role.name] = replace(states, env_params=(), numbers=()) if self.warm else ()
         return OracleOutputs(policies, rest, zero_counts())
 
     def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
@@ -108,7 +106,7 @@ class TrainingOracle:
         def train(key: Key, before: Any) -> tuple[OracleTrainingState, Array | float]:
             key_init, key_steps, key_value = jax.random.split(key, 3)
             if self.warm:
-                state = replace(before, env_params=match, hyperparams=read_numbers(self.workflow))
+                state = replace(before, env_params=match, numbers=read_numbers(self.workflow))
             else:
                 state = workflow.init(key_init, None, match)
             done = self.run_training(workflow, state, key_steps)
@@ -120,7 +118,7 @@ class TrainingOracle:
             keys, tree.index(rest[role.name], place)
         )  # of one no value is asked
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
-        after = replace(done.state, env_params=(), hyperparams=()) if self.warm else ()
+        after = replace(done.state, env_params=(), numbers=()) if self.warm else ()
         policies = self.policy_sets(game)[role.name].extract_policy(chosen)
         return OracleOutputs(policies, after, jax.tree.map(jnp.sum, done.counts))
 
@@ -185,6 +183,3 @@ def _build_policy_sets(oracle: TrainingOracle, game: Env) -> dict[str, WorkflowP
         role.name: WorkflowPolicySet(oracle.build_role_workflow(game, role), oracle.explores)
         for role in Roles(game).roles
     }
-
-
-TrainingOracleHyperparams = numbers_class(TrainingOracle)

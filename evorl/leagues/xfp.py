@@ -10,21 +10,21 @@ from jaxtyping import Array, Float
 
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.leagues.exact import best_response, exploitability_metrics
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
 from evorl.leagues.oracles import BestResponseOracle, find_game_tree, zero_counts
 from evorl.leagues.roles import Roles
 from evorl.leagues.sequence_form import SequenceForm
 from evorl.leagues.tabular_policies import make_uniform_policy, normalize_policy
-from evorl.parts import numbers_class, part
-from evorl.types import Env, Hyperparams, Key, Metrics, PolicyFn
+from evorl.parts import part, resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Env, Key, Metrics, Numbers, PolicyFn
 from evorl.workflows.base import as_evaluation
 
 
 @struct.dataclass
 class XFPState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     realization_plan: Any  # [sequences], the average policies' realization plan
     iteration: Any  # [] int32
@@ -61,11 +61,11 @@ class XFP:
         """What an iteration takes: nothing is played, and no gradient is followed."""
         return {"env_steps": (0, 0), "gradient_steps": (0, 0)}
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> XFPState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> XFPState:
         del key
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         plan = SequenceForm.from_tree(self.tree).compute_realization_plan(make_uniform_policy(self.tree))
-        return XFPState(resolve_numbers(self, hyperparams), env_params, plan, jnp.int32(0))
+        return XFPState(resolve_numbers(self, numbers), env_params, plan, jnp.int32(0))
 
     def step(self, state: XFPState, key: Key) -> tuple[XFPState, Metrics]:
         del key
@@ -101,6 +101,3 @@ class XFP:
     def inherit(self, state: XFPState, parent: XFPState) -> XFPState:
         """The parent, but with the state's own params of the game."""
         return replace(parent, env_params=state.env_params)
-
-
-XFPHyperparams = numbers_class(XFP)

@@ -5,12 +5,8 @@ from evorl.population.select import Selection as Selection
 from evorl.population.select import Tournament as Tournament
 from evorl.population.select import Truncation as Truncation
 from evorl.population.variation import EvolverVariation as EvolverVariation
-from evorl.population.variation import EvolverVariationHyperparams as EvolverVariationHyperparams
 from evorl.population.variation import Generation as Generation
 from evorl.population.variation import Perturb as Perturb
-from evorl.population.variation import PerturbHyperparams as PerturbHyperparams
 from evorl.population.variation import Resample as Resample
-from evorl.population.variation import ResampleHyperparams as ResampleHyperparams
 from evorl.population.variation import Swarm as Swarm
-from evorl.population.variation import SwarmHyperparams as SwarmHyperparams
 from evorl.population.variation import Variation as Variation

@@ -12,7 +12,7 @@ from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
 from evorl.ec.cem import CEM
 from evorl.errors import require
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, Uniform
 from evorl.types import Evolver, Key, MemberInitEvolver
 
@@ -158,9 +158,3 @@ class EvolverVariation:
 def child_mask(source: Int[Array, " n"]) -> Array:
     """Who took over from another, [n, 1]."""
     return (source != jnp.arange(len(source)))[:, None]
-
-
-PerturbHyperparams = numbers_class(Perturb)
-ResampleHyperparams = numbers_class(Resample)
-SwarmHyperparams = numbers_class(Swarm)
-EvolverVariationHyperparams = numbers_class(EvolverVariation)

@@ -15,7 +15,7 @@ from evorl.bounds import BoundTransform
 from evorl.errors import require, require_int, unknown_name_error
 from evorl.parts import bind
 from evorl.problems.bbob import BBOB
-from evorl.types import HasWeights, Hyperparams, Key, Params
+from evorl.types import HasWeights, Key, Numbers, Params
 
 TARGET_LOSS = 1e-8  # BBOB's precision, beyond which nothing counts
 
@@ -29,11 +29,11 @@ class LearnedStrategy:
     Fitness is the mean over functions of -log10 of the lowest loss of any member, at most 8, BBOB's target. The paper
     takes z-scores of a task's losses among the members of a generation instead: a log weighs tasks of any scale as
     well, and says the same of one member alone and in every generation.
-    hyperparams are the evolver's beside its weights, as they stay.
+    numbers are the evolver's beside its weights, as they stay.
     """
 
     evolver: HasWeights
-    hyperparams: Mapping[str, Any] = field(default_factory=FrozenDict)
+    numbers: Mapping[str, Any] = field(default_factory=FrozenDict)
     functions: Sequence[str] = ("sphere", "rosenbrock", "discus", "rastrigin", "schwefel")
     size: int = 10
     generations: int = 50
@@ -43,7 +43,7 @@ class LearnedStrategy:
     def __post_init__(self) -> None:
         from evosax.problems import bbob_fns
 
-        object.__setattr__(self, "hyperparams", FrozenDict(self.hyperparams))
+        object.__setattr__(self, "numbers", FrozenDict(self.numbers))
         object.__setattr__(self, "functions", tuple(self.functions))
         require(len(self.functions) > 0, "functions", [], "must name at least one")
         for name in self.functions:
@@ -72,21 +72,21 @@ class LearnedStrategy:
 
     def evaluate(self, key: Key, params: Params) -> Float[Array, ""]:
         """The mean number of digits over functions."""
-        return self.compute_digits(key, {**self.hyperparams, "params": params}).mean()
+        return self.compute_digits(key, {"numbers": {**self.numbers, "params": params}}).mean()
 
-    def compute_digits(self, key: Key, hyperparams: Hyperparams) -> Float[Array, " functions"]:
+    def compute_digits(self, key: Key, numbers: Numbers) -> Float[Array, " functions"]:
         """Those on each function by an evolver with these hyperparameters, one function after another: vmapped over
         weights each is computed alone.
         """
         tasks = jnp.arange(len(self.functions)), jax.random.split(key, len(self.functions))
-        losses = jax.lax.map(lambda task: self.loss(task[0], task[1], hyperparams), tasks)
+        losses = jax.lax.map(lambda task: self.loss(task[0], task[1], numbers), tasks)
         return -jnp.log10(jnp.maximum(losses, TARGET_LOSS))
 
-    def loss(self, function: Int[Array, ""], key: Key, hyperparams: Hyperparams) -> Float[Array, ""]:
+    def loss(self, function: Int[Array, ""], key: Key, numbers: Numbers) -> Float[Array, ""]:
         """The lowest of any member in a search of one function, by its number, of which the key draws all else."""
         key_task, key_start, key_init, key = jax.random.split(key, 4)
         task = self.tasks.sample_params(key_task).replace(fn_id=function, f_opt=jnp.float32(0))
-        evolver, box = bind(self.evolver, hyperparams), BoundTransform(*BBOB.bounds)
+        evolver, box = bind(self.evolver, numbers), BoundTransform(*BBOB.bounds)
 
         def generation(state: Any, key: Key) -> tuple[Any, Array]:
             key_ask, key_play, key_tell = jax.random.split(key, 3)

@@ -11,18 +11,21 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl import hyperparameters
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.sweeps.space import HYPERPARAMS_PREFIX, SIGNIFICANT_DIGITS, Parameter, SearchSpace, shorten_name
+from evorl.names import find_by_ending
+from evorl.parts import iterate_numbers
+from evorl.population.search import find_prior
+from evorl.sweeps.space import SIGNIFICANT_DIGITS, WORKFLOW_PREFIX, Parameter, SearchSpace, shorten_name
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
-from evorl.training.configuration import config, config_file, nodes, options, parts, short_names, trust_check
+from evorl.training.configuration import config, config_file, nodes, options, parts, trust_check
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, find_choices
 from evorl.training.records import files
 from evorl.types import Prior
 
 SPACE = "space"
+PRIORS_PREFIX = "evorl.priors."
 SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration has
 VALUE_TOLERANCE = 10.0**-SIGNIFICANT_DIGITS  # of what is tried, relative
 MAX_WORD_LENGTH = 1000  # characters of a word of the command line
@@ -68,6 +71,11 @@ class SweepDefinition:
         """Return the packages that a reader needs to trust."""
         data = self.to_data()
         return trust_check.find_trust_packages([data["base"], data["space"], data["sampler"]])
+
+    def list_numbers(self) -> set[str]:
+        """Return the names of the parameters that are numbers of parts, in which trials of one program may differ."""
+        numbers = find_numbers(self.base)
+        return {one.name for one in self.space.parameters if any(place in numbers for place in one.places)}
 
     def build_sampler(self) -> Sampler:
         """The sampler."""
@@ -161,14 +169,20 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[s
     data = config.to_plain_data(cfg)
     require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
     priors, fixed = _resolve_priors(data, bare, wanted)
+    priors = {_find_source(cfg, option): prior for option, prior in priors.items()}
+    fixed = {_find_source(cfg, option): value for option, value in fixed.items()}
     for option, value in fixed.items():
         OmegaConf.update(cfg, option, value)
     data = config.to_plain_data(cfg)
     if "???" in str(config.to_savable_data(cfg)):
         missing = config_file.find_missing(config.to_savable_data(cfg))
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
-    space = SearchSpace(tuple(_build_parameter(cfg, data, option, prior) for option, prior in priors.items()))
-    _check_ends(data, space)
+    numbers = find_numbers(data)
+    space = SearchSpace(tuple(_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()))
+    _check_ends(numbers, space)
+    for one in space.parameters:
+        for place in one.places:  # where a prior may stand
+            data = set_nested(data, place.split("."), one.default)
     return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
 
@@ -178,8 +192,10 @@ def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str
     Raises:
         OptionError: with the first option whose prior differs.
     """
-    asked, _ = _resolve_priors(kept.base, *_parse_space_overrides(given))
+    resolved, _ = _resolve_priors(kept.base, *_parse_space_overrides(given))
     there = {one.name: one.prior for one in kept.space.parameters}
+    names = {place: one.name for one in kept.space.parameters for place in one.places}
+    asked = {names.get(option, option): prior for option, prior in resolved.items()}
     for name in [*there, *asked]:
         if asked.get(name) != there.get(name):
             has, wants = (space.get(name, "not searched") for space in (there, asked))
@@ -198,7 +214,7 @@ def _resolve_priors(
     data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], dict[str, Any]]:
     """Return the priors of what is searched, and the numbers that are given in their place, by option."""
-    priors = {} if bare == {} else find_declared_priors(data)
+    priors = find_priors(data, declared=bare != {})
     fixed: dict[str, Any] = {}
     for name, prior in wanted.items():
         option = resolve_option(data, name)
@@ -231,34 +247,49 @@ def _add_budget_overrides(overrides: Sequence[str], wanted: Mapping[str, Any]) -
             yield f"{name}={Parameter(name, prior, 0).decode(0.5)}"
 
 
-def find_declared_priors(data: Mapping[str, Any]) -> dict[str, Prior]:
-    """The priors that an agent's hyperparameters declare, and those of its file, by option."""
-    found: dict[str, Prior] = {}
+def find_numbers(data: Mapping[str, Any]) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Return every number of the parts that a configuration describes, by option: its value, and what is declared.
 
-    def collect_priors(node: Any, place: str) -> None:
-        for name, value in node.items() if isinstance(node, dict) else []:
-            if isinstance(value, dict) and "_target_" in value:
-                found[f"{place}{name}"] = parts.instantiate(value, f"{SPACE}.{name}", Prior)
-            else:
-                collect_priors(value, f"{place}{name}.")
+    Raises:
+        OptionError: where it cannot be built.
+    """
+    return {f"{WORKFLOW_PREFIX}{name}": (value, of) for name, value, of in iterate_numbers(runs.assemble(data))}
 
-    collect_priors(data["agent"].get("space"), HYPERPARAMS_PREFIX)
-    return found
+
+def find_priors(data: Mapping[str, Any], declared: bool) -> dict[str, Prior]:
+    """The priors that stand in place of an agent's numbers and, where wanted, those that are declared, by option."""
+    found = {option: find_prior(value, of if declared else {}) for option, (value, of) in find_numbers(data).items()}
+    return {option: prior for option, prior in found.items() if prior is not None}
+
+
+def _find_source(cfg: DictConfig, option: str) -> str:
+    """The option that stands for one of a node to which another one refers, in the node that it refers to."""
+    for place, source in config.find_references(cfg.agent, "agent"):
+        if option.startswith(f"{place}."):
+            return _find_source(cfg, source + option.removeprefix(place))
+    return option
 
 
 def resolve_option(data: Mapping[str, Any], name: str) -> str:
-    """The option that is meant: of the agent's hyperparameters, of the agent, as it stands, or by a short name.
+    """The option that is meant: a number of the agent or its workflow, as it stands, or by a short name.
 
     Raises OptionError where there is none, or no number.
     """
-    short = short_names.find_option(name, [one for one in _list_numbers(data) if ".space." not in one])
-    for option in (f"{HYPERPARAMS_PREFIX}{name}", f"agent.{name}", short or name):
-        value = config_file.lookup(data, option, SEARCH_MARKER)
-        if value != SEARCH_MARKER:
-            number = _is_number(value) or option in BUDGET_OPTIONS
-            require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
-            return option
-    raise unknown_name_error("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _list_searchable(data)])
+    for option in (f"{WORKFLOW_PREFIX}agent.{name}", f"{WORKFLOW_PREFIX}{name}", f"agent.{name}", name):
+        if config_file.lookup(data, option, SEARCH_MARKER) != SEARCH_MARKER:
+            break
+    else:
+        option = find_by_ending(name, _list_numbers(data)) or name
+    value = config_file.lookup(data, option, SEARCH_MARKER)
+    if value == SEARCH_MARKER:
+        raise unknown_name_error("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _list_searchable(data)])
+    number = _is_number(value) or option in BUDGET_OPTIONS or _is_prior(value)
+    require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
+    return option
+
+
+def _is_prior(value: Any) -> bool:
+    return isinstance(value, dict) and str(value.get("_target_")).startswith(PRIORS_PREFIX)
 
 
 def _is_number(value: Any) -> bool:
@@ -268,31 +299,40 @@ def _is_number(value: Any) -> bool:
 def _list_searchable(data: Mapping[str, Any]) -> Iterator[str]:
     """What can be searched, by its shortest name."""
     yield from BUDGET_OPTIONS
-    yield from (shorten_name(place) for place in _list_numbers(data) if not place.startswith("agent.space."))
+    yield from map(shorten_name, _list_numbers(data))
 
 
 def _list_numbers(data: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a configuration that are one number each."""
-    leaves = config_file.iterate_leaves(data, "")
-    yield from (place for place, value in leaves if _is_number(value) and "[" not in place)
+    """Options of a configuration that are one number each, of an agent those of its workflow."""
+    for place, value in config_file.iterate_leaves(data, ""):
+        if _is_number(value) and "[" not in place and (place.startswith(WORKFLOW_PREFIX) or place[:6] != "agent."):
+            yield place
 
 
-def _build_parameter(cfg: DictConfig, data: Mapping[str, Any], option: str, prior: Prior) -> Parameter:
+def _build_parameter(
+    cfg: DictConfig, data: Mapping[str, Any], numbers: Mapping[str, Any], option: str, prior: Prior
+) -> Parameter:
     """A parameter with all places to which its value goes, as what stands for it elsewhere is resolved."""
     marked = copy.deepcopy(cfg)
     OmegaConf.update(marked, option, SEARCH_MARKER)
     places = tuple(
         place for place, value in config_file.iterate_leaves(config.to_plain_data(marked), "") if value == SEARCH_MARKER
     )
-    return Parameter(option, prior, config_file.lookup(data, option), places)
+    default = config_file.lookup(data, option)
+    for place in places:
+        if place in numbers:
+            value, declared = numbers[place]
+            default = value if _is_number(value) else declared.get("default", sum(prior.bounds) / 2)
+    return Parameter(option, prior, default, places)
 
 
-def _check_ends(data: Mapping[str, Any], space: SearchSpace) -> None:
-    """Raises OptionError where a hyperparameter would be searched where it may not be."""
-    _, hyperparams = runs.assemble(data)
-    legal = hyperparameters.flatten_hyperparams(hyperparams, HYPERPARAMS_PREFIX)
+def _check_ends(numbers: Mapping[str, Any], space: SearchSpace) -> None:
+    """Raises OptionError where a number would be searched where it may not be."""
     for one in space.parameters:
-        _, low, high = legal.get(one.name, (0, 0 if one.name in BUDGET_OPTIONS else -math.inf, math.inf))
+        low, high = (0 if one.name in BUDGET_OPTIONS else -math.inf), math.inf
+        for place in one.places:
+            _, declared = numbers.get(place, (None, {}))
+            low, high = declared.get("low", low), declared.get("high", high)
         for end in one.prior.bounds:
             require(
                 low <= end <= high,

@@ -1,6 +1,6 @@
 """What a sweep searches: options of a training, each with a prior, as points of the unit cube."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,19 +13,19 @@ from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.types import Prior
 
 SIGNIFICANT_DIGITS = 6  # of a number that is tried, which is what it has in float32
-HYPERPARAMS_PREFIX = "agent.hyperparams."
+WORKFLOW_PREFIX = "agent.workflow."
 
 
 def shorten_name(name: str) -> str:
     """The shortest name of an option that is searched."""
-    return name.removeprefix(HYPERPARAMS_PREFIX).removeprefix("agent.")
+    return name.removeprefix(WORKFLOW_PREFIX).removeprefix("agent.")
 
 
 @dataclass(frozen=True)
 class Parameter:
     """An option that is searched."""
 
-    name: str  # dotted, as agent.hyperparams.learning_rate
+    name: str  # dotted, as agent.workflow.agent.learning_rate
     prior: Prior
     default: float  # where the search begins; a whole number where the option is one
     places: tuple[str, ...] = ()  # in the configuration, where its value stands
@@ -33,8 +33,7 @@ class Parameter:
     def decode(self, u: float) -> float:
         """Its value at u in [0, 1]."""
         value = float(f"{float(self.prior.decode(jnp.float32(u))):.{SIGNIFICANT_DIGITS}g}")
-        whole = isinstance(self.default, int) and (value.is_integer() or not self.name.startswith(HYPERPARAMS_PREFIX))
-        return round(value) if whole else value
+        return round(value) if isinstance(self.default, int) else value
 
     def encode(self, value: float) -> float:
         """Where in [0, 1] a value lies, clipped to the prior's ends."""
@@ -106,11 +105,11 @@ class SearchSpace:
         one = self.parameters[self.budget_index]
         return min(one.prior.bounds) / values[one.name]
 
-    def get_program_key(self, values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-        """What values of a trial need a program of their own: all but hyperparameters and budgets."""
-        fixed = {
-            name: x
-            for name, x in values.items()
-            if not name.startswith(HYPERPARAMS_PREFIX) and name not in BUDGET_OPTIONS
-        }
-        return tuple(sorted(fixed.items()))
+    def get_program_key(self, values: Mapping[str, float], numbers: Collection[str]) -> tuple[tuple[str, float], ...]:
+        """Return what values of a trial need a program of their own: all but numbers of parts and budgets.
+
+        Args:
+            values: of all parameters, by name.
+            numbers: the names of those that are numbers of parts.
+        """
+        return tuple(sorted((name, x) for name, x in values.items() if name not in (*numbers, *BUDGET_OPTIONS)))

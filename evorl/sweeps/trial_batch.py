@@ -13,6 +13,7 @@ import numpy as np
 from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
+from evorl.parts import resolve_numbers
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.store import SweepStore
@@ -87,7 +88,7 @@ class ActiveTrial:
 
 
 class TrialBatch:
-    """n trials in one program that differ in hyperparameters and budgets alone; each has the keys of a run of its own.
+    """n trials in one program that differ in numbers of parts and budgets alone; each has the keys of a run of its own.
 
     On a CPU they go in turn, each as far as its own budget says, and are the same bits as alone; elsewhere they are
     vmapped, which is the same to rounding, and all are evaluated where one is (see Program).
@@ -98,14 +99,15 @@ class TrialBatch:
     ) -> None:
         self.store, self.definition = store, definition
         data = definition.build_configuration(trials[0].values)
-        self.workflow, hyperparams, _ = runs.build(data)
+        self.workflow, _ = runs.build(data)
+        numbers = resolve_numbers(self.workflow)
         self.chunk, self.max_steps = runs.get_chunk_size(data), StepBound(*max_env_steps(self.workflow))
         self.vmapped = jax.default_backend() != "cpu" if vmapped is None else vmapped
         self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, self.vmapped)
         self.keys, self.mesh = self.program.keys, self.program.mesh
         with jax.set_mesh(self.mesh):
-            self.shapes = jax.eval_shape(self.workflow.init, self.keys[0, 0], hyperparams)
-            self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], hyperparams).compile(FAST_COMPILE_OPTIONS)
+            self.shapes = jax.eval_shape(self.workflow.init, self.keys[0, 0], numbers)
+            self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], numbers).compile(FAST_COMPILE_OPTIONS)
             self._get_light_state = jax.jit(lambda state, i: tree.index(split_replays(state)[0], i))
             self._set_state = jax.jit(tree.set_row, donate_argnums=0)
             self._exchange = jax.jit(_replace_light_state, donate_argnums=0)
@@ -140,7 +142,7 @@ class TrialBatch:
         with ExitStack() as stack:
             try:
                 data, run_dir = prepare_trial(self.definition, trial, self.store.folder)
-                _, hyperparams, budget = runs.build(data)
+                workflow, budget = runs.build(data)
                 require(not budget.is_timed, "vmapped", len(self.active_trials), "minutes are of one run alone")
                 told = TrialRecorder(self.store, self.definition, trial.number, budget)
                 stack.enter_context(files.lock_run_dir(run_dir, "resume"))
@@ -153,7 +155,7 @@ class TrialBatch:
                     state, best, saved = checkpoints.restore(self.shapes)
                     journal.start(best, Progress.from_dict(saved, 1))
                 else:
-                    state = self._init(self.keys[i, 0], hyperparams)
+                    state = self._init(self.keys[i, 0], resolve_numbers(workflow))
                     journal.start(jax.device_get(split_replays(state)[0]))
                 journal.notify_resume()
             except OptionError as error:
@@ -305,7 +307,7 @@ def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
     if vmapped == 1:
         return
     data = definition.base
-    workflow, _, budget = runs.build(definition.build_configuration(definition.space.defaults))
+    workflow, budget = runs.build(definition.build_configuration(definition.space.defaults))
     require(not budget.is_timed, "vmapped", vmapped, "a budget in minutes is of one run alone")
     require(data["num_seeds"] == 1, "vmapped", vmapped, f"its trials have one seed, not {data['num_seeds']}")
     require(data.get("suite") is None, "vmapped", vmapped, "suites are of one run alone")

@@ -9,12 +9,13 @@ from typing import Any
 import jax
 
 from evorl.metrics import COUNTS, MEMBERS_PREFIX
+from evorl.parts import resolve_numbers
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
 from evorl.training.configuration import config_file
-from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams
+from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
@@ -98,7 +99,7 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
     """
     try:
         data, run_dir = prepare_trial(definition, trial, store.folder)
-        workflow, hyperparams, budget = runs.build(data)
+        workflow, budget = runs.build(data)
         told = TrialRecorder(store, definition, trial.number, budget)
         checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
         with ExitStack() as stack:
@@ -108,7 +109,6 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
             result = runs.fit_configuration(
                 data,
                 workflow,
-                hyperparams,
                 budget,
                 callbacks,
                 checkpoints=checkpoints,
@@ -129,7 +129,7 @@ def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:
         one = definition.space.parameters[i]
         values |= {one.name: one.decode(0.0)}
     data = definition.build_configuration(values)
-    workflow, _, budget = runs.build(data)
+    workflow, budget = runs.build(data)
     yield from dry_run.find_unmet_limits(workflow, budget, runs.get_chunk_size(data))
 
 
@@ -139,10 +139,10 @@ def list_metric_names(definition: SweepDefinition) -> set[str]:
     Nothing is compiled. Raises OptionError where the trial of the defaults cannot be trained.
     """
     data = definition.build_configuration(definition.space.defaults)
-    workflow, hyperparams, _ = runs.build(data)
+    workflow, _ = runs.build(data)
     program = Program(workflow, [data["seed"]], 1, False)
-    with explain_index_overflow(), explain_missing_hyperparams("agent.hyperparams"):
-        state = jax.eval_shape(program.init, program.keys, hyperparams)
+    with explain_index_overflow(), explain_missing_numbers():
+        state = jax.eval_shape(program.init, program.keys, resolve_numbers(workflow))
         _, trained, evaluated = jax.eval_shape(program.run, state, program.keys, *make_run_args(0, 0, False))
     found = {"iteration", "seconds", *TIME_FIELDS} | {name for name in trained if name in COUNTS}
     found |= set(evaluated) | {f"{TRAIN_PREFIX}{name}" for name in trained}

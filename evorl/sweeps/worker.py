@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,18 @@ def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> Non
     store, definition = open_sweep(folder, trust, "resume")
     settings = store.settings
     sampler, space, before = definition.build_sampler(), definition.space, None
+    get_program_key = partial(space.get_program_key, numbers=definition.list_numbers())
     with store.register_owner() as owner:
 
         def claim_trials() -> list[SweepTrial]:
             return [] if stopping() else store.claim_trials(owner, settings["vmapped"], space, sampler)
 
         while trials := claim_trials():
-            shape = space.get_program_key(trials[0].values)
+            shape = get_program_key(trials[0].values)
             if before not in (None, shape):
                 jax.clear_caches()  # of programs that will hardly come again
             before = shape
-            alike = [one for one in trials if space.get_program_key(one.values) == shape]
+            alike = [one for one in trials if get_program_key(one.values) == shape]
             if settings["vmapped"] == 1:
                 trial_training.train_trial(store, definition, alike[0], stopping)
                 continue
@@ -47,9 +49,7 @@ def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> Non
 
             def take_matching_trial(shape: Any = shape, begun: set[int] = begun) -> SweepTrial | None:
                 new = [
-                    one
-                    for one in claim_trials()
-                    if one.number not in begun and space.get_program_key(one.values) == shape
+                    one for one in claim_trials() if one.number not in begun and get_program_key(one.values) == shape
                 ]
                 begun |= {one.number for one in new[:1]}
                 return next(iter(new), None)

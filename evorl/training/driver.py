@@ -16,7 +16,7 @@ from evorl.metrics import count_episodes, reduce_rounds
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.callbacks import Callback
 from evorl.training.devices import compiler_options
-from evorl.training.dry_run import explain_index_overflow, explain_missing_hyperparams, require_memory
+from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, require_memory
 from evorl.training.host_envs import HostEnvs
 from evorl.training.nans import DivergenceMonitor, StepMonitor, find_failure_reason
 from evorl.training.profile import Profile
@@ -26,7 +26,7 @@ from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, requ
 from evorl.training.records.rows import make_row
 from evorl.training.training_log import TrainingLog
 from evorl.training.training_options import EvaluationRounds, PendingResult, TrainingOptions
-from evorl.types import Hyperparams, State
+from evorl.types import Numbers, State
 from evorl.vector_env import hosts
 from evorl.workflows.base import max_env_steps
 
@@ -40,7 +40,7 @@ class Driver:
     def __init__(
         self,
         program: Program,
-        hyperparams: Hyperparams,
+        numbers: Numbers,
         terms: TrainingOptions,
         callbacks: Sequence[Callback] = (),
         checkpoints: Checkpoints | None = None,
@@ -53,16 +53,16 @@ class Driver:
         self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self.training_log.notify_stage("tracing")
-        with explain_index_overflow(), explain_missing_hyperparams("hyperparams"):
-            traced = program.trace(hyperparams)
+        with explain_index_overflow(), explain_missing_numbers():
+            traced = program.trace(numbers)
         self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
         why = "cannot step the environments on the host once more"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
-        self.state = self._init_state(traced, hyperparams, init_from)
+        self.state = self._init_state(traced, numbers, init_from)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
         # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
-        self._new_state = lambda: traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, hyperparams)
+        self._new_state = lambda: traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, numbers)
         self.divergence_monitor = DivergenceMonitor(
             program, self.state, [x is not None for x in self.progress.divergence_iterations]
         )
@@ -85,7 +85,7 @@ class Driver:
         self.in_flight: deque[PendingResult] = deque()
         self.step_monitor = StepMonitor()
 
-    def _init_state(self, traced: ProgramTrace, hyperparams: Hyperparams, init_from: State) -> State:
+    def _init_state(self, traced: ProgramTrace, numbers: Numbers, init_from: State) -> State:
         """The state to go on from: that of the newest checkpoint, or a new one, with the weights of init_from."""
         shapes, checkpoints = traced.init.out_info, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
@@ -96,7 +96,7 @@ class Driver:
             require_memory(shapes, len(self.program.seeds))
             if checkpoints is not None:
                 checkpoints.check_disk_space(shapes)
-            state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(self.keys, hyperparams)
+            state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(self.keys, numbers)
             if init_from is not None:
                 require_same_shapes("what init_from gives", get_leaf_shapes(init_from), split_replays(shapes)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)

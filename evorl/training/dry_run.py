@@ -12,8 +12,7 @@ import jax
 from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
-from evorl.hyperparameters import is_hyperparams
-from evorl.parts import is_part
+from evorl.parts import is_part, resolve_numbers
 from evorl.training import devices
 from evorl.training.configuration.parts import get_fields
 from evorl.training.program import Program, make_run_args
@@ -35,33 +34,28 @@ def explain_index_overflow() -> Iterator[None]:
 
 
 @contextmanager
-def explain_missing_hyperparams(option: str) -> Iterator[None]:
-    """Raises OptionError where a part reads a number that it, or the hyperparameters under option, do not have."""
+def explain_missing_numbers() -> Iterator[None]:
+    """Raises OptionError where a part reads a number that it does not have."""
     try:
         yield
     except AttributeError as error:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         reader = frames[-1].f_code.co_qualname.partition(".<locals>")[0]
-        given = type(error.obj).__name__
-        if is_part(error.obj):
-            declared = "a number is declared by number(default, low, high)"
-            line = f"{given}: has no {error.name}, which {reader} reads; {declared}"
-        elif dataclasses.is_dataclass(error.obj) and is_hyperparams(error.obj):
-            declared = f"{error.name}: Number = hyperparameter(default, low, high)"
-            line = f"{option}={given}: has no {error.name}, which {reader} reads; declare it, {declared}"
-        else:
+        if not is_part(error.obj):
             raise
+        declared = "a number is declared by number(default, low, high)"
+        line = f"{type(error.obj).__name__}: has no {error.name}, which {reader} reads; {declared}"
         raise OptionError(line) from error
 
 
-def trace_shapes(workflow: Any, hyperparams: Any, num_seeds: int = 1) -> State:
+def trace_shapes(workflow: Any, num_seeds: int = 1) -> State:
     """The shapes of the initial state of a training, whose program is traced and not compiled.
 
     Raises OptionError where a part needs what is not there, or the state does not fit in memory.
     """
     program = Program(workflow, range(num_seeds), 1, False)
-    with explain_index_overflow(), explain_missing_hyperparams("agent.hyperparams"):
-        found = jax.eval_shape(program.init, program.keys, hyperparams)
+    with explain_index_overflow(), explain_missing_numbers():
+        found = jax.eval_shape(program.init, program.keys, resolve_numbers(workflow))
         jax.eval_shape(program.run, found, program.keys, *make_run_args(0, 0, False))
     require_memory(found, num_seeds)
     return found
@@ -163,7 +157,7 @@ def _list_sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
         leaves = jax.tree_util.tree_leaves_with_path(state)
         rows = [leaf.shape[-2] for path, leaf in leaves if ".tables" in jax.tree_util.keystr(path)]
         yield name, format_bytes(tree.nbytes(state)), f"{rows[0]:,} rows" if rows else ""
-    elif name.count(".") < 2 and name != "hyperparams" and dataclasses.is_dataclass(state):
+    elif name.count(".") < 2 and name != "numbers" and dataclasses.is_dataclass(state):
         for field in dataclasses.fields(state):
             if field.metadata.get("pytree_node", True):
                 yield from _list_sizes(getattr(state, field.name), f"{name}.{field.name}".lstrip("."))

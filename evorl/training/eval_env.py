@@ -7,9 +7,9 @@ import jax
 
 from evorl import vector_env
 from evorl.errors import OptionError
-from evorl.hyperparameters import as_arrays
 from evorl.training.policy import require_same_spaces
 from evorl.training.suites.level_episodes import find_acting_workflow
+from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
 from evorl.vector_env import EnvBatch, ResetStarts
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import jax
 
-from evorl import hyperparameters
 from evorl.errors import is_number, require, require_int
+from evorl.parts import resolve_numbers
 from evorl.training.callbacks import Callback
 from evorl.training.configuration.options import INTEGER_RANGES
 from evorl.training.devices import trim_heap
@@ -20,7 +20,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.training_options import TrainingOptions
-from evorl.types import Env, HasMaxIterations, Hyperparams, State, Workflow
+from evorl.types import Env, HasMaxIterations, State, Workflow
 from evorl.vector_env import hosts
 
 EVALUATION_TIME_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
@@ -40,7 +40,6 @@ class TrainingResult:
 @explain_out_of_memory()
 def fit(
     workflow: Workflow,
-    hyperparams: Hyperparams = None,
     seed: int = 0,
     budget: Budget = Budget(env_steps=1_000_000),  # noqa: B008  it is frozen
     callbacks: Sequence[Callback] = (),
@@ -69,7 +68,7 @@ def fit(
     budget has minutes, of the time (by default 0.15), to which the rounds at the end are held too. With minutes no
     iteration begins that would not end in time, as long as the last ones took.
 
-    hyperparams are by default those of the workflow's parts. devices is over how many of them seeds, members or
+    devices is over how many of them seeds, members or
     environments are spread, by default as many as divide the seeds, or what the workflow says to be spread; see
     set_host_devices. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
     checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a
@@ -89,10 +88,7 @@ def fit(
             require_int(name, value, *INTEGER_RANGES[name])
     started = time.perf_counter() if started is None else started
     side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
-    hyperparams = hyperparameters.default_hyperparams(workflow) if hyperparams is None else hyperparams
-    hyperparameters.require_pytree(hyperparams)
-    hyperparameters.check_ranges(hyperparams)
-    hyperparameters.check_given_once(workflow, hyperparams)
+    numbers = resolve_numbers(workflow)
     require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
     budget = budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
     devices = choose_num_devices(workflow, num_seeds) if devices is None else devices
@@ -101,7 +97,7 @@ def fit(
     require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
     terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
-    driver = Driver(program, hyperparams, terms, callbacks, checkpoints, init_from)
+    driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from)
     journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluation_point = min(
         schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)

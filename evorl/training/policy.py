@@ -11,8 +11,8 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.hyperparameters import as_arrays
 from evorl.spaces import Box, Members, Simple, Space, Tuple, is_simple, leaf_spaces, subspaces, unflatten
+from evorl.tree import as_arrays
 from evorl.types import Env, EvolvingWorkflow, Key, PolicyFn, PolicyWorkflow, Population, State, Workflow
 
 Member: TypeAlias = int | Sequence[int | None] | None

@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
 from evorl.training.devices import OPTIMIZATION_LEVEL
-from evorl.types import DefaultShardedWorkflow, Hyperparams, Key, Metrics, State, Workflow
+from evorl.types import DefaultShardedWorkflow, Key, Metrics, Numbers, State, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
@@ -65,23 +65,23 @@ class Program:
         """[seeds, 3]: of each run the keys of its initial state, its steps and its evaluations."""
         return jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))(jnp.asarray(self.seeds, jnp.uint32))
 
-    def init(self, keys: jax.Array, hyperparams: Hyperparams) -> State:
+    def init(self, keys: jax.Array, numbers: Numbers) -> State:
         """The initial state; leaves lead with [seeds] where there are several."""
         if len(self.seeds) == 1:
-            return self.workflow.init(keys[0, 0], hyperparams)
-        return jax.vmap(lambda key: self.workflow.init(key, hyperparams))(keys[:, 0])
+            return self.workflow.init(keys[0, 0], numbers)
+        return jax.vmap(lambda key: self.workflow.init(key, numbers))(keys[:, 0])
 
-    def trace(self, hyperparams: Hyperparams) -> ProgramTrace:
+    def trace(self, numbers: Numbers) -> ProgramTrace:
         """init and run, not compiled yet."""
         once = jax.jit(self.init)  # so that its shapes and its code come from one trace
         with jax.set_mesh(self.mesh):
-            shapes = jax.eval_shape(once, self.keys, hyperparams)
+            shapes = jax.eval_shape(once, self.keys, numbers)
             places = self.get_shardings(shapes)
 
-            def init_sharded(keys: jax.Array, hyperparams: Hyperparams) -> State:
-                return once(keys, hyperparams)
+            def init_sharded(keys: jax.Array, numbers: Numbers) -> State:
+                return once(keys, numbers)
 
-            init = jax.jit(init_sharded, out_shardings=places).trace(self.keys, hyperparams)
+            init = jax.jit(init_sharded, out_shardings=places).trace(self.keys, numbers)
             shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
             run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, None, None))
             return ProgramTrace(init, run.lower(shapes, self.keys, *make_run_args(0, 0, False)), places)
@@ -90,7 +90,7 @@ class Program:
         """state with the weights of parent, which leads as state does and may lack its replays."""
 
         def inherit_one(state: State, parent: State) -> State:
-            return replace(self.workflow.inherit(state, parent), hyperparams=state.hyperparams)
+            return replace(self.workflow.inherit(state, parent), numbers=state.numbers)
 
         if len(self.seeds) == 1:
             return inherit_one(state, parent)

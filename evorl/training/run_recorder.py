@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from evorl.errors import DivergedError
-from evorl.hyperparameters import as_arrays
+from evorl.parts import resolve_numbers
 from evorl.training.configuration import trust_check
 from evorl.training.devices import compiler_options
 from evorl.training.driver import BEST_KEY_OFFSET
@@ -84,7 +84,6 @@ class RunRecorder:
     def __init__(
         self,
         workflow: Any,
-        hyperparams: Any,
         run: RunContext,
         schedule: RunSchedule,
         keeps: Callable[[Any], None] = lambda one: None,
@@ -100,7 +99,7 @@ class RunRecorder:
         program = Program(workflow, [data["seed"]], schedule.chunk_size, side_by_side=False)
         self.evaluate, self.key = jax.jit(workflow.evaluate, compiler_options=compiler_options()), program.keys[0, 2]
         state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
-            program.keys[0, 0], as_arrays(hyperparams)
+            program.keys[0, 0], resolve_numbers(workflow)
         )
         self.sentinel = DivergenceMonitor(program, state, [False])
         self.training_log.start(state)

@@ -14,9 +14,10 @@ import jax
 import numpy as np
 from omegaconf import DictConfig
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.machine import count_cores
+from evorl.parts import resolve_numbers
 from evorl.training import pareto_front
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
@@ -38,19 +39,20 @@ COMPILE_SECONDS_FILE = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
 
 
-def build(cfg: Config) -> tuple[Any, Any, Budget]:
-    """The workflow, its hyperparameters and the budget that cfg describes; raises OptionError."""
+def build(cfg: Config) -> tuple[Any, Budget]:
+    """The workflow and the budget that cfg describes; raises OptionError."""
     data = config.to_plain_data(cfg) if isinstance(cfg, DictConfig) else cfg
     options.check_options(data)
     set_host_devices(count_devices(data), required=data["devices"] is not None)  # else fit takes what is there
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET_OPTIONS})
     try:
-        workflow, hyperparams = assemble(data)
+        workflow = assemble(data)
+        resolve_numbers(workflow, place="agent.workflow")  # which refuses priors that nothing searches
         if (other := parts.make_eval_env(data)) is not None:
             EvalEnvEvaluator(workflow, other)  # which refuses one that its policy cannot play in
         if data["devices"] is not None:
             compute_mesh_shape(workflow, data["num_seeds"], data["devices"])
-        return workflow, hyperparams, budget
+        return workflow, budget
     except OptionError as error:
         message = str(error)
         for place, given in (
@@ -86,33 +88,26 @@ def _count_independent(node: Any) -> int:
     return node if isinstance(node, int) and node > 0 else 1
 
 
-def assemble(data: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The workflow and its hyperparameters; raises OptionError."""
-    hyperparams = parts.instantiate(config_file.lookup(data, "agent.hyperparams"), "agent.hyperparams")
-    if not dataclasses.is_dataclass(hyperparams):
-        raise OptionError(f"agent.hyperparams={hyperparams}: must be a part with a _target_")
-    hyperparameters.check_hyperparams(hyperparams, "agent.hyperparams.")
+def assemble(data: Mapping[str, Any]) -> Workflow:
+    """The workflow; raises OptionError."""
     given = parts.make_context(parts.make_task(data))
-    workflow = parts.instantiate(config_file.lookup(data, "agent.workflow"), "agent.workflow", Workflow, **given)
-    hyperparameters.check_given_once(workflow, hyperparams)
-    return workflow, hyperparams
+    return parts.instantiate(config_file.lookup(data, "agent.workflow"), "agent.workflow", Workflow, **given)
 
 
-def describe_dry_run(cfg: Config, workflow: Any, hyperparams: Any, budget: Budget) -> str:
+def describe_dry_run(cfg: Config, workflow: Any, budget: Budget) -> str:
     """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
-    found = describe_training(workflow, trace_shapes(workflow, hyperparams, cfg["num_seeds"]), cfg["num_seeds"])
+    found = describe_training(workflow, trace_shapes(workflow, cfg["num_seeds"]), cfg["num_seeds"])
     return "\n".join([found, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
 
 
 def fit_configuration(
-    data: Mapping[str, Any], workflow: Workflow, hyperparams: Any, budget: Budget, callbacks: Sequence[Any], **own: Any
+    data: Mapping[str, Any], workflow: Workflow, budget: Budget, callbacks: Sequence[Any], **own: Any
 ) -> TrainingResult:
     """Train what a configuration describes.
 
     Args:
         data: the configuration, which says for how many seeds, on what devices and when to evaluate.
         workflow: that `build` made of it.
-        hyperparams: that `build` made of it.
         budget: that `build` made of it.
         callbacks: which are told of each row.
         own: other arguments of `fit`.
@@ -122,7 +117,6 @@ def fit_configuration(
     """
     return fit(
         workflow,
-        hyperparams,
         data["seed"],
         budget,
         callbacks,
@@ -248,10 +242,12 @@ def restore_run(
     options.check_options(data)
     checkpoints = open_checkpoints(run_dir, option)
     seeds = data["num_seeds"]
-    workflow, hyperparams = assemble(data)
+    workflow = assemble(data)
     program = Program(workflow, range(seeds), 1, False)
     which = which or ("last" if pareto_front.has_front(workflow) else "best")
-    state, progress = checkpoints.restore_policy(jax.eval_shape(program.init, program.keys, hyperparams), which)
+    state, progress = checkpoints.restore_policy(
+        jax.eval_shape(program.init, program.keys, resolve_numbers(workflow)), which
+    )
     best, shape = Progress.from_dict(progress, seeds).best_returns, (seeds,) * (seeds > 1)
     return RunCheckpoint(data, workflow, state, np.zeros(shape) if best is None else np.asarray(best))
 

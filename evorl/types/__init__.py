@@ -14,12 +14,12 @@ from evorl.types.agents import (
 from evorl.types.data import (
     Array,
     Batch,
-    Hyperparams,
     Key,
     Level,
     MemberEnds,
     Memory,
     Metrics,
+    Numbers,
     Params,
     PolicyFn,
     Sample,
@@ -53,7 +53,7 @@ from evorl.types.evolvers import (
     SearchResults,
 )
 from evorl.types.hosts import HostParams, HostState
-from evorl.types.hyperparameters import HasDiscount, HasHyperparams, HasPriorityExponents, Prior, Scheduled
+from evorl.types.numbers import HasDiscount, Prior, Scheduled
 from evorl.types.populations import EvolvingWorkflow, Population
 from evorl.types.problems import Bound, BoundedOperator, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
@@ -96,16 +96,13 @@ __all__ = [
     "HasDiscount",
     "HasEpisodeInfo",
     "HasFailureReason",
-    "HasHyperparams",
     "HasMaxIterations",
     "HasOptimalReturn",
-    "HasPriorityExponents",
     "HasRankingGroup",
     "HasStateMetrics",
     "HasWeights",
     "HostParams",
     "HostState",
-    "Hyperparams",
     "Key",
     "Level",
     "LevelCrossoverEnv",
@@ -117,6 +114,7 @@ __all__ = [
     "MultiAgentActor",
     "MultiSolutionEvolver",
     "MutableLevelEnv",
+    "Numbers",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "ParallelWorkflow",

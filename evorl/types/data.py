@@ -1,6 +1,6 @@
 """What flows between the parts: names of types, steps, batches and what a replay gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 Params: TypeAlias = Any
 Memory: TypeAlias = Any
-Hyperparams: TypeAlias = Any
+Numbers: TypeAlias = Mapping[str, Any]  # of a part, nested by field name
 State: TypeAlias = Any
 Level: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]

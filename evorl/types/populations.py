@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-from evorl.types.data import Array, Hyperparams, State
+from evorl.types.data import Array, State
 from evorl.types.workflows import CombinedStepWorkflow, Workflow
 
 
@@ -18,14 +18,6 @@ class Population(Workflow, CombinedStepWorkflow, Protocol):
     @property
     def size(self) -> int:
         """How many members, n."""
-        ...
-
-    def hyperparams(self, state: State | None = None) -> Hyperparams:
-        """Those of the members, leaves [n]; without a state the defaults of each."""
-        ...
-
-    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
-        """The state with others, leaves [n]."""
         ...
 
     def copy_members(self, state: State, source: Array) -> State:

@@ -3,16 +3,16 @@
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from evorl.types.agents import Actor
-from evorl.types.data import Array, Hyperparams, Key, Metrics, Params, PolicyFn, State
+from evorl.types.data import Array, Key, Metrics, Numbers, Params, PolicyFn, State
 from evorl.types.envs import Env
 from evorl.types.evolvers import Evolver, SearchResults
 
 
 @runtime_checkable
 class Workflow(Protocol):
-    """A training run as pure functions; its state has the fields hyperparams and env_params."""
+    """A training run as pure functions; its state has the fields numbers and env_params."""
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> State:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> State:
         """The state before the first step; env_params are by default those of the environment."""
         ...
 

@@ -1,19 +1,13 @@
 """Unsupervised environment design: level buffers, scores, generators and the curricula that use them."""
 
 from evorl.ued.adversary import Adversary as Adversary
-from evorl.ued.adversary import AdversaryHyperparams as AdversaryHyperparams
 from evorl.ued.buffer import LevelBuffer as LevelBuffer
 from evorl.ued.generators import BredLevels as BredLevels
-from evorl.ued.generators import BredLevelsHyperparams as BredLevelsHyperparams
 from evorl.ued.generators import EvolvedLevels as EvolvedLevels
-from evorl.ued.generators import EvolvedLevelsHyperparams as EvolvedLevelsHyperparams
 from evorl.ued.generators import SampledLevels as SampledLevels
 from evorl.ued.learnable import Learnable as Learnable
-from evorl.ued.learnable import LearnableHyperparams as LearnableHyperparams
 from evorl.ued.plr import PLR as PLR
-from evorl.ued.plr import PLRHyperparams as PLRHyperparams
 from evorl.ued.score_table import Curation as Curation
-from evorl.ued.score_table import CurationHyperparams as CurationHyperparams
 from evorl.ued.scores import BaseScore as BaseScore
 from evorl.ued.scores import L1ValueLoss as L1ValueLoss
 from evorl.ued.scores import Learnability as Learnability

@@ -9,21 +9,20 @@ import jax.numpy as jnp
 from flax import struct
 
 from evorl import tree
-from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require
-from evorl.hyperparameters import as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, numbers_class, part, replace_unchecked
+from evorl.parts import bind, part, replace_unchecked, resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import (
     Agent,
     Batch,
     EditableLevelEnv,
     EditorEnv,
     Env,
-    Hyperparams,
     Key,
     Level,
     LevelEnv,
     Metrics,
+    Numbers,
     PolicyFn,
     Transition,
 )
@@ -47,11 +46,9 @@ def get_editor(env: Env) -> EditorEnv:
 
 @struct.dataclass
 class AdversaryState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any  # of the students'
-    students: (
-        Any  # OnPolicyState, leaves [num_students, ...], without hyperparams and env_params, which are those above
-    )
+    students: Any  # OnPolicyState, leaves [num_students, ...], without numbers and env_params, which are those above
     teacher: Any  # likewise
 
 
@@ -75,8 +72,8 @@ class Adversary(base.BaseStagedWorkflow):
     gradient_steps are those of all students.
     """
 
-    student: OnPolicy = field(metadata={DEFAULT: PPO})
-    teacher: OnPolicy = field(metadata={"env": get_editor, DEFAULT: PPO})
+    student: OnPolicy
+    teacher: OnPolicy = field(metadata={"env": get_editor})
     num_students: int = 2
     score: Score = RELATIVE_REGRET
 
@@ -134,24 +131,24 @@ class Adversary(base.BaseStagedWorkflow):
         """The least and the most that an iteration takes."""
         return base.total_iteration_cost(self.student, self.num_students)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> AdversaryState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> AdversaryState:
         key_students, key_teacher = jax.random.split(key)
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
 
         def init_student(key: Key) -> OnPolicyState:
-            return base.drop_shared_fields(self.student.init(key, hyperparams.student, env_params))
+            return base.drop_shared_fields(self.student.init(key, numbers.get("student", {}), env_params))
 
         students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
-        teacher = self.teacher.init(key_teacher, hyperparams.teacher)
-        return AdversaryState(hyperparams, env_params, students, base.drop_shared_fields(teacher))
+        teacher = self.teacher.init(key_teacher, numbers.get("teacher", {}))
+        return AdversaryState(numbers, env_params, students, base.drop_shared_fields(teacher))
 
     def bound(self, state: AdversaryState) -> "Adversary":
         """Return it with the numbers of a state, of students and teacher by the env steps that each has taken."""
-        numbers, student = state.hyperparams, tree.index(state.students, 0)
+        numbers, student = state.numbers, tree.index(state.students, 0)
         changed = {
-            "student": bind(self.student, numbers.student, self.student.count_env_steps(student)),
-            "teacher": bind(self.teacher, numbers.teacher, self.teacher.count_env_steps(state.teacher)),
+            "student": bind(self.student, numbers.get("student", {}), self.student.count_env_steps(student)),
+            "teacher": bind(self.teacher, numbers.get("teacher", {}), self.teacher.count_env_steps(state.teacher)),
         }
         return replace_unchecked(self, changed)
 
@@ -170,7 +167,7 @@ class Adversary(base.BaseStagedWorkflow):
     def make_levels(self, state: AdversaryState, key: Key) -> TeacherLevels:
         """The levels in which the episodes of the teacher end."""
         key_starts, key_plan, key_play = jax.random.split(key, 3)
-        teacher, where = replace(state.teacher, hyperparams=state.hyperparams.teacher), self.level_editor
+        teacher, where = replace(state.teacher, numbers=state.numbers.get("teacher", {})), self.level_editor
         teacher = replace(teacher, env_params=as_arrays(where.default_params))
         keys = jax.random.split(key_starts, self.num_levels)
         once = StartQueue(jax.vmap(where.reset, (0, None))(keys, teacher.env_params))
@@ -261,6 +258,3 @@ class Adversary(base.BaseStagedWorkflow):
             return seen
         reward = jnp.where(rollouts.weight > 0, rollouts.reward, jnp.nan)
         return replace(seen, reward=reward, ended=rollouts.is_done)
-
-
-AdversaryHyperparams = numbers_class(Adversary)

@@ -103,7 +103,7 @@ def check_curriculum_score(
 
 def restore_shared_fields(student: OnPolicyState, state: Any) -> OnPolicyState:
     """The student that a curriculum's state holds as its own workflow has it."""
-    return replace(student, hyperparams=state.hyperparams.student, env_params=state.env_params)
+    return replace(student, numbers=state.numbers.get("student", {}), env_params=state.env_params)
 
 
 def sample_levels(env: LevelEnv, key: Key, env_params: Any, *shape: int) -> Level:

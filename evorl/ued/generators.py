@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int
 from evorl import tree
 from evorl.ec.openes import OpenES
 from evorl.errors import OptionError, require, require_int
-from evorl.hyperparameters import as_arrays
-from evorl.parts import Number, number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import Integer, Uniform
+from evorl.tree import as_arrays
 from evorl.types import DecodableLevelEnv, Evolver, Key, Level, LevelCrossoverEnv, LevelEnv, State
 
 
@@ -161,6 +161,3 @@ class BredLevels:
 
 
 SAMPLED_LEVELS = SampledLevels()
-SampledLevelsHyperparams = numbers_class(SampledLevels)
-EvolvedLevelsHyperparams = numbers_class(EvolvedLevels)
-BredLevelsHyperparams = numbers_class(BredLevels)

@@ -1,7 +1,7 @@
 """Sampling for learnability: a student learns half of the time on the levels that it sometimes solves."""
 
 import math
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,11 +10,10 @@ from flax import struct
 from jaxtyping import Array, Bool
 
 from evorl import mesh, tree
-from evorl.agents.ppo import PPO
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, numbers_class, part
-from evorl.types import Hyperparams, Key, Level, Metrics, PolicyFn
+from evorl.parts import part, resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Key, Level, Metrics, Numbers, PolicyFn
 from evorl.ued import curricula
 from evorl.ued.scores import Learnability, Outcome, Score
 from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore
@@ -34,9 +33,9 @@ class LearnableLevels:
 
 @struct.dataclass
 class LearnableState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
-    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    student: OnPolicyState  # without numbers and env_params, which are those above
     learnable_levels: LearnableLevels
 
 
@@ -51,7 +50,7 @@ class Learnable(curricula.BaseCurriculum):
     of levels as the environment draws them.
     """
 
-    student: OnPolicy = field(metadata={DEFAULT: PPO})
+    student: OnPolicy
     score: Score = LEARNABILITY
     capacity: int = 1000
     num_candidates: int = 5000
@@ -89,13 +88,13 @@ class Learnable(curricula.BaseCurriculum):
         steps = self.student.num_transitions
         return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> LearnableState:
-        hyperparams = resolve_numbers(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LearnableState:
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        student = self.student.init(key, hyperparams.student, env_params)
+        student = self.student.init(key, numbers.get("student", {}), env_params)
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
         kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
-        return LearnableState(hyperparams, env_params, base.drop_shared_fields(student), kept)
+        return LearnableState(numbers, env_params, base.drop_shared_fields(student), kept)
 
     def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
         """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
@@ -149,7 +148,7 @@ class Learnable(curricula.BaseCurriculum):
         student, metrics = self.student.learn(student, played.stored, key)
         metrics = played.metrics() | metrics
         metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
-        after = LearnableState(state.hyperparams, state.env_params, base.drop_shared_fields(student), carry)
+        after = LearnableState(state.numbers, state.env_params, base.drop_shared_fields(student), carry)
         return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
 
     def evaluation_metrics(self, state: LearnableState, played: Rollout) -> Metrics:
@@ -163,6 +162,3 @@ class Learnable(curricula.BaseCurriculum):
         """The parent and what it keeps, but with the state's own environments."""
         student = self.student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)
-
-
-LearnableHyperparams = numbers_class(Learnable)

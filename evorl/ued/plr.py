@@ -11,18 +11,17 @@ from flax import struct
 from jaxtyping import Array, Bool
 
 from evorl import mesh, tree
-from evorl.agents.ppo import PPO
 from evorl.errors import require, require_int
-from evorl.hyperparameters import Number, as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, number, numbers_class, part
+from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.priors import Uniform
+from evorl.tree import as_arrays
 from evorl.types import (
     Batch,
-    Hyperparams,
     Key,
     Level,
     Metrics,
     MutableLevelEnv,
+    Numbers,
     PolicyFn,
     Transition,
 )
@@ -40,9 +39,9 @@ MAX_MC = MaxMC()
 
 @struct.dataclass
 class PLRState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
-    student: OnPolicyState  # without hyperparams and env_params, which are those above
+    student: OnPolicyState  # without numbers and env_params, which are those above
     buffer: LevelBuffer
     generator: Any
     parents: Any  # the levels that were replayed last, leaves [n, ...]; () where none have children
@@ -75,7 +74,7 @@ class PLR(curricula.BaseCurriculum):
     levels as the environment draws them.
     """
 
-    student: OnPolicy = field(metadata={DEFAULT: PPO})
+    student: OnPolicy
     generator: LevelGenerator = SAMPLED_LEVELS
     score: Score = MAX_MC
     capacity: int = 4000
@@ -140,17 +139,17 @@ class PLR(curricula.BaseCurriculum):
         steps, updates = self.full_student.num_transitions, self.student.iteration_cost["gradient_steps"]
         return {"env_steps": (steps, steps), "gradient_steps": (0 if self.robust else updates[0], updates[1])}
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PLRState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PLRState:
         key_student, key_generator = jax.random.split(key)
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        student = self.full_student.init(key_student, hyperparams.student, env_params)
-        generator = bind(self, hyperparams).generator.init(key_generator, self.env, self.num_levels)
+        student = self.full_student.init(key_student, numbers.get("student", {}), env_params)
+        generator = bind(self, numbers).generator.init(key_generator, self.env, self.num_levels)
         level = jax.eval_shape(self.env.sample_level, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
         parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
         return PLRState(
-            hyperparams, env_params, base.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
+            numbers, env_params, base.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
         )
 
     def plan(self, state: PLRState, key: Key) -> tuple[RolloutPlan, LevelBatch]:
@@ -210,7 +209,7 @@ class PLR(curricula.BaseCurriculum):
         parents = self.select_replays(carry.levels, 1) if self.num_edits else ()
         fertile = carry.is_replay & (self.num_edits > 0)
         after = PLRState(
-            state.hyperparams, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile
+            state.numbers, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile
         )
         kept = {"levels/replayed": carry.is_replay.astype(jnp.float32), "levels/kept": buffer.size / self.capacity}
         return after, played.metrics() | metrics | kept | curricula.summarize_levels(outcome, score)
@@ -246,6 +245,3 @@ class PLR(curricula.BaseCurriculum):
         """The parent, curriculum and all, but with the state's own environments."""
         student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)
-
-
-PLRHyperparams = numbers_class(PLR)

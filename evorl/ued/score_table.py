@@ -10,8 +10,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl.errors import unknown_name_error
-from evorl.hyperparameters import Number
-from evorl.parts import number, numbers_class, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, Uniform
 from evorl.replay.sum_tree import SumTree
 from evorl.types import Key
@@ -28,9 +27,6 @@ class Curation:
         0.3, 1e-3, math.inf, "beta; low: the highest scores alone, inf: all alike", LogUniform(0.1, 1.0)
     )
     staleness: Number = number(0.5, 0.0, 1.0, "rho, the share of draws by age", Uniform(0.1, 0.9))
-
-
-CurationHyperparams = numbers_class(Curation)
 
 
 @struct.dataclass

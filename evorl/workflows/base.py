@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 from typing_extensions import get_protocol_members
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import TD_ERROR
 from evorl.agents.memory import is_recurrent
@@ -22,11 +22,9 @@ from evorl.types import (
     ActorCritic,
     CombinedStepWorkflow,
     Env,
-    Hyperparams,
     Key,
     Metrics,
     ParallelWorkflow,
-    Population,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ShardedWorkflow,
@@ -54,7 +52,7 @@ class BaseStagedWorkflow:
     def bound(self: T, state: Any) -> T:
         """Return the workflow with the numbers of a state, as they are by the env steps taken so far."""
         workflow: Any = self
-        return bind(self, state.hyperparams, workflow.count_env_steps(state))
+        return bind(self, state.numbers, workflow.count_env_steps(state))
 
     def step(self, state: Any, key: Key) -> tuple[Any, Metrics]:
         """Plan, roll out and learn."""
@@ -68,8 +66,8 @@ class BaseStagedWorkflow:
 
 
 def drop_shared_fields(state: State) -> State:
-    """Return the state of a member as a workflow around it holds it, which has its hyperparams and env_params once."""
-    return replace(state, hyperparams=(), env_params=())
+    """Return the state of a member as a workflow around it holds it, which has its numbers and env_params once."""
+    return replace(state, numbers=(), env_params=())
 
 
 def as_evaluation(found: Metrics) -> Metrics:
@@ -198,11 +196,6 @@ def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> t
         raise OptionError(f'replay={type(replay).__name__}: needs of the agent\'s critic_loss the metric "{TD_ERROR}"')
     errors = metrics[TD_ERROR]
     return replay.update_priorities(index, errors if errors.ndim == index.ndim else jnp.moveaxis(errors, -2, -1)), rest
-
-
-def default_search_space(population: Population) -> Hyperparams:
-    """What a member has declared to be worth searching."""
-    return hyperparameters.to_search_space(hyperparameters.default_hyperparams(population.inner))
 
 
 def parallel_axes(workflow: Any) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """CEM-RL: a distribution over actors, some of which learn by gradient."""
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,22 +9,20 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import tree
-from evorl.agents.td3 import TD3
 from evorl.ec import search
-from evorl.ec.cem import CEM
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, numbers_class, part
+from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Hyperparams, Key, Metrics, Params, PolicyFn, ReplayFactory
+from evorl.tree import as_arrays
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Numbers, Params, PolicyFn, ReplayFactory
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import shared_replay_learning
 
 
 @struct.dataclass
 class CEMRLState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any  # its critic is shared by all learners; its actor is the center of the distribution
     evolver: Any
@@ -56,8 +54,8 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     """
 
     env: Env
-    agent: ActorCritic = field(metadata={DEFAULT: TD3})
-    evolver: Evolver = field(metadata={DEFAULT: CEM})
+    agent: ActorCritic
+    evolver: Evolver
     learners: float = 0.5  # the part of the population that learns, drawn anew in each generation
     min_updates: int = 64
     max_updates: int = 1024
@@ -105,11 +103,11 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         """The most env steps that the first iteration takes."""
         return self.vector_env.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> CEMRLState:
-        hyperparams = resolve_numbers(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> CEMRLState:
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        parts = shared_replay_learning.init_agent_evolver_replay(bind(self, hyperparams), key, env_params)
-        return CEMRLState(hyperparams, env_params, *parts, jnp.int32(0), jnp.int32(0), jnp.float32(0))
+        parts = shared_replay_learning.init_agent_evolver_replay(bind(self, numbers), key, env_params)
+        return CEMRLState(numbers, env_params, *parts, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: CEMRLState, key: Key) -> tuple[RolloutPlan, GenerationCarry]:
         """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
@@ -189,7 +187,4 @@ class CEMRL(shared_replay_learning.BaseHybrid):
 
     def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
         """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""
-        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
-
-
-CEMRLHyperparams = numbers_class(CEMRL)
+        return replace(state, agent=parent.agent, evolver=parent.evolver, numbers=parent.numbers)

@@ -16,10 +16,10 @@ from evorl.ec.genetic import GA
 from evorl.ec.shaping import argsort_best_first, count_elites, sanitize_fitness
 from evorl.ec.variation import ERLMutation
 from evorl.errors import require, unknown_name_error
-from evorl.hyperparameters import Number, as_arrays, resolve_numbers
-from evorl.parts import bind, number, numbers_class, part
+from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.types import ActorCritic, Env, Evolver, Hyperparams, Key, Metrics, Params, PolicyFn, ReplayFactory, State
+from evorl.tree import as_arrays
+from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Numbers, Params, PolicyFn, ReplayFactory, State
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
@@ -34,7 +34,7 @@ def make_default_ga() -> GA:
 
 @struct.dataclass
 class ERLState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any  # its actor leads with [num_agents], what else it holds they share
     evolver: Any
@@ -118,19 +118,19 @@ class ERL(shared_replay_learning.BaseHybrid):
         """The most env steps that the first iteration takes."""
         return self.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> ERLState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> ERLState:
         key_agents, key_evolver = jax.random.split(key)
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         keys = jax.random.split(key_agents, self.num_agents)
-        bound = bind(self, hyperparams)
+        bound = bind(self, numbers)
         agents = jax.vmap(bound.agent.init)(keys)
         first = tree.index(agents, 0)
         draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
         evolver = search.init_evolver_state(bound.evolver, key_evolver, first.actor.params, draw)
         _, row = bound.vector_env.init_blank_envs(first.actor.params, env_params)
         replay, agent = self.replay.empty(self.capacity, row, self.num_envs), replace(first, actor=agents.actor)
-        return ERLState(hyperparams, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
+        return ERLState(numbers, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
     def is_learning(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
         """Whether the agents play and learn in this generation."""
@@ -231,7 +231,4 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
         """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""
-        return replace(state, agent=parent.agent, evolver=parent.evolver, hyperparams=parent.hyperparams)
-
-
-ERLHyperparams = numbers_class(ERL)
+        return replace(state, agent=parent.agent, evolver=parent.evolver, numbers=parent.numbers)

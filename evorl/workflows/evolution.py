@@ -14,17 +14,17 @@ from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import search
 from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.normalize import RunningStatistics
-from evorl.parts import bind, numbers_class, part
+from evorl.parts import bind, part, resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import (
     Agent,
     Env,
     Evolver,
-    Hyperparams,
     Key,
     Metrics,
     MultiSolutionEvolver,
+    Numbers,
     Params,
     ParamsEncoder,
     PolicyFn,
@@ -39,7 +39,7 @@ NORMALIZATIONS = ("none", "vbn", "running")
 
 @struct.dataclass
 class EvolutionState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any  # whose actor is the center of the distribution
     evolver: Any
@@ -125,11 +125,11 @@ class Evolution(base.BaseStagedWorkflow):
         """The most env steps that the first iteration takes."""
         return self.num_envs * (self.prefill_steps or self.env.max_episode_steps)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> EvolutionState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> EvolutionState:
         key_agent, key_evolver = jax.random.split(key)
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        bound = bind(self, hyperparams)
+        bound = bind(self, numbers)
         agent = bound.agent.init(key_agent)
         draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
         evolver = search.init_evolver_state(bound.evolver, key_evolver, agent.actor.params, draw)
@@ -137,7 +137,7 @@ class Evolution(base.BaseStagedWorkflow):
         if self.normalization != "none":
             _, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
             statistics = RunningStatistics.empty(row.obs)
-        return EvolutionState(hyperparams, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
+        return EvolutionState(numbers, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
         """fitness_episodes of each member; or the random steps."""
@@ -225,7 +225,4 @@ class Evolution(base.BaseStagedWorkflow):
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""
         taken = {"agent": parent.agent, "evolver": parent.evolver, "obs_statistics": parent.obs_statistics}
-        return replace(state, hyperparams=parent.hyperparams, **taken)
-
-
-EvolutionHyperparams = numbers_class(Evolution)
+        return replace(state, numbers=parent.numbers, **taken)

@@ -13,7 +13,7 @@ from evorl import metrics as metrics_of
 from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import OptionError
 from evorl.replay.state_replays import join_replays, split_replays
-from evorl.types import Hyperparams, Key, Metrics, Population, State
+from evorl.types import Key, Metrics, Numbers, Population, State
 
 
 def member_keys(key: Key, size: int, evaluating: bool | Array) -> Key:
@@ -78,7 +78,7 @@ class LifePlan:
 class LifeMetrics:
     """What n members have lived through, leaves [n, ...]."""
 
-    searched_hyperparams: dict[str, Array]  # what is searched, as it was
+    searched_numbers: dict[str, Array]  # what is searched, as it was
     has_no_nan: Any  # bool, of whose state no number is NaN
     training_metrics: Metrics  # over their steps
     evaluation: Metrics
@@ -90,15 +90,15 @@ class LifeMetrics:
 
     def metrics(self) -> Metrics:
         """Those of a generation."""
-        by_member = {f"members/{name}": values for name, values in self.searched_hyperparams.items()}
+        by_member = {f"members/{name}": values for name, values in self.searched_numbers.items()}
         by_member |= {"members/fitness": self.fitness, "return_best": sanitize_fitness(self.fitness).max()}
         return metrics_of.reduce_members(self.training_metrics) | by_member
 
 
-def init_members(population: Population, key: Key, hyperparams: Hyperparams, env_params: Any) -> State:
-    """The first state of a population whose members have hyperparams, leaves [n, ...]."""
-    init = lambda key, hyperparams: population.init(key, hyperparams, env_params)  # noqa: E731
-    return mesh.shard_over_axis(init, mesh.MEMBERS, (False, True), True)(key, hyperparams)
+def init_members(population: Population, key: Key, numbers: Numbers, env_params: Any) -> State:
+    """The first state of a population whose members have numbers, leaves [n, ...]."""
+    init = lambda key, numbers: population.init(key, numbers, env_params)  # noqa: E731
+    return mesh.shard_over_axis(init, mesh.MEMBERS, (False, True), True)(key, numbers)
 
 
 def train_and_evaluate(

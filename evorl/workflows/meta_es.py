@@ -1,6 +1,6 @@
 """Evolution of the hyperparameters of any workflow."""
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
@@ -12,19 +12,18 @@ from evorl import metrics as metrics_of
 from evorl import tree
 from evorl.bounds import UNIT_CUBE
 from evorl.ec import search
-from evorl.ec.cem import CEM
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, numbers_class, part
+from evorl.parts import bind, part, resolve_numbers
 from evorl.population.search import PriorSpace
-from evorl.types import Evolver, Hyperparams, Key, Metrics, Population
+from evorl.tree import as_arrays
+from evorl.types import Evolver, Key, Metrics, Numbers, Population
 from evorl.workflows import base
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 
 
 @struct.dataclass
 class MetaESState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     evolver: Any
     generation: Any  # [] int32
@@ -41,9 +40,9 @@ class MetaES(base.BaseStagedWorkflow):
     """
 
     population: Population
-    space: Any
-    evolver: Evolver = field(metadata={DEFAULT: CEM})
+    evolver: Evolver
     lifetime: int = 16  # steps of each run
+    search: tuple[str, ...] = ()  # as of PBT
 
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
 
@@ -56,7 +55,7 @@ class MetaES(base.BaseStagedWorkflow):
     @property
     def search_space(self) -> PriorSpace:
         """The numbers that are searched, as points of a cube."""
-        return PriorSpace(base.default_search_space(self.population) if self.space is None else self.space)
+        return PriorSpace(self.population.inner, self.search)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -71,12 +70,12 @@ class MetaES(base.BaseStagedWorkflow):
         """What is independent: the members, where the population says so."""
         return base.parallel_axes(self.population)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> MetaESState:
-        hyperparams = resolve_numbers(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> MetaESState:
+        numbers = resolve_numbers(self, numbers)
         size = self.search_space.size
         middle, draw = jnp.full(size, 0.5, jnp.float32), lambda key: UNIT_CUBE.unfold(jax.random.uniform(key, (size,)))
-        evolver = search.init_evolver_state(bind(self, hyperparams).evolver, key, middle, draw)
-        return MetaESState(hyperparams, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
+        evolver = search.init_evolver_state(bind(self, numbers).evolver, key, middle, draw)
+        return MetaESState(numbers, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
         """Lives at the points that the evolver asks for, [size, d]."""
@@ -110,7 +109,4 @@ class MetaES(base.BaseStagedWorkflow):
 
     def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
         """state with the distribution and the hyperparameters of parent."""
-        return replace(state, evolver=parent.evolver, hyperparams=parent.hyperparams)
-
-
-MetaESHyperparams = numbers_class(MetaES)
+        return replace(state, evolver=parent.evolver, numbers=parent.numbers)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from evorl import tree
 from evorl.agents.losses import RATIO, ROW_METRICS, VALUE, mean_of_rows
 from evorl.replay.row_layout import RowLayout
-from evorl.types import Batch, Hyperparams, Key, Metrics, OnPolicyAgent
+from evorl.types import Batch, Key, Metrics, OnPolicyAgent
 from evorl.workflows.base import loop_with_metrics
 from evorl.workflows.sampling import Sampling
 
@@ -52,7 +52,6 @@ class MinibatchEpochs:
     """How often what is learned from is estimated anew, and how minibatches are drawn and learned from."""
 
     agent: OnPolicyAgent
-    hyperparams: Hyperparams
     sampling: Sampling
     segments_per_minibatch: int  # segments of a minibatch
     normalize_advantages: bool  # advantages: among all, or, where segments weigh differently, among a minibatch
@@ -85,7 +84,7 @@ class MinibatchEpochs:
             agent, known = carry
             known = self.recompute_advantages(known) if self.refresh == MINIBATCH else known
             advantage = raw if self.refresh == NEVER else known.advantage
-            rows, weight = self.sampling.sample(drawn[1], drawn[0], advantage, self.hyperparams)
+            rows, weight = self.sampling.sample(drawn[1], drawn[0], advantage)
             rows = rows if valid_segments is None else valid_segments[rows]
             part = layout.unpack(jax.tree.map(lambda x: x[rows], tables))
             if self.refresh != NEVER:

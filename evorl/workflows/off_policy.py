@@ -12,16 +12,16 @@ from jaxtyping import Array, Bool, Int
 from evorl import mesh, tree
 from evorl.agents.td3 import TD3
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.n_step import NStepWindow, to_single_step
-from evorl.parts import WHOLE, bind, part, read_numbers
+from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
+from evorl.tree import as_arrays
 from evorl.types import (
     ActorCritic,
     Env,
-    Hyperparams,
     Key,
     Metrics,
+    Numbers,
     OffPolicyAgent,
     PolicyFn,
     PrioritizedReplayBuffer,
@@ -43,7 +43,7 @@ from evorl.workflows.base import (
 
 @struct.dataclass
 class OffPolicyState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any
     envs: Any  # leaves [num_envs, ...]
@@ -62,7 +62,7 @@ class OffPolicy(base.BaseStagedWorkflow):
     """
 
     env: Env
-    agent: OffPolicyAgent = field(default_factory=TD3, metadata={WHOLE: True})
+    agent: OffPolicyAgent = field(default_factory=TD3)
     num_envs: int = 16
     num_steps: int = 4
     num_updates: int = 64
@@ -129,10 +129,10 @@ class OffPolicy(base.BaseStagedWorkflow):
         """The env steps of the first iteration."""
         return self.num_envs * (self.prefill_steps or self.num_steps)
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OffPolicyState:
-        hyperparams = resolve_numbers(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OffPolicyState:
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        bound = bind(self, hyperparams)
+        bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         window = ()
@@ -141,7 +141,7 @@ class OffPolicy(base.BaseStagedWorkflow):
             window = NStepWindow.empty(self.n_step - 1, self.num_envs, row, hosted, apart)
             row = window.widen_row(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
-        return OffPolicyState(hyperparams, env_params, agent, envs, replay, window, jnp.int32(0))
+        return OffPolicyState(numbers, env_params, agent, envs, replay, window, jnp.int32(0))
 
     def count_env_steps(self, state: OffPolicyState) -> Array:
         return state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
@@ -237,12 +237,13 @@ class OffPolicy(base.BaseStagedWorkflow):
         # of any vmapped copy: copies that differed in it would each select over their agents in every round
         rounds = jnp.where(tree.any_unbatched(there), rounds, 0)
         changes = isinstance(state.replay, PrioritizedReplayBuffer)  # else no loop carries it
+        discounted: Any = self.agent
 
         def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
             sample, key = sample_and_key
             batch = replace(sample.rows, weight=sample.weight)
             if self.has_n_step_window:
-                batch = to_single_step(batch, read_numbers(self.agent).discount)
+                batch = to_single_step(batch, discounted.discount)
             return self.agent.update_critic(agent, lambda params: self.agent.critic_loss(params, agent, batch, key))
 
         def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
@@ -278,7 +279,7 @@ class OffPolicy(base.BaseStagedWorkflow):
 
         Environments that hold NaN, or whose last transitions do, are the parent's too.
         """
-        state = replace(state, agent=parent.agent, hyperparams=parent.hyperparams)
+        state = replace(state, agent=parent.agent, numbers=parent.numbers)
         if not self.has_n_step_window:
             return replace(state, envs=replace_nan_envs(state.envs, parent.envs))
         rows, theirs = state.window.rows, parent.window.rows

@@ -13,18 +13,18 @@ from evorl import mesh, tree
 from evorl.agents.memory import is_recurrent
 from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require, require_int, unknown_name_error
-from evorl.hyperparameters import as_arrays, resolve_numbers
 from evorl.normalize import RunningStatistics
-from evorl.parts import WHOLE, bind, part, read_numbers
+from evorl.parts import bind, part, resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import (
     AdvantageRecomputer,
     Batch,
     EnsembleValueAgent,
     Env,
     HasDiscount,
-    Hyperparams,
     Key,
     Metrics,
+    Numbers,
     OnPolicyAgent,
     PolicyFn,
     Transition,
@@ -39,7 +39,7 @@ from evorl.workflows.trajectories import Trajectories
 
 @struct.dataclass
 class OnPolicyState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any
     envs: Any  # leaves [num_envs, ...]
@@ -61,7 +61,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     """
 
     env: Env
-    agent: OnPolicyAgent = field(default_factory=PPO, metadata={WHOLE: True})
+    agent: OnPolicyAgent = field(default_factory=PPO)
     num_envs: int = 64
     num_steps: int = 32
     num_epochs: int = 4
@@ -131,17 +131,16 @@ class OnPolicy(base.BaseStagedWorkflow):
             "gradient_steps": (updates, updates * self.num_epochs),
         }
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OnPolicyState:
-        hyperparams = resolve_numbers(self, hyperparams)
-        self.sampling.check(hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OnPolicyState:
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        bound = bind(self, hyperparams)
+        bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
         statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else ()
         rewards = RunningStatistics.empty(row.reward) if self.normalize_values else ()
-        return OnPolicyState(hyperparams, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
+        return OnPolicyState(numbers, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
 
     def count_env_steps(self, state: OnPolicyState) -> Array:
         return state.iteration.astype(jnp.float32) * self.num_transitions
@@ -253,15 +252,7 @@ class OnPolicy(base.BaseStagedWorkflow):
             return segments.split_into_segments((advantage * scale, target), self.segment_length)
 
         size, normalized = self.batch_size // self.segment_length, self.normalize_advantages
-        return MinibatchEpochs(
-            self.agent,
-            read_numbers(self.agent),
-            self.sampling,
-            size,
-            normalized,
-            self.refresh,
-            estimate_advantages,
-        )
+        return MinibatchEpochs(self.agent, self.sampling, size, normalized, self.refresh, estimate_advantages)
 
     def build_batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
@@ -293,9 +284,9 @@ class OnPolicy(base.BaseStagedWorkflow):
         """
         if not self.normalize_values:
             return 1.0
-        numbers, horizon = read_numbers(self.agent), float(self.env.max_episode_steps)
-        if isinstance(numbers, HasDiscount):
-            horizon = jnp.minimum(1 / (1 - numbers.discount), horizon)
+        horizon = float(self.env.max_episode_steps)
+        if isinstance(self.agent, HasDiscount):
+            horizon = jnp.minimum(1 / (1 - self.agent.discount), horizon)
         sizes = jax.tree.map(jnp.mean, state.reward_statistics.mean)
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
 
@@ -319,4 +310,4 @@ class OnPolicy(base.BaseStagedWorkflow):
         taken = {"agent": parent.agent, "stale_params": parent.stale_params}
         taken |= {"obs_statistics": parent.obs_statistics, "reward_statistics": parent.reward_statistics}
         envs = replace_nan_envs(state.envs, parent.envs)
-        return replace(state, hyperparams=parent.hyperparams, envs=envs, **taken)
+        return replace(state, numbers=parent.numbers, envs=envs, **taken)

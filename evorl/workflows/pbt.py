@@ -13,19 +13,18 @@ from evorl import tree
 from evorl.bounds import reflect
 from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import require_int
-from evorl.hyperparameters import resolve_numbers
-from evorl.parts import bind, numbers_class, part
+from evorl.parts import bind, part, resolve_numbers
 from evorl.population.search import PriorSpace
 from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Generation, Perturb, Variation
-from evorl.types import Agent, Env, Hyperparams, Key, Metrics, PolicyFn, Population, State, Workflow
+from evorl.types import Agent, Env, Key, Metrics, Numbers, PolicyFn, Population, State, Workflow
 from evorl.workflows import base
 from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_and_evaluate
 
 
 @struct.dataclass
 class PBTState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     members: Any  # the state of the population
     points: Any  # [n, d], where the members' hyperparameters lie in the unit cube of the space
@@ -40,8 +39,9 @@ class PBT(base.BaseStagedWorkflow):
     """Members train, are evaluated, take over from fitter ones and explore their hyperparameters.
 
     Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1, in step; with Pairs() and Swarm() PBT-CSO
-    (arXiv:2501.15129, section 5.2.3). space is the hyperparameters of a member, with a prior in place of each number
-    that is searched; the first ones are drawn from the priors. A generation is steps_per_generation steps of each
+    (arXiv:2501.15129, section 5.2.3). Searched are the numbers of a member that are priors, and those at their default
+    that have a prior by declaration, or of these only the ones that `search` names; the first values are drawn from the
+    priors. A generation is steps_per_generation steps of each
     member, the first one warmup_steps more, and one evaluation, in the same episodes for all. A member whose numbers
     are lost always takes over from the fittest one.
 
@@ -50,12 +50,12 @@ class PBT(base.BaseStagedWorkflow):
     """
 
     population: Population
-    space: Any = None
     selection: Selection = field(default_factory=Truncation)
     variation: Variation = field(default_factory=Perturb)
     steps_per_generation: int = 4
     warmup_steps: int = 0
     eval_rounds: int = 1
+    search: tuple[str, ...] = ()
 
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
 
@@ -69,7 +69,7 @@ class PBT(base.BaseStagedWorkflow):
     @property
     def search_space(self) -> PriorSpace:
         """The numbers that are searched, as points of a cube."""
-        return PriorSpace(base.default_search_space(self.population) if self.space is None else self.space)
+        return PriorSpace(self.population.inner, self.search)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -89,13 +89,13 @@ class PBT(base.BaseStagedWorkflow):
     def state_sharding(self, state: PBTState) -> PBTState:
         return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PBTState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PBTState:
         key_points, key_members, key_memory = jax.random.split(key, 3)
-        hyperparams, space, n = resolve_numbers(self, hyperparams), self.search_space, self.population.size
+        numbers, space, n = resolve_numbers(self, numbers), self.search_space, self.population.size
         points = jax.random.uniform(key_points, (n, space.size))
         members = init_members(self.population, key_members, space.decode(points), env_params)
-        memory = bind(self, hyperparams).variation.init(key_memory, points)
-        return PBTState(hyperparams, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
+        memory = bind(self, numbers).variation.init(key_memory, points)
+        return PBTState(numbers, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
         """steps_per_generation steps and an evaluation."""
@@ -125,7 +125,7 @@ class PBT(base.BaseStagedWorkflow):
 
         points = reflect(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
-        members = self.population.with_hyperparams(members, space.decode(points))
+        members = replace(members, numbers=space.decode(points))
         taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness[source]}
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
@@ -161,13 +161,10 @@ class PBT(base.BaseStagedWorkflow):
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
         """state with all that its members can take from those of parent, and with its points and hyperparameters."""
-        taken = {name: getattr(parent, name) for name in ("hyperparams", "points", "variation_state", "fitness")}
+        taken = {name: getattr(parent, name) for name in ("numbers", "points", "variation_state", "fitness")}
         return replace(state, members=self.population.inherit(state.members, parent.members), **taken)
 
 
 def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
     """source, with the fittest member as the parent of all whose own is lost."""
     return jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)
-
-
-PBTHyperparams = numbers_class(PBT)

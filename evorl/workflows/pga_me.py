@@ -1,6 +1,6 @@
 """PGA-MAP-Elites: a quality-diversity archive, part of whose offspring learns by the gradient of a critic."""
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,20 +9,18 @@ from flax import struct
 from jaxtyping import Array, Int
 
 from evorl import tree
-from evorl.agents.td3 import TD3
 from evorl.ec import search
-from evorl.ec.map_elites import MapElites
 from evorl.errors import require
-from evorl.hyperparameters import Number, as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, number, numbers_class, part
+from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
+from evorl.tree import as_arrays
 from evorl.types import (
     ActorCritic,
     Env,
     Evolver,
-    Hyperparams,
     Key,
     Metrics,
+    Numbers,
     Params,
     PolicyFn,
     ReplayFactory,
@@ -35,7 +33,7 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 @struct.dataclass
 class PGAMEState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any
     agent: Any  # critic and greedy actor
     evolver: Any
@@ -55,8 +53,8 @@ class PGAME(shared_replay_learning.BaseHybrid):
     """
 
     env: Env
-    agent: ActorCritic = field(metadata={DEFAULT: TD3})
-    evolver: Evolver = field(metadata={DEFAULT: MapElites})
+    agent: ActorCritic
+    evolver: Evolver
     num_learners: int = 50
     critic_updates: int = 300
     policy_updates: int = 100
@@ -100,14 +98,12 @@ class PGAME(shared_replay_learning.BaseHybrid):
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> PGAMEState:
-        hyperparams = resolve_numbers(self, hyperparams)
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PGAMEState:
+        numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
-        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(
-            bind(self, hyperparams), key, env_params
-        )
+        agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(bind(self, numbers), key, env_params)
         center = self.evolver.solution(evolver)
-        return PGAMEState(hyperparams, env_params, agent, evolver, center, replay, jnp.float32(0))
+        return PGAMEState(numbers, env_params, agent, evolver, center, replay, jnp.float32(0))
 
     def plan(self, state: PGAMEState, key: Key) -> tuple[RolloutPlan, Any]:
         """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
@@ -188,7 +184,4 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""
         taken = {"agent": parent.agent, "evolver": parent.evolver, "center": parent.center}
-        return replace(state, hyperparams=parent.hyperparams, **taken)
-
-
-PGAMEHyperparams = numbers_class(PGAME)
+        return replace(state, numbers=parent.numbers, **taken)

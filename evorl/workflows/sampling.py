@@ -1,14 +1,18 @@
 """Which segments of a rollout a minibatch takes."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from evorl.errors import OptionError, require
-from evorl.types import HasPriorityExponents, Hyperparams, Key
+from evorl.errors import require
+from evorl.parts import Number, number, part
+from evorl.priors import LogUniform, OneMinus
+from evorl.schedules import linear_schedule
+from evorl.types import Key
 
 MIN_PRIORITY = 1e-6  # added to a priority, so that what has no advantages may be drawn
 
@@ -25,12 +29,8 @@ class Sampling(Protocol):
         """Steps of a segment."""
         ...
 
-    def check(self, hyperparams: Hyperparams) -> None:
-        """Raises OptionError where hyperparameters lack what it draws by."""
-        ...
-
     def sample(
-        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
+        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], Any]:
         """Which n segments, and what each weighs, [n], or () where all weigh alike.
 
@@ -48,44 +48,47 @@ class Shuffled:
     def __post_init__(self) -> None:
         require(self.length >= 0, "sampling.length", self.length, "must not be negative")
 
-    def check(self, hyperparams: Hyperparams) -> None:
-        del hyperparams
-
     def sample(
-        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
+        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], tuple[()]]:
-        del key, advantage, hyperparams
+        del key, advantage
         return turn, ()
 
 
 SHUFFLED = Shuffled()
 
 
-@dataclass(frozen=True)
+@part
 class PrioritizedSegments:
     """Segments by the size of their advantages, none twice in a minibatch (PufferLib 3.0.0).
 
-    With w = (sum over its steps of |A|)^priority_alpha one of S segments is drawn with probability p = (w + 1e-6) over
-    the sum of all, and its normalized advantages weigh (S p)^-priority_beta.
+    With w = (sum over its steps of |A|)^alpha one of S segments is drawn with probability p = (w + 1e-6) over the sum
+    of all, and its normalized advantages weigh (S p)^-beta. beta rises to 1 over anneal_steps.
     """
 
     length: int = 0
+    alpha: Number = number(
+        0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
+    )
+    beta: Number = number(
+        0.2, 0, 1, "how far weights correct for priorities at first; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
+    )
+    anneal_steps: Number = number(math.inf, 1, about="env steps over which beta rises to 1")
 
     def __post_init__(self) -> None:
         require(self.length >= 0, "sampling.length", self.length, "must not be negative")
 
-    def check(self, hyperparams: Hyperparams) -> None:
-        if not isinstance(hyperparams, HasPriorityExponents):
-            given = type(hyperparams).__name__
-            raise OptionError(f"sampling=PrioritizedSegments: needs priority_alpha and priority_beta; {given} has none")
+    def apply_schedule(self, env_steps: Array) -> "PrioritizedSegments":
+        """Return the sampling with its numbers after so many env steps."""
+        return replace(self, beta=linear_schedule(self.beta, 1.0, env_steps, self.anneal_steps))
 
     def sample(
-        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"], hyperparams: Hyperparams
+        self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
-        p = compute_segment_probabilities(advantage, hyperparams.priority_alpha)
+        p = compute_segment_probabilities(advantage, self.alpha)
         # the n largest of log p + Gumbel noise are drawn one after another without replacement
         rows = jax.lax.top_k(jnp.log(p) + jax.random.gumbel(key, p.shape), turn.size)[1]
-        return rows, (p.size * p[rows]) ** -hyperparams.priority_beta
+        return rows, (p.size * p[rows]) ** -self.beta
 
 
 def compute_segment_probabilities(

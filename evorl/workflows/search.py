@@ -1,6 +1,6 @@
 """Evolution on a function, without an environment."""
 
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,17 +12,16 @@ from jaxtyping import Array
 from evorl import tree
 from evorl.bounds import BoundTransform
 from evorl.ec import search
-from evorl.ec.nsga2 import NSGA2
 from evorl.errors import require
-from evorl.hyperparameters import as_arrays, resolve_numbers
-from evorl.parts import DEFAULT, bind, numbers_class, part
+from evorl.parts import bind, part, resolve_numbers
+from evorl.tree import as_arrays
 from evorl.types import (
     BoundsAwareEvolver,
     CustomFitnessEvolver,
     Evolver,
-    Hyperparams,
     Key,
     Metrics,
+    Numbers,
     Params,
     Problem,
     QDEvaluation,
@@ -33,7 +32,7 @@ from evorl.workflows import base
 
 @struct.dataclass
 class SearchState:
-    hyperparams: Any
+    numbers: Any
     env_params: Any  # (), as there is no environment
     evolver: Any
     env_steps: Any  # [] float32, evaluations so far
@@ -59,7 +58,7 @@ class Search(base.BaseStagedWorkflow):
     """
 
     problem: Problem
-    evolver: Evolver = field(metadata={DEFAULT: NSGA2})
+    evolver: Evolver
     same_episodes: bool = True
 
     def __post_init__(self) -> None:
@@ -92,13 +91,13 @@ class Search(base.BaseStagedWorkflow):
         n = self.evolver.population_size
         return {"env_steps": (n, n), "gradient_steps": (0, 0)}
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> SearchState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> SearchState:
         key_mean, key_evolver = jax.random.split(key)
-        hyperparams = resolve_numbers(self, hyperparams)
+        numbers = resolve_numbers(self, numbers)
         draw = lambda key: self._map_to_search_space(self.problem.init(key))  # noqa: E731
-        bound = bind(self, hyperparams).evolver_with_bounds
+        bound = bind(self, numbers).evolver_with_bounds
         evolver = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
-        return SearchState(hyperparams, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
+        return SearchState(numbers, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
@@ -146,7 +145,7 @@ class Search(base.BaseStagedWorkflow):
 
     def inherit(self, state: SearchState, parent: SearchState) -> SearchState:
         """state with the evolver and the hyperparameters of parent."""
-        return replace(state, evolver=parent.evolver, hyperparams=parent.hyperparams)
+        return replace(state, evolver=parent.evolver, numbers=parent.numbers)
 
     def _as_means(self, fitness: Any) -> dict[str, Array]:
         if isinstance(fitness, QDEvaluation):
@@ -178,6 +177,3 @@ class Search(base.BaseStagedWorkflow):
             if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) or not self._box.is_bounded
             else self._box.unfold(params)
         )
-
-
-SearchHyperparams = numbers_class(Search)

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from evorl import hyperparameters, tree
+from evorl import tree
 from evorl.errors import require_int
-from evorl.hyperparameters import as_arrays
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.types import (
-    Hyperparams,
     Key,
     Metrics,
+    Numbers,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayFactory,
@@ -28,7 +27,7 @@ from evorl.types import (
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
-STATE_AXES = OffPolicyState(hyperparams=0, env_params=0, agent=0, envs=0, replay=None, window=0, iteration=0)
+STATE_AXES = OffPolicyState(numbers=0, env_params=0, agent=0, envs=0, replay=None, window=0, iteration=0)
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class SharedReplay:
         """The env steps of the first iteration of all members."""
         return self.size * self._member_workflow.initial_env_steps
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> OffPolicyState:
-        """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OffPolicyState:
+        """Leaves of numbers lead with [size] (see tree.broadcast); env_params are shared."""
         init = jax.vmap(self._member_workflow.init, (0, 0, None), STATE_AXES)
-        return init(jax.random.split(key, self.size), hyperparams, env_params)
+        return init(jax.random.split(key, self.size), numbers, env_params)
 
     def step(self, state: OffPolicyState, key: Key) -> tuple[OffPolicyState, Metrics]:
         return self.step_or_evaluate(state, key, False)[:2]
@@ -86,14 +85,6 @@ class SharedReplay:
         return jax.vmap(step_or_evaluate_member, (STATE_AXES, 0), (STATE_AXES, 0, 0))(
             state, members.member_keys(key, self.size, evaluating)
         )
-
-    def hyperparams(self, state: OffPolicyState | None = None) -> Hyperparams:
-        if state is None:
-            return tree.broadcast(as_arrays(hyperparameters.default_hyperparams(self.inner)), self.size)
-        return state.hyperparams
-
-    def with_hyperparams(self, state: OffPolicyState, hyperparams: Hyperparams) -> OffPolicyState:
-        return replace(state, hyperparams=hyperparams)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         return jax.vmap(self._member_workflow.inherit, (STATE_AXES, STATE_AXES), STATE_AXES)(state, parent)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array, Bool, Int
 
-from evorl import hyperparameters, mesh, tree
+from evorl import mesh, tree
 from evorl.errors import require_int
-from evorl.hyperparameters import as_arrays
-from evorl.types import Hyperparams, Key, Metrics, State, Workflow
+from evorl.types import Key, Metrics, Numbers, State, Workflow
 from evorl.workflows import base, members
 
 
@@ -48,11 +47,11 @@ class Vmapped:
         """The most env steps that the first iteration of all copies takes."""
         return self.size * base.max_env_steps(self.inner)[0]
 
-    def init(self, key: Key, hyperparams: Hyperparams = None, env_params: Any = None) -> State:
-        """Leaves of hyperparams lead with [size] (see tree.broadcast); env_params are shared."""
-        here = tree.leading_size(hyperparams) if jax.tree.leaves(hyperparams) else self.size
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> State:
+        """Leaves of numbers lead with [size] (see tree.broadcast); env_params are shared."""
+        here = tree.leading_size(numbers) if jax.tree.leaves(numbers) else self.size
         keys = mesh.local_shard(jax.random.split(key, self.size), mesh.MEMBERS, here)
-        return jax.vmap(self.inner.init, (0, 0, None))(keys, hyperparams, env_params)
+        return jax.vmap(self.inner.init, (0, 0, None))(keys, numbers, env_params)
 
     def step(self, state: State, key: Key) -> tuple[State, Metrics]:
         return jax.vmap(self.inner.step)(state, members.member_keys(key, self.size, False))
@@ -68,14 +67,6 @@ class Vmapped:
             state,
             mesh.local_shard(members.member_keys(key, self.size, evaluating), mesh.MEMBERS, tree.leading_size(state)),
         )
-
-    def hyperparams(self, state: State | None = None) -> Hyperparams:
-        if state is None:
-            return tree.broadcast(as_arrays(hyperparameters.default_hyperparams(self.inner)), self.size)
-        return state.hyperparams
-
-    def with_hyperparams(self, state: State, hyperparams: Hyperparams) -> State:
-        return state.replace(hyperparams=hyperparams)
 
     def inherit(self, state: State, parent: State) -> State:
         return jax.vmap(self.inner.inherit)(state, parent)

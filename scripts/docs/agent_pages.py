@@ -8,7 +8,6 @@ python scripts/docs/agent_pages.py --check    says which pages are out of date; 
 
 import argparse
 import dataclasses
-import importlib
 import math
 import re
 import sys
@@ -16,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from evorl.population.search import find_prior
 from evorl.training.configuration import config, parts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,26 +31,26 @@ def number(value: float) -> str:
 
 
 def table(agent: str) -> str:
-    """The hyperparameters of an agent, with the defaults that its configuration has, and where they are searched."""
-    node = config.compose_config([f"agent={agent}"]).agent
-    rows = lines(node.hyperparams, node.space)
-    return "\n".join(["| `agent.hyperparams.` | default | range | searched | |", "|---|---|---|---|---|", *rows])
+    """The numbers of an agent, with the defaults that its configuration has, and where they are searched."""
+    rows = lines(config.compose_config([f"agent={agent}"]).agent.workflow)
+    return "\n".join(["| `agent.workflow.` | default | range | searched | |", "|---|---|---|---|---|", *rows])
 
 
-def lines(node: Any, space: Any, prefix: str = "") -> Iterator[str]:
-    """A line for each number of (nested) hyperparameters."""
-    module, _, name = node._target_.rpartition(".")
-    fields: Any = dataclasses.fields(getattr(importlib.import_module(module), name))
-    for field in fields:
-        value, about = node[field.name], field.metadata
-        if "low" not in about:  # what another agent gives has its own page
-            own = value and not OmegaConf.is_interpolation(node, field.name)
-            yield from lines(value, space.get(field.name, {}), f"{prefix}{field.name}.") if own else ()
+def lines(node: Any, prefix: str = "") -> Iterator[str]:
+    """A line for each number of a node and of those within it; what another agent gives has its own page."""
+    cls: Any = parts.import_target(node._target_)
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        about = field.metadata
+        if field.name not in node or (OmegaConf.is_interpolation(node, field.name) and "low" not in about):
             continue
-        span = f"{number(about['low'])} to {number(about['high'])}"
-        prior = parts.instantiate(config.to_plain_data(space[field.name]), field.name) if field.name in space else None
-        searched = " to ".join(map(number, prior.bounds)) if prior is not None else ""
-        yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
+        value = node[field.name]
+        if "low" in about:
+            span = f"{number(about['low'])} to {number(about['high'])}"
+            prior = find_prior(value, {"default": field.default, **about})
+            searched = " to ".join(map(number, prior.bounds)) if prior is not None else ""
+            yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
+        elif isinstance(value, DictConfig) and "_target_" in value:
+            yield from lines(value, f"{prefix}{field.name}.")
 
 
 def written(page: Path) -> str:

@@ -46,8 +46,8 @@ COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the l
 class DefaultsSource(FileConfigSource):
     """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
-    Beside hyperparameters of an agent stands their space: the declared priors, and what the file says of it. What
-    follows the name of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml with it.
+    What follows the name of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml
+    with it.
     """
 
     @staticmethod
@@ -65,9 +65,6 @@ class DefaultsSource(FileConfigSource):
             return dataclasses.replace(result, config=whole)
         if suite:
             whole.name = suite[1]
-        if isinstance(whole.get("hyperparams"), DictConfig) and "_target_" not in whole:
-            priors = nodes.collect_priors(OmegaConf.to_container(whole.hyperparams))
-            whole.space = OmegaConf.merge(priors, whole.get("space") or {})
         return dataclasses.replace(result, config=whole)
 
     def is_config(self, config_path: str) -> bool:
@@ -95,12 +92,6 @@ def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any
     return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
 
 
-def _apply_space(hyperparams: DictConfig, space: DictConfig) -> dict[str, Any]:
-    """Hyperparameters with a space's priors in place of their defaults; what was given as a prior itself stays."""
-    merged: Any = OmegaConf.to_container(hyperparams, resolve=True)
-    return nodes.with_priors(merged, OmegaConf.to_container(space, resolve=True), str(space._get_full_key(None)))
-
-
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "uniform": _make_prior_resolver("Uniform", "low", "high"),
     "log_uniform": _make_prior_resolver("LogUniform", "low", "high"),
@@ -109,7 +100,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "integer": _make_prior_resolver("Integer", "low", "high"),
     "power_of_two": _make_prior_resolver("PowerOfTwo", "low", "high"),
     "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
-    "searched": _apply_space,
+    "fixed": _make_prior_resolver("Fixed", "value"),
     "or_inf": lambda number: math.inf if number is None else number,
 }
 for resolver, function in RESOLVERS.items():
@@ -158,7 +149,7 @@ def _expand_short_names(overrides: Sequence[str]) -> list[str]:
         names = [name for name, _ in iterate_paths(compose("config", to_hydra_overrides(choices)))]
     except COMPOSITION_ERRORS:
         return list(overrides)
-    searched = [name for name in names if ".space." not in name and not name.endswith("._target_")]
+    searched = [name for name in names if not name.endswith("._target_")]
     return short_names.expand_overrides(overrides, searched, choices)
 
 
@@ -336,7 +327,7 @@ def _get_class_name(node: Mapping[str, Any]) -> str:
 def find_references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
     """Of every node that stands for another one, where it is and where the other one is, which is what was given."""
     for path, value in iterate_paths(node, f"{place}."):
-        if isinstance(value, str) and (found := re.match(r"(?:\$\{searched:)?\$\{(\.*)([\w.]+)\}", value)):
+        if isinstance(value, str) and (found := re.match(r"\$\{(\.*)([\w.]+)\}", value)):
             dots, target = found.groups()
             outer = path.split(".")[: -len(dots)] if dots else []
             yield path, ".".join([*outer, target])

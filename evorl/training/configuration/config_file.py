@@ -17,7 +17,7 @@ from evorl.training.records import files
 FILE_NAME = "config.yaml"
 SCHEMA = 3  # of what is written here; raised when that changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
-BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.hyperparams", "agent.workflow")
+BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 READER_OPTIONS = {"wandb": False}  # what a run does not say: whether anything leaves the machine
 _READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
 
@@ -130,7 +130,7 @@ def is_training_config(data: Mapping[str, Any]) -> bool:
     return (
         isinstance(agent, dict)
         and isinstance(agent.get("name"), str)
-        and all(isinstance(agent.get(name), dict) for name in ("workflow", "hyperparams"))
+        and isinstance(agent.get("workflow"), dict)
         and any(data.get(name) is not None for name in ("env", "problem"))
         and isinstance(wrappers, list)
         and all(isinstance(one, dict) and "_target_" in one for one in (*played, *wrappers))

@@ -68,8 +68,8 @@ Budgets: env_steps, episodes, iterations, minutes; what you give replaces the de
 Others: eval_env (another environment to evaluate in; eval_env.* its options), seed, num_seeds, devices, evaluations,
         suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile, dry_run (prints sizes,
         trains nothing), deterministic, debug.nans.
-Every field and hyperparameter of what is trained is an option: agent.workflow.*, agent.hyperparams.*, env.*,
-problem.*"""
+Every field and number of what is trained is an option: agent.workflow.*, env.*, problem.*; its shortest unambiguous
+ending is enough: learning_rate=1e-3"""
 
 
 def find_config_folders() -> list[Path]:

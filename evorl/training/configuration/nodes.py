@@ -1,20 +1,22 @@
-"""Nodes: what a configuration holds of a dataclass, filled up with its defaults and its declared priors."""
+"""Nodes: what a configuration holds of a dataclass, filled up with its defaults."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.errors import require, unknown_name_error
 from evorl.parts import get_default
-from evorl.training.configuration.parts import CONTEXT_FIELDS, get_fields, import_target
+from evorl.training.configuration.parts import CONTEXT_FIELDS, expand_target, get_fields, import_target
 
 
 def fill_defaults(node: Any) -> Any:
-    """A node in which every one with a _target_ has all defaults of the dataclass that this names."""
+    """A node in which every _target_ is a full name, and has all defaults of the dataclass that this names."""
     if not isinstance(node, dict):
         return node
     node = {name: fill_defaults(value) for name, value in node.items()}
-    target = import_target(node["_target_"]) if "_target_" in node else None
+    if "_target_" not in node:
+        return node
+    node["_target_"] = expand_target(node["_target_"])
+    target = import_target(node["_target_"])
     return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
 
 
@@ -39,41 +41,6 @@ def _make_value_node(value: Any) -> Any:
 
 def _name_target(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def with_priors(node: dict[str, Any], space: Any, place: str) -> dict[str, Any]:
-    """A node of hyperparameters with a space's priors in place of its defaults; place is that of the space."""
-    defaults, merged = _make_default_node(import_target(node["_target_"])), dict(node)
-    for name, prior in space.items():
-        given = node.get(name)
-        if name not in node:
-            raise unknown_name_error(
-                "hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in node if one != "_target_"]
-            )
-        if (
-            isinstance(given, dict)
-            and dataclasses.is_dataclass(import_target(given["_target_"]))
-            and "_target_" not in prior
-        ):
-            merged[name] = with_priors(given, prior, f"{place}.{name}")
-        elif not isinstance(given, dict):
-            option = f"{place}.{name}".replace("space", "hyperparams", 1)
-            require(given == defaults[name], option, given, f"is searched; fix it with {place}.{name}={given}")
-            merged[name] = prior
-    return merged
-
-
-def collect_priors(node: Any) -> dict[str, Any]:
-    """The declared priors of all numbers in a node of hyperparameters that are at their default, nested as it is."""
-    target = import_target(node["_target_"]) if "_target_" in node else None
-    known = {field.name: field for field in get_fields(target)} if dataclasses.is_dataclass(target) else {}
-    found = {}
-    for name, value in node.items():
-        if isinstance(value, dict):
-            found |= {name: inner} if (inner := collect_priors(value)) else {}
-        elif name in known and value == known[name].default and (prior := known[name].metadata.get("prior")):
-            found[name] = to_node(prior)
-    return found
 
 
 def to_node(part: Any) -> Any:

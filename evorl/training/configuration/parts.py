@@ -1,7 +1,7 @@
 """Parts: from plain data, as a configuration holds it, to the frozen dataclasses that it names.
 
 A place takes only what is made for it. A class of evorl must fit the type of its field before it is built, and where
-that type is Any, be hyperparameters or a prior; what others' classes and functions give is looked at afterwards.
+that type is Any, be a prior or Fixed, in place of a number; what others give is looked at afterwards.
 """
 
 import dataclasses
@@ -11,14 +11,15 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import flax.linen as nn
 from typing_extensions import get_protocol_members
 
+from evorl import lazy
 from evorl.errors import OptionError, require, unknown_name_error
-from evorl.hyperparameters import is_hyperparams
-from evorl.parts import holds_numbers, is_part
+from evorl.priors import Fixed
 from evorl.spaces import Discrete, groups
 from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
@@ -35,18 +36,39 @@ CONTEXT_FIELDS = {  # fields that instantiate fills in, and what a part is told 
 
 
 def get_fields(part: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself.
-
-    The numbers of a part are not among them: a configuration gives them as hyperparameters.
-    """
+    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself."""
     own = ("parent", "name") if issubclass(part if isinstance(part, type) else type(part), nn.Module) else ()
-    numbers = {field.name for field in dataclasses.fields(part) if is_part(part) and holds_numbers(field)}
-    return [field for field in dataclasses.fields(part) if field.name not in own and field.name not in numbers]
+    return [field for field in dataclasses.fields(part) if field.name not in own]
+
+
+def expand_target(path: str) -> str:
+    """Return the dotted path of what a `_target_` names, a public class of evorl by its name alone.
+
+    Raises:
+        OptionError: where there is no such class.
+    """
+    if not isinstance(path, str) or "." in path:
+        return path
+    known = list_public_classes()
+    if path not in known:
+        raise unknown_name_error("class", path, known)
+    return known[path]
+
+
+@cache
+def list_public_classes() -> dict[str, str]:
+    """Return the dotted paths of the public classes whose objects a configuration may hold, by their names.
+
+    Those of evorl.distributed, which start processes and write files, are not among them.
+    """
+    packages = [name for name in lazy.list_packages() if name not in ("evorl.distributed", "evorl.spaces")]
+    names = [one for package in packages for one in lazy.read_public_names(package).items()]
+    return {name: f"{module}.{name}" for name, module in names if name[0].isupper()}
 
 
 def import_target(path: str) -> Any:
-    """What a dotted path names; raises ImportError, AttributeError or ValueError."""
-    module, _, name = path.rpartition(".")
+    """What a dotted path, or the name of a class of evorl, names; raises ImportError, AttributeError or ValueError."""
+    module, _, name = expand_target(path).rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
@@ -76,7 +98,7 @@ def _instantiate(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         if typing.get_origin(hint) is type:
             return target
         raise OptionError(f"{name}={node.get('path')}: is no place for a class")
-    ours = node["_target_"].startswith("evorl.")
+    ours = expand_target(node["_target_"]).startswith("evorl.")
     if ours and not _is_assignable(target, hint):
         raise OptionError(f"{name}={getattr(target, '__name__', node['_target_'])}: {_describe_expected(hint)}")
     nodes = {key: value for key, value in node.items() if key != "_target_"}
@@ -188,7 +210,7 @@ def _is_assignable(target: Any, hint: Any) -> bool:
     if not is_class or target.__module__.partition(".")[0] != "evorl":
         return False
     if hint is Any:
-        return is_hyperparams(target) or _has_protocol_members(target, Prior)
+        return target is Fixed or _has_protocol_members(target, Prior)
     if isinstance(hint, types.UnionType):
         return any(_is_assignable(target, one) for one in hint.__args__)
     if getattr(hint, "_is_protocol", False):
@@ -211,7 +233,7 @@ def _has_protocol_members(cls: type, protocol: type) -> bool:
 def _describe_expected(hint: Any) -> str:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return f"must be {hint.__name__}"
-    return f"must be a part with a _target_, {'hyperparameters' if hint is Any else getattr(hint, '__name__', hint)}"
+    return f"must be a part with a _target_, {'a prior' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
 def require_protocol(value: Any, protocol: type, name: str) -> Any:

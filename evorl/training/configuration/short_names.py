@@ -1,9 +1,10 @@
 """Short names of options: an ending of whole dotted segments, as long as it takes to say which option is meant."""
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from evorl.errors import OptionError
+from evorl.names import find_by_ending
 
 PEER_NAMES = {  # of options of Stable-Baselines3, CleanRL and Brax: ours, several where agents differ
     "alpha": ("temperature",),
@@ -39,25 +40,6 @@ PEER_NAMES = {  # of options of Stable-Baselines3, CleanRL and Brax: ours, sever
 _told: set[str] = set()  # what a process has said already
 
 
-def find_option(short: str, options: Iterable[str]) -> str | None:
-    """Return the option that a short name stands for.
-
-    Args:
-        short: dotted, such as learning_rate or evolver.std.
-        options: all there are.
-
-    Returns:
-        The name in full; None where no option ends so.
-
-    Raises:
-        OptionError: where several do.
-    """
-    found = sorted(name for name in options if name == short or name.endswith(f".{short}"))
-    if len(found) > 1 and short not in found:
-        raise OptionError(f"{short}: may be {' or '.join(found)}; give more of its name")
-    return (short if short in found else found[0]) if found else None
-
-
 def expand_overrides(overrides: Sequence[str], options: Collection[str], choices: Collection[str]) -> list[str]:
     """Return overrides whose options are named in full, and say on stderr once what a short name stands for.
 
@@ -73,8 +55,8 @@ def expand_overrides(overrides: Sequence[str], options: Collection[str], choices
     for override in overrides:
         short, equals, value = override.partition("=")
         plain = equals and override not in choices and short.replace(".", "").isidentifier()
-        name = find_option(short, options) if plain else None
-        ours = [one for one in PEER_NAMES.get(short, ()) if plain and name is None and find_option(one, options)]
+        name = find_by_ending(short, options) if plain else None
+        ours = [one for one in PEER_NAMES.get(short, ()) if plain and name is None and find_by_ending(one, options)]
         if ours:
             raise OptionError(f"unknown option {short}; here it is called {' or '.join(ours)}")
         expanded.append(f"{name or short}{equals}{value}")

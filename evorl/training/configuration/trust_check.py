@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from typing import Any, NamedTuple
 
-from evorl import lazy
 from evorl.errors import OptionError, to_printable
-from evorl.training.configuration.parts import GET_CLASS
+from evorl.training.configuration.parts import GET_CLASS, list_public_classes
 
 BUILTIN_PACKAGES = frozenset({"evorl", "evosax"})  # of which names are looked up, so that there is nothing to trust
 EVOSAX_PREFIX = "evosax.algorithms."
@@ -31,17 +30,6 @@ class UnknownValue(NamedTuple):
 
     description: str
     package: str
-
-
-@cache
-def list_exports() -> frozenset[str]:
-    """Return the dotted names of the public classes whose objects a configuration may hold.
-
-    Those of evorl.distributed, which start processes and write files, are not among them.
-    """
-    packages = [name for name in lazy.list_packages() if name not in ("evorl.distributed", "evorl.spaces")]
-    names = [one for package in packages for one in lazy.read_public_names(package).items()]
-    return frozenset(f"{module}.{name}" for name, module in names if name[0].isupper())
 
 
 @cache
@@ -105,7 +93,7 @@ def _find_unknown_values(node: Any, place: str, library: str, trust: Set[str]) -
 
 def _check_target(node: dict[str, Any], trust: Set[str]) -> Iterator[UnknownValue]:
     target = node.get("path") if node["_target_"] == GET_CLASS else node["_target_"]
-    known = _list_evosax_algorithms() if node["_target_"] == GET_CLASS else list_exports()
+    known = _list_evosax_algorithms() if node["_target_"] == GET_CLASS else list_public_classes().values()
     package = str(target).partition(".")[0]
     if not isinstance(target, str) or (target not in known and package not in trust):
         yield UnknownValue(f"names {to_printable(target)}, which is not of evorl", _get_external_package(package))

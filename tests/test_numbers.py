@@ -1,4 +1,4 @@
-"""Parts declare their hyperparameters, of which a workflow's are put together."""
+"""The numbers of a workflow are those of its parts, and a search has its space from there."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,22 +23,18 @@ from evorl import (
     OffPolicy,
     OnPolicy,
     OpenES,
-    PBTHyperparams,
     SharedReplay,
     Uniform,
     Vmapped,
     fit,
-    hyperparameters,
 )
-from evorl.agents import PPOHyperparams, SACHyperparams
-from evorl.ec import CEMHyperparams, ERLMutation, GAHyperparams, Restarts
-from evorl.ec.variation import ERLMutationHyperparams
-from evorl.errors import OptionError
-from evorl.hyperparameters import linear_schedule
+from evorl.ec import ERLMutation, Restarts
 from evorl.parts import part, read_numbers
 from evorl.population import Perturb
+from evorl.population.search import PriorSpace
 from evorl.population.variation import EvolverVariation
 from evorl.priors import LogUniform
+from evorl.schedules import linear_schedule
 from tests.conftest import leaves_equal
 from tests.tiny import CHOICES, ENV, SMALL, UPDATES
 
@@ -49,38 +45,29 @@ CEM_RL = CEMRL(ENV, SAC_AGENT, CEM(4), **UPDATES, **SMALL)
 
 @pytest.mark.program
 def test_those_of_a_hybrid_are_those_of_its_own_parts():
-    assert read_numbers(CEM_RL).agent == SACHyperparams()
-    assert read_numbers(CEM_RL).evolver == CEMHyperparams()
+    assert read_numbers(CEM_RL) == {"agent": read_numbers(SAC()), "evolver": read_numbers(CEM())}
     training = fit(CEM_RL, budget=Budget(iterations=2), evaluations=1)
     assert training.progress.iteration == 2
 
 
 def test_those_of_parts_within_parts():
-    assert read_numbers(ERL(ENV, SAC_AGENT)).evolver == GAHyperparams(
-        mutation_rate=0.9, mutation=ERLMutationHyperparams()
-    )
-    assert read_numbers(GA(4, 1, mutation=ERLMutation())).mutation == ERLMutationHyperparams()
-    assert read_numbers(Restarts(CMAES(4))).evolver == read_numbers(CMAES(4))
+    erl = read_numbers(ERL(ENV, SAC_AGENT))
+    assert erl["evolver"] == read_numbers(GA()) | {"mutation_rate": 0.9, "mutation": read_numbers(ERLMutation())}
+    assert read_numbers(GA(4, 1, mutation=ERLMutation()))["mutation"] == read_numbers(ERLMutation())
+    assert read_numbers(Restarts(CMAES(4)))["evolver"] == read_numbers(CMAES(4))
     policy = MLPPolicy(hidden=(4,), observation_space=SPACES[0], action_space=SPACES[1])
-    assert read_numbers(Evolution(ENV, policy, OpenES(4))).evolver == read_numbers(OpenES(4))
-    assert read_numbers(EvolverVariation(CEM(4))).evolver == CEMHyperparams()
-    agent = PPO()
-    assert read_numbers(OnPolicy(CHOICES, agent)) == PPOHyperparams()
+    assert read_numbers(Evolution(ENV, policy, OpenES(4))) == {"evolver": read_numbers(OpenES(4))}
+    assert read_numbers(EvolverVariation(CEM(4))) == {"evolver": read_numbers(CEM())}
+    assert read_numbers(OnPolicy(CHOICES, PPO())) == {"agent": read_numbers(PPO())}
 
 
 def test_a_population_searches_what_its_members_have_declared():
     pbt = PBT(Vmapped(CEM_RL, 4), variation=EvolverVariation(CEM(4)))
-    assert read_numbers(pbt) == PBTHyperparams(read_numbers(EvolverVariation(CEM(4))))
-    assert isinstance(pbt.search_space.hyperparams.agent.critic_lr, LogUniform)
-    assert pbt.search_space.hyperparams == hyperparameters.to_search_space(read_numbers(CEM_RL))
-    members = SharedReplay(OffPolicy(ENV, SAC_AGENT), 3).hyperparams()
-    assert members.critic_lr.shape == (3,)
-    assert float(members.critic_lr[0]) == pytest.approx(SACHyperparams().critic_lr)
-
-
-def test_a_part_that_declares_none_says_so():
-    with pytest.raises(OptionError, match=r"object: has no hyperparams\(\)"):
-        hyperparameters.default_hyperparams(object())
+    assert read_numbers(pbt) == {"variation": {"evolver": read_numbers(CEM())}}
+    assert isinstance(pbt.search_space.priors["agent.critic_lr"], LogUniform)
+    assert pbt.search_space == PriorSpace(CEM_RL)
+    members = jax.eval_shape(SharedReplay(OffPolicy(ENV, SAC_AGENT), 3).init, jax.random.key(0)).numbers
+    assert members["agent"]["critic_lr"].shape == (3,)
 
 
 @part
@@ -103,6 +90,7 @@ class FallingFactor(Perturb):
 
 ERL_SAC = ERL(ENV, SAC_AGENT, **UPDATES, **SMALL)
 POPULATION = Vmapped(OffPolicy(ENV, SAC_AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL), 4)
+DISCOUNTED = replace(POPULATION, inner=replace(POPULATION.inner, agent=replace(SAC_AGENT, discount=Uniform(0.5, 0.9))))
 FALLING_SAC = FallingSAC(hidden=(8, 8))
 SEARCH = Evolution(ENV, MLPPolicy(hidden=(4,)), FallingES(4), normalization="none", eval_episodes=4)
 FALLING = {
@@ -111,7 +99,7 @@ FALLING = {
     "erl": (ERL(ENV, FALLING_SAC, **UPDATES, **SMALL), lambda state: state.agent.critic.params),
     "pbt": (PBT(POPULATION, variation=FallingFactor(), steps_per_generation=1), lambda state: state.points),
     "meta_es": (
-        MetaES(POPULATION, SACHyperparams(discount=Uniform(0.5, 0.9)), FallingES(4), lifetime=1),
+        MetaES(DISCOUNTED, FallingES(4), lifetime=1, search=("discount",)),
         lambda state: state.evolver.mean,
     ),
 }
@@ -134,4 +122,4 @@ def test_a_schedule_of_a_part_works_in_every_workflow(name):
         assert not np.isin(states[1].points, states[0].points).all()
     else:
         assert leaves_equal(moved(states[-1]), moved(states[-2]))
-    assert leaves_equal(states[-1].hyperparams, states[0].hyperparams)
+    assert leaves_equal(states[-1].numbers, states[0].numbers)

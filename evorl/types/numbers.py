@@ -1,17 +1,8 @@
-"""Who has hyperparameters, what these may do, and where they are searched."""
+"""What the numbers of a part may do, and where they are searched."""
 
 from typing import Any, Protocol, runtime_checkable
 
-from evorl.types.data import Array, Hyperparams
-
-
-@runtime_checkable
-class HasHyperparams(Protocol):
-    """A part with hyperparameters, or of parts that have them."""
-
-    def hyperparams(self) -> Hyperparams:
-        """Those of its parts at their defaults."""
-        ...
+from evorl.types.data import Array
 
 
 @runtime_checkable
@@ -25,17 +16,9 @@ class Scheduled(Protocol):
 
 @runtime_checkable
 class HasDiscount(Protocol):
-    """Hyperparameters by which later rewards count less."""
+    """A part by whose numbers later rewards count less."""
 
     discount: Any
-
-
-@runtime_checkable
-class HasPriorityExponents(Protocol):
-    """Hyperparameters by which some of what was collected is learned from more often."""
-
-    priority_alpha: Any  # exponent of priorities; 0 where all are alike
-    priority_beta: Any  # how far weights correct for that; 1 wholly
 
 
 @runtime_checkable
