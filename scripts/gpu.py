@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.agents import PPO
-from evorl.parts import read_numbers
+from evorl.parts import resolve_numbers
 
 SMALL_OFF = "agent.workflow.random_steps=64 agent.workflow.capacity=1_000"
 FAMILIES = {
@@ -111,15 +111,14 @@ def ant(tiny: bool, envs: int = 4096, batch: int = 8192) -> Any:
 
 
 def pbt(tiny: bool, members: int) -> Any:
-    from evorl.agents import PPOHyperparams
     from evorl.population import NoSelection, Truncation
     from evorl.priors import Uniform
     from evorl.workflows import PBT, Vmapped
 
-    inner = replace(ant(tiny, 64, 256), eval_episodes=4)
+    agent = PPO(clip=Uniform(0.1, 0.3))
+    inner = replace(ant(tiny, 64, 256), agent=agent, eval_episodes=4)
     selection = NoSelection() if members == 1 else Truncation(0.25)
-    space = PPOHyperparams(clip=Uniform(0.1, 0.3))
-    return PBT(Vmapped(inner, members), space, selection, steps_per_generation=16)
+    return PBT(Vmapped(inner, members), selection, steps_per_generation=16, search=("clip",))
 
 
 def configured(tiny: bool, options: str) -> Any:
@@ -146,14 +145,13 @@ def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
     """Compile `Program`, as trainings do; each call runs count iterations and returns their metrics."""
     import jax
 
-    from evorl.hyperparameters import as_arrays
     from evorl.training.devices import compiler_options
     from evorl.training.program import Program, make_run_args
 
     program = Program(workflow, list(range(seeds)), chunk=count, side_by_side=True)
-    traced = program.trace(as_arrays(read_numbers(workflow)))
+    traced = program.trace(resolve_numbers(workflow))
     run = traced.run.compile(compiler_options())
-    state = traced.init.lower().compile()(program.keys, as_arrays(read_numbers(workflow)))
+    state = traced.init.lower().compile()(program.keys, resolve_numbers(workflow))
     first = 0
 
     def call() -> Any:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from evorl.agents import SAC, TD3, MLPPolicy
+from evorl.agents import TD3, MLPPolicy
 from evorl.envs.sanity.probe import Probe
 from evorl.workflows import Evolution, OffPolicy, OnPolicy
 
@@ -42,7 +42,6 @@ def on_policy(agent, env=ENV, **options):
 
 
 CHOICES = Walk(num_actions=3)
-SAC_AGENT = SAC(hidden=(8, 8))
 UPDATES = {"min_updates": 2, "max_updates": 3}
 
 

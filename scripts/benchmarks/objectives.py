@@ -56,7 +56,7 @@ def searched(workflow: Search) -> Callable[[jax.Array], Any]:
 
     def run(key: jax.Array) -> jax.Array:
         key_init, key_steps = jax.random.split(key)
-        state = workflow.init(key_init, as_arrays(read_numbers(workflow)))
+        state = workflow.init(key_init, resolve_numbers(workflow))
         state, _ = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, GENERATIONS))
         found = workflow.results(state)
         return jnp.where(found.valid_mask[:, None], found.fitness, objectives.WORST_FITNESS)

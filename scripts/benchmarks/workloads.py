@@ -11,15 +11,15 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from evorl import CEM, CEMRL, TD3, Brax, CEMRLHyperparams, OffPolicy, TD3Hyperparams, tree
-from evorl.agents import PPO, SAC, MLPPolicy, PPOHyperparams, SACHyperparams, TrainState
+from evorl import CEM, CEMRL, TD3, Brax, OffPolicy, tree
+from evorl.agents import PPO, SAC, MLPPolicy, TrainState
 from evorl.ec import OpenES
-from evorl.parts import read_numbers
+from evorl.parts import resolve_numbers
 from evorl.population import NoSelection, Pairs, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.row_layout import RowLayout
 from evorl.training.devices import compiler_options
-from evorl.workflows import PBT, Evolution, EvolutionHyperparams, OnPolicy, PBTHyperparams, Vmapped
+from evorl.workflows import PBT, Evolution, OnPolicy, Vmapped
 
 KEY = jax.random.key(0)
 
@@ -32,7 +32,7 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
 
 
 def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
-    """Environment scan and policy forward, act(params, obs, memory, key, hyperparams), of all environments."""
+    """Environment scan and policy forward, act(params, obs, memory, key), of all environments."""
     env, n = workflow.env, workflow.vector_env.num_envs
     states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
     actions = jnp.zeros((n, *env.action_space.shape))
@@ -216,7 +216,7 @@ def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256, 256))
     workflow = Evolution(env, policy, OpenES(population_size))
-    return workflow, EvolutionHyperparams(), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
+    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
 
 
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
@@ -229,7 +229,7 @@ def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
 def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
     """CEM-RL, swimmer, population 10, episodes of 100, 64 updates."""
     workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
-    return workflow, CEMRLHyperparams(), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
+    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
 
 
 def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -240,7 +240,7 @@ def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
         longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # reward 1 a step
         return cem_rl_parts(workflow, state, 64, longest)
 
-    return workflow, CEMRLHyperparams(), 1, parts
+    return workflow, resolve_numbers(workflow), 1, parts
 
 
 def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -248,7 +248,7 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = TD3()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, TD3Hyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
 
 def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -256,7 +256,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = SAC()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, SACHyperparams(), 512, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda state, metrics: off_policy_parts(workflow, state)
 
 
 def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -264,27 +264,26 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
-    return workflow, PPOHyperparams(), 1, lambda state, metrics: on_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: on_policy_parts(workflow, state)
 
 
 def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
     """PBT on PPO, swimmer: 2 steps of 8 environments x 64, minibatches of 128, 4 epochs, then 4 episodes of 100."""
     env = Brax("swimmer", max_episode_steps=100)
-    agent = PPO()
-    inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
-    space = PPOHyperparams(
+    agent = PPO(
         learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
     )
-    workflow = PBT(Vmapped(inner, size), space, steps_per_generation=2, **options)
-    hyperparams = PBTHyperparams(read_numbers(workflow.variation))
-    return workflow, hyperparams, 1, lambda state, metrics: pbt_parts(workflow, state)
+    inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
+    names = "learning_rate", "clip", "discount"
+    workflow = PBT(Vmapped(inner, size), steps_per_generation=2, search=names, **options)
+    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: pbt_parts(workflow, state)
 
 
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
     workflow = OffPolicy(env, TD3(), random_steps=2_000)
-    return workflow, TD3Hyperparams(), 16, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 16, lambda state, metrics: off_policy_parts(workflow, state)
 
 
 WORKLOADS = {

@@ -101,7 +101,7 @@ def main() -> None:
     workflow, versions = searches(), [f"{name} {metadata.version(name)}" for name in ("jax", "brax", "pymoo")]
     print(", ".join(versions))
     evaluate, again = judge(workflow), judge(searches(EPISODES))
-    init, hyperparams = jax.jit(workflow.init), as_arrays(read_numbers(workflow))
+    init, hyperparams = jax.jit(workflow.init), resolve_numbers(workflow)
     step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
     print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
     found = []

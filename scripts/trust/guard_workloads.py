@@ -28,7 +28,6 @@ from evorl import (
     OffPolicy,
     OnPolicy,
     OpenES,
-    PPOHyperparams,
     Vmapped,
     tree,
 )
@@ -39,11 +38,10 @@ from evorl.envs import mpe
 from evorl.envs.games import ExtensiveFormGame, Kuhn
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.envs.sanity.grid import Grid
-from evorl.hyperparameters import as_arrays
 from evorl.networks.encoders import CNN
 from evorl.networks.network import Flat
 from evorl.networks.recurrent import LSTM
-from evorl.parts import bind, read_numbers
+from evorl.parts import bind, resolve_numbers
 from evorl.population import Pairs, Swarm, Truncation
 from evorl.priors import LogUniform
 from evorl.replay.ring import RingBuffer
@@ -65,9 +63,9 @@ def options() -> dict[str, Any]:
 def trained(workflow: Any, seeds: int = 1, devices: int = 1) -> Executable:
     """Compile a workflow as a training does, and run two chunks."""
     program = Program(workflow, range(seeds), STEPS, False, devices)
-    hyperparams = as_arrays(read_numbers(workflow))
-    traced = program.trace(hyperparams)
-    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, hyperparams)
+    numbers = resolve_numbers(workflow)
+    traced = program.trace(numbers)
+    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
     run = traced.run.compile(options())
     for i in range(2):
         state, _, _ = run(state, program.keys, *make_run_args(STEPS * i, STEPS, False))
@@ -82,7 +80,7 @@ def looped(workflow: Any) -> Executable:
         return jax.lax.fori_loop(1, STEPS, lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i)), once)
 
     state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
-        jax.random.key(0), as_arrays(read_numbers(workflow))
+        jax.random.key(0), resolve_numbers(workflow)
     )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(1)).compile(options())
     for i in range(2):
@@ -130,9 +128,8 @@ def on_policy(env: Any, **agent: Any) -> OnPolicy:
 
 
 def pbt(**parts: Any) -> PBT:
-    inner = on_policy(Brax("fast", max_episode_steps=8))
-    space = PPOHyperparams(learning_rate=LogUniform(1e-5, 1e-2))
-    return PBT(Vmapped(inner, 4), space, steps_per_generation=2, **parts)
+    inner = on_policy(Brax("fast", max_episode_steps=8), learning_rate=LogUniform(1e-5, 1e-2))
+    return PBT(Vmapped(inner, 4), steps_per_generation=2, search=("learning_rate",), **parts)
 
 
 def puffer() -> OnPolicy:
@@ -151,14 +148,14 @@ def psro() -> PSRO:
 def search() -> Executable:
     """Ask, evaluate a sphere, and tell."""
     evolver = OpenES(8)
-    hyperparams = as_arrays(read_numbers(evolver))
+    numbers = resolve_numbers(evolver)
 
     def generation(state: Any, key: Key) -> Any:
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
-        return bind(evolver, hyperparams).tell(key_tell, genomes, -(genomes**2).sum(1), state)[0]
+        genomes, state = bind(evolver, numbers).ask(key_ask, state)
+        return bind(evolver, numbers).tell(key_tell, genomes, -(genomes**2).sum(1), state)[0]
 
-    return scanned(generation, jax.jit(bind(evolver, hyperparams).init)(jax.random.key(0), jnp.ones(64)))
+    return scanned(generation, jax.jit(bind(evolver, numbers).init)(jax.random.key(0), jnp.ones(64)))
 
 
 def replay(num_rows: int) -> Executable:

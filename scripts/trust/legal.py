@@ -104,10 +104,10 @@ def trained(name: str, steps: int) -> tuple[bool, int, float]:
     cfg = config.compose_config([f"agent={name}", "env=leduc", f"env_steps={steps}", *OPTIONS.get(name, ())])
     with open_dict(cfg):
         cfg.env = {"_target_": "legal.Drawn", **members}
-    workflow, hyperparams, _ = runs.build(cfg)
+    workflow, _ = runs.build(cfg)
     budget = Budget(env_steps=steps)
     training = fit(
-        workflow, hyperparams, budget=budget, chunk=runs.get_chunk_size(config.to_plain_data(cfg)), evaluations=4
+        workflow, budget=budget, chunk=runs.get_chunk_size(config.to_plain_data(cfg)), evaluations=4
     )
     rows = [row for row in training.rows if "return" in row]
     numbers = [x for x in jax.tree.leaves(training.state) if jnp.issubdtype(x.dtype, jnp.floating)]
