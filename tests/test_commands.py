@@ -22,11 +22,11 @@ WRONG = {
         "unknown experiment paper/cemrl_ants; did you mean paper/cemrl_ant, paper/erl_ant or paper/cemrl_speed? all "
     ),
     "train agent/evolver=cemm": "unknown agent/evolver cemm; did you mean cem?",
-    "train agnet=td3": "unknown option agnet; did you mean agent, ",
+    "train agnet=td3": "unknown option agnet; did you mean agent or agent.workflow.agent? all ",
     "train agent.workflow.batchsize=3": (
         "unknown option agent.workflow.batchsize; did you mean agent.workflow.batch_size?"
     ),
-    "train actor_lr=1": "unknown option actor_lr; did you mean agent.workflow.agent.actor_lr or ",
+    "train actor_l=1": "unknown option actor_l; did you mean agent.workflow.agent.actor_lr? all ",
     "train nun_seeds=4": "unknown option nun_seeds; did you mean num_seeds, ",
     "train checkpoint_minutes=3": "unknown option checkpoint_minutes; did you mean checkpoint.minutes, checkpoint or ",
     "train seed": "seed: give options as name=value",
@@ -84,9 +84,8 @@ WRONG = {
     "train agent=ga agent.workflow.members_at_once=5": (
         "agent.workflow.members_at_once=5: must divide population_size, 128, or be 0 for all members"
     ),
-    "train agent=ga agent.workflow.evolver.mutation._target_=evorl.ec.variation.ERLMutation": (
-        "numbers.mutation=GaussianMutationHyperparams: must be ERLMutationHyperparams, of "
-    ),
+    "train agent=ga agent.workflow.evolver.mutation._target_=CEM": "agent.workflow.evolver.mutation=CEM: must be ",
+    "train agent=ga agent.workflow.evolver.mutation._target_=ERLMutatoin": "unknown class ERLMutatoin; did you mean ",
     "train agent=cma_es agent.workflow.agent.hidden=[2048,2048]": "the state needs ",
     "train agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.SV_CMA_ES": (
         "agent.workflow.evolver.options={}: SV_CMA_ES needs options.num_populations"
@@ -127,7 +126,7 @@ WRONG = {
     "train resume=broken": "resume=broken: its config.yaml cannot be read",
     "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
     "train init_from=unsaved": "init_from=unsaved: holds no checkpoint",
-    "train init_from=run": "what init_from gives does not fit this configuration: its hyperparams.agent.",
+    "train init_from=run": "what init_from gives does not fit this configuration: its numbers.",
     "play": "run=nothing: give one run directory: python -m evorl.play RUN",
     "play nowhere": "run=nowhere: is not there",
     "play run episods=3": "unknown option episods; did you mean episodes?",

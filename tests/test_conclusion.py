@@ -22,7 +22,7 @@ AT_RANDOM = "minus the exploitability of play at random is -0.4583: this is bett
 )
 def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, compared):
     cfg = config.compose_config([*options, "iterations=2"])
-    workflow, _, _ = runs.build(cfg)
+    workflow, _ = runs.build(cfg)
     progress = Progress(iteration=2, initial_evaluation=EVALUATED, latest_evaluation=EVALUATED)
     said = list(
         summarize_training(workflow, config.to_plain_data(cfg), progress, Budget(iterations=2), Path("run"), "go on")
@@ -32,7 +32,7 @@ def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, c
 
 def test_what_was_not_evaluated_has_no_returns():
     cfg = config.compose_config(["agent=psro_exact", "env=kuhn", "iterations=2"])
-    workflow, _, _ = runs.build(cfg)
+    workflow, _ = runs.build(cfg)
     said = summarize_training(
         workflow, config.to_plain_data(cfg), Progress(), Budget(iterations=2), Path("run"), "go on"
     )

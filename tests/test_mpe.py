@@ -146,8 +146,8 @@ def test_the_nearest_come_first():
 
 def test_games_by_name():
     named = [yaml.safe_load(file.read_text()) for file in (ROOT / "configs" / "env" / "mpe").glob("*.yaml")]
-    assert {made["_target_"] for made in named} == {"evorl.envs.mpe.env.MPE"}
-    assert {made["scenario"]["_target_"] for made in named} == {f"{s.__module__}.{s.__name__}" for s in SCENARIOS}
+    assert {made["_target_"] for made in named} == {"MPE"}
+    assert {made["scenario"]["_target_"] for made in named} == {s.__name__ for s in SCENARIOS}
     assert len(named) == len(SCENARIOS) == len(DEFAULT) == 12
     asked = config.compose_config(["env=mpe/spread", "env.scenario.num_agents=5", "env.continuous=true"])
     assert make_task(config.to_plain_data(asked)) == mpe.MPE(mpe.SimpleSpread(5), continuous=True)

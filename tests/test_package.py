@@ -22,13 +22,14 @@ TARGETS = sorted(
     {
         target
         for path in PACKAGE_CONFIGS.rglob("*.yaml")
-        for target in re.findall(r"_target_: (evorl\.\S+)", path.read_text(encoding="utf-8"))
+        for target in re.findall(r"_target_: (\S+)", path.read_text(encoding="utf-8"))
     }
 )
 
 
 def test_every_part_that_a_configuration_names_is_public():
-    assert set(TARGETS) - set(list_public_classes().values()) == set()
+    assert len(TARGETS) > 100
+    assert set(TARGETS) - set(list_public_classes()) == {"hydra.utils.get_class"}
 
 
 def test_every_public_name_is_there_and_typed():

@@ -31,7 +31,7 @@ from evorl.vector_env import EnvBatch, EpisodeStats, ResetStarts, RolloutPlan, T
 
 MPE = ("tag", "push", "adversary")
 STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 3_000_000}
-SELF_PLAY = ["agent.hyperparams.entropy_weight=0.2", "agent.hyperparams.learning_rate=1e-3"]  # or it sees too few games
+SELF_PLAY = ["entropy_weight=0.2", "learning_rate=1e-3"]  # or it sees too few games
 
 
 def options(name: str, env_steps: int) -> list[str]:
@@ -66,7 +66,7 @@ def groups(run: RunCheckpoint) -> dict[str, np.ndarray]:
     @jax.vmap
     def of_seed(state: Any, key: jax.Array) -> dict[str, Any]:
         key_begun, key_play = jax.random.split(key)
-        end, begun = (Policy(workflow, s) for s in (state, workflow.init(key_begun, state.hyperparams)))
+        end, begun = (Policy(workflow, s) for s in (state, workflow.init(key_begun, state.numbers)))
         everyone = played(end, 512, True, key_play).returns
         players = {name: PlayerId(name) for name in teams}
         mixed = {name: played(CrossPlayPolicy(begun, one, end), 512, True, key_play) for name, one in players.items()}

@@ -27,8 +27,7 @@ from evorl.ec import NSGA2, objectives
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.suites.brax import Brax
-from evorl.hyperparameters import as_arrays
-from evorl.parts import read_numbers
+from evorl.parts import resolve_numbers
 from evorl.workflows import Evolution
 
 MEMBERS, STEPS, EPISODES, BOUND, MOST = 128, 200, 16, 2.0, 3.0
@@ -101,13 +100,13 @@ def main() -> None:
     workflow, versions = searches(), [f"{name} {metadata.version(name)}" for name in ("jax", "brax", "pymoo")]
     print(", ".join(versions))
     evaluate, again = judge(workflow), judge(searches(EPISODES))
-    init, hyperparams = jax.jit(workflow.init), resolve_numbers(workflow)
-    step = jax.jit(workflow.step).lower(init(jax.random.key(0), hyperparams), jax.random.key(0)).compile()
+    init, numbers = jax.jit(workflow.init), resolve_numbers(workflow)
+    step = jax.jit(workflow.step).lower(init(jax.random.key(0), numbers), jax.random.key(0)).compile()
     print("| seed | hypervolume, evorl | pymoo | fastest, evorl | pymoo | seconds, evorl | pymoo |\n|" + "---|" * 7)
     found = []
     for seed in range(given.seeds):
         keys = jax.random.split(jax.random.key(seed), 3)
-        state = init(keys[0], hyperparams)
+        state = init(keys[0], numbers)
         evaluate(state, flatten_population(state.evolver.children), keys[1])  # compiled before it is timed
         begun = time.perf_counter()
         fronts = [ours(step, state, keys[1], given.generations)]

@@ -14,32 +14,31 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import PPO, League, LeagueHyperparams, OnPolicy, PPOHyperparams
+from evorl import PPO, League, OnPolicy
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
-from evorl.leagues import MatchmakingHyperparams, Roster
+from evorl.leagues import Matchmaking, Roster
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.stats import MeanEstimate
 
 LEAGUE, ALONE = Roster(), Roster(1, 0, 0, 1)
-SELF_PLAY = MatchmakingHyperparams(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
+SELF_PLAY = Matchmaking(self_play=1.0, prioritized=0.0, snapshot_steps=float("inf"))
 
 
-def workflow(roster: Roster) -> League:
+def workflow(roster: Roster, entropy: float, matches: Matchmaking) -> League:
     game: Any = ExtensiveFormGame(Leduc())
     seen: Any = make_single_player_env(game)
-    agent = PPO(hidden=(64, 64))
+    agent = PPO(hidden=(64, 64), entropy_weight=entropy)
     learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
-    return League(game, learner, roster)
+    return League(game, learner, roster, matches=matches)
 
 
-def judged(roster: Roster, given: Any, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
+def judged(league: League, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
     """After each part of the iterations, with what it took: by name [seeds]."""
-    league = workflow(roster)
 
     @jax.jit
     def begin(key: jax.Array) -> Any:
-        return jax.vmap(lambda key: league.init(key, given))(jax.random.split(key, seeds))
+        return jax.vmap(lambda key: league.init(key))(jax.random.split(key, seeds))
 
     @jax.jit
     def train(states: Any, key: jax.Array) -> Any:
@@ -63,7 +62,7 @@ def judged(roster: Roster, given: Any, iterations: int, seeds: int, parts: int) 
         found.append(jax.tree.map(np.asarray, judged) | totals | {"cpu_s": time.process_time() - began})
         found[-1] |= {
             "policies": np.asarray(states.num_snapshots.sum(1)),
-            "of_main": totals["env_steps"] / roster.num_learners,
+            "of_main": totals["env_steps"] / league.roster.num_learners,
         }
     return found
 
@@ -76,16 +75,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--entropy", type=float, default=PPOHyperparams().entropy_weight, help="its weight")
+    parser.add_argument("--entropy", type=float, default=PPO().entropy_weight, help="its weight")
     parser.add_argument("--smoke", action="store_true", help="few iterations, to see that it runs")
     given = parser.parse_args()
     iterations, parts = (4, 2) if given.smoke else (given.iterations, 5)
     print(f"{datetime.date.today()}, {given.seeds} seeds, entropy_weight {given.entropy}\n")
     print("| | steps of the main agent | of all | exploitability | of the equilibrium | policies | CPU s |")
     print("|---|---|---|---|---|---|---|")
-    for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, MatchmakingHyperparams())):
-        hyperparams = LeagueHyperparams(PPOHyperparams(entropy_weight=given.entropy), matches)
-        for row in judged(roster, hyperparams, iterations, given.seeds, parts):
+    for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, Matchmaking())):
+        league = workflow(roster, given.entropy, matches)
+        for row in judged(league, iterations, given.seeds, parts):
             exploited = interval(row["exploitability"])
             pool = interval(row["league_exploitability"]) if name == "league" else ""
             counts = f"{row['of_main'].mean():,.0f} | {row['env_steps'].mean():,.0f} | {exploited} | {pool}"

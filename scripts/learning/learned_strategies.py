@@ -19,31 +19,30 @@ from evosax import algorithms
 from evosax.problems import bbob_fns
 from scipy import stats as ranking
 
-from evorl import CMAES, CMAESHyperparams, Evosax, OpenES, OpenESHyperparams
+from evorl import CMAES, Evosax, OpenES
 from evorl.bounds import BoundTransform
 from evorl.ec import search
-from evorl.hyperparameters import as_arrays
-from evorl.parts import bind
+from evorl.parts import bind, resolve_numbers
 from evorl.problems import BBOB
 from evorl.stats import MeanEstimate
 
 SIZE, MEMBERS, SEEDS = 10, 32, 16
-STRATEGIES: dict[str, tuple[Any, Any]] = {
-    "LearnedES": (Evosax(algorithms.LearnedES, MEMBERS), {"std_init": 1.0}),
-    "DiscoveredES": (Evosax(algorithms.DiscoveredES, MEMBERS), {"std_init": 1.0}),
-    "EvoTF_ES": (Evosax(algorithms.EvoTF_ES, MEMBERS), {"std_init": 1.0}),
-    "CMAAnchoredLES": (Evosax(algorithms.CMAAnchoredLES, MEMBERS), {"std_init": 1.0}),
-    "LearnedGA": (Evosax(algorithms.LearnedGA, MEMBERS), {"initial_std": 1.0}),
-    "SNES": (Evosax(algorithms.SNES, MEMBERS), {"std_init": 1.0}),
-    "CMA-ES": (CMAES(MEMBERS), CMAESHyperparams(initial_std=1.0)),
-    "OpenES": (OpenES(MEMBERS), OpenESHyperparams(learning_rate=0.1, std=0.5)),
-    "random": (Evosax(algorithms.RandomSearch, MEMBERS), {"initial_std": 2.5}),
+STRATEGIES: dict[str, Any] = {
+    "LearnedES": Evosax(algorithms.LearnedES, MEMBERS, numbers={"std_init": 1.0}),
+    "DiscoveredES": Evosax(algorithms.DiscoveredES, MEMBERS, numbers={"std_init": 1.0}),
+    "EvoTF_ES": Evosax(algorithms.EvoTF_ES, MEMBERS, numbers={"std_init": 1.0}),
+    "CMAAnchoredLES": Evosax(algorithms.CMAAnchoredLES, MEMBERS, numbers={"std_init": 1.0}),
+    "LearnedGA": Evosax(algorithms.LearnedGA, MEMBERS, numbers={"initial_std": 1.0}),
+    "SNES": Evosax(algorithms.SNES, MEMBERS, numbers={"std_init": 1.0}),
+    "CMA-ES": CMAES(MEMBERS, initial_std=1.0),
+    "OpenES": OpenES(MEMBERS, learning_rate=0.1, std=0.5),
+    "random": Evosax(algorithms.RandomSearch, MEMBERS, numbers={"initial_std": 2.5}),
 }
 
 
 def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
     """On each function the median over seeds of the best that any member was."""
-    evolver, hyperparams = STRATEGIES[strategy]
+    evolver = STRATEGIES[strategy]
     problems = [BBOB(name, SIZE) for name in functions]
     of_members = [jax.vmap(partial(problem.evaluate, jax.random.key(0))) for problem in problems]
     box = BoundTransform(*BBOB.bounds)
@@ -51,7 +50,7 @@ def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
 
     def run(function: jax.Array, seed: jax.Array) -> jax.Array:
         key_mean, key_evolver, key = jax.random.split(jax.random.key(seed), 3)
-        bound = bind(evolver, as_arrays(hyperparams))
+        bound = bind(evolver, resolve_numbers(evolver))
         state = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
 
         def step(state: Any, i: jax.Array) -> Any:

@@ -18,8 +18,7 @@ import numpy as np
 from evosax.algorithms import SNES, LearnedES
 from evosax.problems import bbob_fns
 
-from evorl import Evosax, OpenES, OpenESHyperparams, Search, SearchHyperparams
-from evorl.hyperparameters import as_arrays
+from evorl import Evosax, OpenES, Search
 from evorl.problems import LearnedStrategy
 from evorl.stats import MeanEstimate
 
@@ -31,12 +30,11 @@ TRAINED = (
 HELD_OUT = tuple(name for name in bbob_fns if name not in TRAINED)
 MEMBERS, TASKS, START = 16, 32, {"std_init": 1.0}
 PROBLEM = LearnedStrategy(Evosax(LearnedES, MEMBERS), START, TRAINED)
-WORKFLOW = Search(PROBLEM, OpenES(64))
-HYPERPARAMS = SearchHyperparams(OpenESHyperparams(0.02, 0.1, 0))
+WORKFLOW = Search(PROBLEM, OpenES(64, learning_rate=0.02, std=0.1, weight_decay=0.0))
 
 
 def digits(problem: LearnedStrategy) -> Any:
-    """Gives of an evolver's hyperparameters the mean digits on each function, [functions], of tasks that are fixed."""
+    """Gives of an evolver's numbers the mean digits on each function, [functions], of tasks that are fixed."""
     keys = jax.random.split(jax.random.key(2026), TASKS)
     return jax.jit(lambda given: jax.vmap(problem.compute_digits, (0, None))(keys, given).mean(0))
 
@@ -47,7 +45,7 @@ def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
     found = []
     for seed in range(seeds):
         key_init, key = jax.random.split(jax.random.key(seed))
-        first = jax.jit(WORKFLOW.init)(key_init, as_arrays(HYPERPARAMS))
+        first = jax.jit(WORKFLOW.init)(key_init)
         last = step(first, jax.random.split(key, generations))
         found.append((first.evolver.mean, last.evolver.mean))
     return found

@@ -15,8 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import Vmapped, tree
-from evorl.hyperparameters import as_arrays
+from evorl import Vmapped
 from evorl.stats import MeanEstimate
 from evorl.training import runs
 from evorl.training.configuration import config
@@ -32,7 +31,7 @@ Curve = tuple[list[np.ndarray], list[float], float]
 def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Curve:
     """After so many env steps of each seed the exploitabilities [seeds] and CPU seconds so far; those of compiling."""
     cfg = config.compose_config(["agent=nfsp", f"env={game}", ROOM, *options])
-    workflow, hyperparams, _ = runs.build(cfg)
+    workflow, _ = runs.build(cfg)
     one: Any = workflow
     population, every = Vmapped(one, seeds), one.iteration_cost["env_steps"][0]
 
@@ -42,7 +41,7 @@ def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Cur
 
         return jax.lax.fori_loop(0, iterations, step, state)
 
-    state = jax.jit(population.init)(jax.random.key(0), tree.broadcast(as_arrays(hyperparams), seeds))
+    state = jax.jit(population.init)(jax.random.key(0))
     key, found, spent, total, done = jax.random.key(1), [], [], 0.0, 0
     begin = time.process_time()
     play = jax.jit(advance, donate_argnums=0).lower(state, key, 0).compile()

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from experiments import machine
 
@@ -31,10 +32,7 @@ from evorl import (
     OffPolicy,
     OneMinus,
     OnPolicy,
-    PBTHyperparams,
     Perturb,
-    PPOHyperparams,
-    SACHyperparams,
     SharedReplay,
     Swarm,
     Truncation,
@@ -42,9 +40,7 @@ from evorl import (
     Vmapped,
     fit,
     stats,
-    tree,
 )
-from evorl.hyperparameters import as_arrays
 from evorl.parts import read_numbers
 from evorl.population import NoSelection, Pairs
 
@@ -60,12 +56,12 @@ def unexploited(population: Any) -> Any:
     return kind(population.inner, population.size)
 
 
-def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
-    """The population, the space, a setting for the grid, the steps of PBT and its generations."""
-    agent = PPO(hidden=(64, 64))
-    inner = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
-    fixed: Any = PPOHyperparams(reward_scale=0.1, entropy_weight=0.0)
-    space = fixed.replace(
+def ppo() -> tuple[Any, Any, dict[str, int], int]:
+    """The population, a member for the grid, the steps of PBT and its generations."""
+    agent = PPO(hidden=(64, 64), reward_scale=0.1, entropy_weight=0.0)
+    fixed = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
+    searched = replace(
+        agent,
         learning_rate=RATES,
         discount=DISCOUNTS,
         gae_lambda=OneMinus(LogUniform(1e-2, 0.5)),
@@ -73,20 +69,25 @@ def ppo() -> tuple[Any, Any, Any, dict[str, int], int]:
         entropy_weight=LogUniform(1e-5, 1e-1),
     )
     # 204,800 steps, of 501,760
-    return Vmapped(inner, MEMBERS), space, fixed, {"steps_per_generation": 5, "warmup_steps": 0}, 20
+    return Vmapped(replace(fixed, agent=searched), MEMBERS), fixed, {"steps_per_generation": 5, "warmup_steps": 0}, 20
 
 
-def sac() -> tuple[Any, Any, Any, dict[str, int], int]:
+def sac() -> tuple[Any, Any, dict[str, int], int]:
     agent = SAC(hidden=(64, 64))
-    inner = OffPolicy(
+    fixed = OffPolicy(
         ENV, agent, 4, 1, 2, actor_interval=1, batch_size=64, capacity=200_000, random_steps=16_000, eval_episodes=16
     )
-    space = SACHyperparams(
-        actor_lr=RATES, critic_lr=RATES, temperature_lr=RATES, discount=DISCOUNTS, target_entropy=Uniform(-2.0, 0.0)
+    searched = replace(
+        agent,
+        actor_lr=RATES,
+        critic_lr=RATES,
+        temperature_lr=RATES,
+        discount=DISCOUNTS,
+        target_entropy=Uniform(-2.0, 0.0),
     )
     steps = {"steps_per_generation": 150, "warmup_steps": 600}  # as long in proportion as in EvoRL's table 5
     # 11,800 steps with the random ones, of 30,996
-    return SharedReplay(inner, MEMBERS), space, SACHyperparams(), steps, 14
+    return SharedReplay(replace(fixed, agent=searched), MEMBERS), fixed, steps, 14
 
 
 AGENTS = {"ppo": ppo, "sac": sac}
@@ -94,7 +95,7 @@ AGENTS = {"ppo": ppo, "sac": sac}
 
 def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     """What the seeds of one arm have reached, [SEEDS] or [SEEDS, members]."""
-    population, space, _, steps, generations = AGENTS[agent]()
+    population, _, steps, generations = AGENTS[agent]()
     if not warmup:
         generations += steps["warmup_steps"] // steps["steps_per_generation"]
         steps["warmup_steps"] = 0
@@ -106,17 +107,16 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
     }[name]
     if name == "unexploited":
         population = unexploited(population)
-    pbt = PBT(population, space, eval_rounds=8, **steps, **options)
+    pbt = PBT(population, eval_rounds=8, **steps, **options)
     result = fit(
         pbt,
-        PBTHyperparams(read_numbers(pbt.variation)),
         budget=Budget(iterations=generations),
         num_seeds=SEEDS,
         evaluations=1,
     )
     seeds = [row for row in result.rows if row["kind"] == "evaluation"][-1]["seeds"]
     rates = pbt.search_space.decode_by_name(result.state.points)
-    rate = next(values for key, values in rates.items() if key in ("learning_rate", "actor_lr"))
+    rate = next(values for key, values in rates.items() if key in ("agent.learning_rate", "agent.actor_lr"))
     return {
         "mean": seeds["return_mean"],
         "best": seeds["return"],
@@ -128,18 +128,21 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
 
 def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
     """Learning rates and the mean return that each has reached."""
-    population, _, fixed, steps, generations = AGENTS[agent]()
+    _, fixed, steps, generations = AGENTS[agent]()
     rates = np.geomspace(RATES.low, RATES.high, 9)
-    settings = tree.broadcast(as_arrays(fixed), len(rates))
-    moved = {
-        name: jax.numpy.float32(rates) for name in vars(fixed) if name in ("learning_rate", "actor_lr", "critic_lr")
-    }
-    copies = Vmapped(replace(population.inner, eval_episodes=128), len(rates))
-    each = steps["steps_per_generation"]
-    budget = Budget(iterations=each * generations + steps["warmup_steps"])
-    result = fit(copies, settings.replace(**moved), budget=budget, num_seeds=SEEDS, evaluations=1, chunk=each)
+    names = [name for name in read_numbers(fixed)["agent"] if name in ("learning_rate", "actor_lr", "critic_lr")]
+    copies = Vmapped(replace(fixed, eval_episodes=128), len(rates))
+    numbers = {"agent": {name: jnp.float32(rates) for name in names}}
+    iterations = steps["steps_per_generation"] * generations + steps["warmup_steps"]
+
+    def train_and_evaluate(key: Any) -> Any:
+        key_init, key_steps, key_play = jax.random.split(key, 3)
+        state = copies.init(key_init, numbers)
+        state, _ = jax.lax.scan(copies.step, state, jax.random.split(key_steps, iterations))
+        return copies.evaluate(state, key_play)["return"]
+
     keys = jax.random.split(jax.random.key(1), SEEDS)
-    returns = jax.lax.map(lambda pair: copies.evaluate(*pair)["return"], (result.state, keys))
+    returns = jax.jit(lambda keys: jax.lax.map(train_and_evaluate, keys))(keys)
     return rates, np.asarray(returns).mean(0)
 
 

@@ -29,7 +29,6 @@ from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.envs.descriptors import FeetContact
 from evorl.envs.suites.brax import Brax
-from evorl.parts import read_numbers
 from evorl.problems import LinearProjection
 from evorl.stats import MeanEstimate
 from evorl.types import QDEvaluation
@@ -73,7 +72,7 @@ def gradients() -> None:
         "MAP-Elites": Evolution(env, agent, alone, normalization="none"),
         "PGA-ME": PGAME(env, agent, MapElites(emitter=emitters, descriptors=descriptors)),
     }.items():
-        ours(workflow, read_numbers(workflow.evolver), 100, 0.0, name, 4)
+        ours(workflow, 100, 0.0, name, 4)
 
 
 def told(name: str, found: Any, least: float, began: float) -> None:
@@ -85,15 +84,13 @@ def told(name: str, found: Any, least: float, began: float) -> None:
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
-def ours(
-    workflow: Any, hyperparams: Any, iterations: int, least: float, name: str = "evorl", seeds: int = SEEDS
-) -> None:
+def ours(workflow: Any, iterations: int, least: float, name: str = "evorl", seeds: int = SEEDS) -> None:
     """Of all seeds at once."""
     began = time.perf_counter()
 
     def run(seed: jax.Array) -> Any:
         key = jax.random.key(seed)
-        state = workflow.init(key, replace(read_numbers(workflow), evolver=hyperparams))
+        state = workflow.init(key)
         step = lambda state, i: (workflow.step(state, jax.random.fold_in(key, i))[0], None)  # noqa: E731
         elites = jax.lax.scan(step, state, jnp.arange(iterations))[0].evolver.fittest_elites
         return elites.fitness, elites.filled
@@ -157,10 +154,9 @@ def pyribs(iterations: int, edge: float) -> None:
 
 def main() -> None:
     case = sys.argv[1]
-    iso = read_numbers(MapElites(emitter=IsoLineEmitter(BATCH)))
     if case == "arm":
         problem = QDaxArm()
-        ours(Search(problem, MapElites(emitter=IsoLineEmitter(BATCH))), iso, 1000, -1.0)
+        ours(Search(problem, MapElites(emitter=IsoLineEmitter(BATCH))), 1000, -1.0)
 
         def of_arms(arms: Any, key: jax.Array) -> Any:
             found = jax.vmap(lambda arm: problem.evaluate(key, arm))(arms)
@@ -171,8 +167,8 @@ def main() -> None:
         gradients()
     elif case == "walker":
         workflow = walker()
-        ours(workflow, iso, 100, 0.0)
-        state = jax.jit(workflow.init)(jax.random.key(0), replace(read_numbers(workflow), evolver=iso))
+        ours(workflow, 100, 0.0)
+        state = jax.jit(workflow.init)(jax.random.key(0))
 
         def of_policies(members: Any, key: jax.Array) -> Any:
             plan = replace(workflow.plan(state, key)[0], params=members)
@@ -187,7 +183,7 @@ def main() -> None:
         search = CMAES(36, active=False, initial_std=0.5)
         emitter = ImprovementEmitter(15, search, "improvement" if mae else "two_stage")
         evolver = MapElites(archive, emitter, threshold_rate=0.01 if mae else 1.0)
-        ours(Search(LinearProjection(100), evolver), read_numbers(evolver), 1000, 0.0)
+        ours(Search(LinearProjection(100), evolver), 1000, 0.0)
         if case == "sphere":
             pyribs(1000, edge)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl import Budget, Gymnax, OnPolicy, PPOHyperparams, fit, stats
+from evorl import Budget, Gymnax, OnPolicy, fit, stats
 from evorl.agents import PPO
 
 SETTINGS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], dict[str, float]]] = {
@@ -40,10 +40,10 @@ def curve(name: str, normalize_values: bool, others: dict[str, float]) -> tuple[
     """Env steps and returns [evaluations, seeds]."""
     env_name, env_steps, sizes, networks, numbers = SETTINGS[name]
     env = Gymnax(env_name)
-    agent = PPO(**networks)
+    options: Any = networks | numbers | others
+    agent = PPO(**options)
     workflow = OnPolicy(env, agent, normalize_values=normalize_values, **sizes)
-    hyperparams, budget = PPOHyperparams(**numbers | others), Budget(env_steps=env_steps)
-    training = fit(workflow, hyperparams, num_seeds=8, budget=budget, evaluations=10)
+    training = fit(workflow, num_seeds=8, budget=Budget(env_steps=env_steps), evaluations=10)
     rows = [row for row in training.rows if row["kind"] == "evaluation"]
     return [row["env_steps"] for row in rows], np.array([row["seeds"]["return"] for row in rows])
 

@@ -29,9 +29,9 @@ def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, opt
     greedy = ["agent.workflow.oracle.explores=false"] * (agent in GREEDY)
     inner = [] if agent == "ppo" else [f"agent@agent.inner={agent}"]
     given = ["agent=psro", *inner, f"env={env}", "agent.workflow.episodes=0", *greedy, *options]
-    workflow, hyperparams, _ = runs.build(config.compose_config(given))
+    workflow, _ = runs.build(config.compose_config(given))
     keys = jax.random.split(jax.random.key(0), (2, seeds))
-    state = jax.jit(lambda keys: jax.lax.map(lambda key: workflow.init(key, hyperparams), keys))(keys[0])
+    state = jax.jit(lambda keys: jax.lax.map(lambda key: workflow.init(key), keys))(keys[0])
 
     def several(state: Any, keys: jax.Array) -> Any:
         return jax.lax.map(lambda given: workflow.step(*given), (state, keys))

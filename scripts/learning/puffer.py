@@ -15,21 +15,22 @@ from trainings import keep, kept, trained
 
 from evorl.stats import MeanEstimate
 
-SHUFFLED = "agent.workflow.sampling._target_=evorl.workflows.sampling.Shuffled"
+OF_PRIORITIES = ("alpha", "beta", "anneal_steps")
+SHUFFLED = "agent.workflow.sampling._target_=Shuffled", *(f"~agent.workflow.sampling.{one}" for one in OF_PRIORITIES)
 VARIATIONS: dict[str, tuple[str, ...]] = {
     "all": (),
     "advantages once": ("agent.workflow.refresh=never",),
     "advantages once an epoch": ("agent.workflow.refresh=epoch",),
-    "segments in random order": (SHUFFLED,),
-    "steps in random order": (SHUFFLED, "agent.workflow.sampling.length=1"),
+    "segments in random order": SHUFFLED,
+    "steps in random order": (*SHUFFLED, "agent.workflow.sampling.length=1"),
     "Adam, rate 1e-3": (
-        "agent.workflow.agent.optimizer._target_=evorl.agents.train_state.Adam",
+        "agent.workflow.agent.optimizer._target_=Adam",
         "~agent.workflow.agent.optimizer.momentum",
         "~agent.workflow.agent.optimizer.steps",
-        "agent.hyperparams.learning_rate=1e-3",
+        "agent.workflow.agent.learning_rate=1e-3",
     ),
-    "constant rate": ("agent.hyperparams.anneal_steps=inf",),
-    "no bounds on ratios": ("agent.hyperparams.max_rho=inf", "agent.hyperparams.max_c=inf"),
+    "constant rate": ("agent.workflow.agent.anneal_steps=inf", "agent.workflow.sampling.anneal_steps=inf"),
+    "no bounds on ratios": ("agent.workflow.agent.max_rho=inf", "agent.workflow.agent.max_c=inf"),
 }
 
 

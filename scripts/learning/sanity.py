@@ -22,7 +22,7 @@ FAILS = {
     "pbt": "failed: stochastic",
 }
 SMALL = {"pbt": "agent.workflow.population.size=4", "pbt_cso": "agent.workflow.population.size=4"}
-EXPLORES = "agent.hyperparams.entropy_weight=0.1 agent.hyperparams.anneal_steps=200_000"
+EXPLORES = "agent.workflow.agent.entropy_weight=0.1 agent.workflow.agent.anneal_steps=200_000"
 SEQUENCES = (
     "replay=sequences agent.workflow.replay.length=12 agent.workflow.replay.burn_in=6 agent.workflow.replay.stride=6"
     " agent.workflow.batch_size=32 agent.workflow.agent.core.width=64"
@@ -32,7 +32,7 @@ REMEMBER = [
     *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
     f"ppo core=s5 {EXPLORES}",
     f"dqn core=gru {SEQUENCES}",
-    f"discrete_sac core=gru {SEQUENCES} agent.hyperparams.temperature=0.2",
+    f"discrete_sac core=gru {SEQUENCES} agent.workflow.agent.temperature=0.2",
     *(f"{agent} core=gru agent.workflow.agent.core.width=16" for agent in ("sep_cma_es", "ga")),
 ]
 

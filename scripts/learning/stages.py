@@ -40,7 +40,7 @@ LONG = "num_seeds=8 env_steps=10_000_000"
 MANY = "agent.workflow.evolver.population_size=1024"
 GAMES = ("asterix", "breakout", "freeway", "space_invaders")
 CHAIN = (
-    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.hyperparams.anneal_steps=400_000 "
+    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.workflow.agent.anneal_steps=400_000 "
     "agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
 )
 SMALL = "env.levels.width=7 env.levels.height=7 env.num_actions=3 env.max_episode_steps=100"
@@ -59,11 +59,11 @@ def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "
         "workflow.eval_episodes": 1000,
         "workflow.agent.hidden": "[32]",
         "workflow.agent.core.width": 64,
-        "hyperparams.learning_rate": 5e-4,
-        "hyperparams.discount": 0.995,
-        "hyperparams.entropy_weight": 0.005,
-        "hyperparams.critic_weight": 0.5,
-        "hyperparams.max_grad_norm": 0.5,
+        "workflow.agent.learning_rate": 5e-4,
+        "workflow.agent.discount": 0.995,
+        "workflow.agent.entropy_weight": 0.005,
+        "workflow.agent.critic_weight": 0.5,
+        "workflow.agent.max_grad_norm": 0.5,
     }
     given = " ".join(f"{student}.{name}={value}" for name, value in of_student.items())
     return (
@@ -114,7 +114,7 @@ SETS = {
     ],
     "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # as many as PPO by itself, about
     "minatar": [
-        *(f"experiment=minatar/ppo env={game} {LONG} agent.hyperparams.anneal_steps=10_000_000" for game in GAMES),
+        *(f"experiment=minatar/ppo env={game} {LONG} agent.workflow.agent.anneal_steps=10_000_000" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
     ],
     "evolved": [

@@ -8,7 +8,6 @@ Solved: the solution reaches the goal. Also the generation in which the first me
 """
 
 import argparse
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,28 +15,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agents import MLPPolicy
-from evorl.ec import GA, GAHyperparams, OpenES, OpenESHyperparams
-from evorl.ec.novelty import Novelty, NoveltyHyperparams
-from evorl.ec.novelty_es import NoveltyES, NoveltyESHyperparams
-from evorl.ec.variation import GaussianMutationHyperparams
+from evorl.ec import GA, OpenES
+from evorl.ec.novelty import Novelty
+from evorl.ec.novelty_es import NoveltyES
+from evorl.ec.variation import GaussianMutation
 from evorl.envs.maze.point_maze import PointMaze
-from evorl.parts import read_numbers
 from evorl.workflows import Evolution
 
 SEEDS = 8
-OF_GA, OF_ES = GAHyperparams(mutation=GaussianMutationHyperparams(std=0.1)), OpenESHyperparams(0.05, 0.1)
+GENETIC, STRATEGY = GA(mutation=GaussianMutation(std=0.1)), OpenES(learning_rate=0.05, std=0.1)
 CASES = {
-    "GA on reward": (GA(), OF_GA),
-    "GA on novelty": (Novelty(GA(), ("position",)), NoveltyHyperparams(OF_GA)),
-    "OpenES on reward": (OpenES(), OF_ES),
-    "OpenES on novelty": (Novelty(OpenES(), ("position",)), NoveltyHyperparams(OF_ES)),
-    "OpenES on both": (Novelty(OpenES(), ("position",)), NoveltyHyperparams(OF_ES, 0.5)),
-    "NS-ES, 5 centers": (NoveltyES(OpenES(), 5, ("position",)), NoveltyESHyperparams(OF_ES, 1.0)),
-    "NSR-ES, 5 centers": (NoveltyES(OpenES(), 5, ("position",)), NoveltyESHyperparams(OF_ES)),
+    "GA on reward": GENETIC,
+    "GA on novelty": Novelty(GENETIC, ("position",)),
+    "OpenES on reward": STRATEGY,
+    "OpenES on novelty": Novelty(STRATEGY, ("position",)),
+    "OpenES on both": Novelty(STRATEGY, ("position",), share=0.5),
+    "NS-ES, 5 centers": NoveltyES(STRATEGY, 5, ("position",), share=1.0),
+    "NSR-ES, 5 centers": NoveltyES(STRATEGY, 5, ("position",)),
 }
 
 
-def found(evolver: Any, hyperparams: Any, generations: int) -> np.ndarray:
+def found(evolver: Any, generations: int) -> np.ndarray:
     """The highest return of each generation [seeds, generations]; 0 is the goal."""
     env = PointMaze()
     agent = MLPPolicy()
@@ -45,7 +43,7 @@ def found(evolver: Any, hyperparams: Any, generations: int) -> np.ndarray:
 
     def run(seed: jax.Array) -> jax.Array:
         key = jax.random.key(seed)
-        state = workflow.init(key, replace(read_numbers(workflow), evolver=hyperparams))
+        state = workflow.init(key)
 
         def step(state: Any, i: jax.Array) -> Any:
             state, metrics = workflow.step(state, jax.random.fold_in(key, i))
@@ -60,8 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--generations", type=int, default=100)
     generations = parser.parse_args().generations
-    for name, (evolver, hyperparams) in CASES.items():
-        best = found(evolver, hyperparams, generations)
+    for name, evolver in CASES.items():
+        best = found(evolver, generations)
         solved = (best == 0).any(1)
         when = [int(np.argmax(row == 0)) if any(row == 0) else "never" for row in best]
         print(f"{name:24} solved by {solved.sum()} of {SEEDS}, first in generation {when}; best {best.max(1).round(2)}")

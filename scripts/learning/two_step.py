@@ -16,20 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl import DQN, DQNHyperparams, OffPolicy, Vmapped, tree
+from evorl import DQN, OffPolicy, Vmapped
 from evorl.agents import ValueDecomposition
 from evorl.envs.games import TwoStep
-from evorl.hyperparameters import as_arrays
 from evorl.networks import MonotonicMixer, SumMixer
 
 ENV = TwoStep()
-EXPLORING = DQNHyperparams(learning_rate=1e-3, epsilon=1.0, final_epsilon=1.0, tau=0.02)
 LEARNERS = {"vdn": SumMixer(), "qmix": MonotonicMixer()}
 
 
 def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
     """16 random episodes, then 8 updates on 128 steps of all episodes so far."""
-    agents = DQN(hidden=(64,))
+    agents = DQN(hidden=(64,), learning_rate=1e-3, epsilon=1.0, final_epsilon=1.0, tau=0.02)
     agent = ValueDecomposition(agents, mixer)
     sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
     return OffPolicy(ENV, agent, **sizes, capacity=32_768, random_steps=512, eval_episodes=1)
@@ -42,7 +40,7 @@ def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tu
 
     def run(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, iterations + 2)
-        state = population.init(keys[0], tree.broadcast(as_arrays(EXPLORING), seeds))
+        state = population.init(keys[0])
         state, _ = jax.lax.scan(population.step, state, keys[1:-1])
         tables = jax.vmap(lambda of: jnp.stack([table(of.actor.params, place) for place in (1, 2)]))(state.agent)
         return population.evaluate(state, keys[-1])["return"], tables

@@ -79,9 +79,7 @@ def looped(workflow: Any) -> Executable:
         once = workflow.step(state, key)
         return jax.lax.fori_loop(1, STEPS, lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i)), once)
 
-    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
-        jax.random.key(0), resolve_numbers(workflow)
-    )
+    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(jax.random.key(0), resolve_numbers(workflow))
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(1)).compile(options())
     for i in range(2):
         state, _ = compiled(state, jax.random.key(i))

@@ -106,9 +106,7 @@ def trained(name: str, steps: int) -> tuple[bool, int, float]:
         cfg.env = {"_target_": "legal.Drawn", **members}
     workflow, _ = runs.build(cfg)
     budget = Budget(env_steps=steps)
-    training = fit(
-        workflow, budget=budget, chunk=runs.get_chunk_size(config.to_plain_data(cfg)), evaluations=4
-    )
+    training = fit(workflow, budget=budget, chunk=runs.get_chunk_size(config.to_plain_data(cfg)), evaluations=4)
     rows = [row for row in training.rows if "return" in row]
     numbers = [x for x in jax.tree.leaves(training.state) if jnp.issubdtype(x.dtype, jnp.floating)]
     learned = not any(bool(jnp.isnan(x).any()) for x in numbers)

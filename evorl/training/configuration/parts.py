@@ -195,6 +195,7 @@ def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
 
 def _find_target(node: dict[str, Any], name: str) -> Any:
     key = "path" if node["_target_"] == GET_CLASS else "_target_"
+    expand_target(node["_target_"])  # which names the nearest class
     try:
         target = import_target(node[key])
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
