@@ -28,29 +28,30 @@ REPEATS = 5
 
 
 def spread() -> dict[str, Any]:
-    """What several devices share: workflow, hyperparameters, iterations and seeds."""
+    """What several devices share: workflow, numbers, iterations and seeds."""
     from workloads import pbt
 
     from evorl import (
         Brax,
         Evolution,
-        EvolutionHyperparams,
         Gymnax,
         MLPPolicy,
         OnPolicy,
         OpenES,
-        PPOHyperparams,
     )
+    from evorl.parts import resolve_numbers
 
     def ppo() -> tuple[Any, Any, int, int]:
         env = Gymnax("CartPole-v1")
         agent = PPO(hidden=(64, 64))
-        return OnPolicy(env, agent), PPOHyperparams(), 4, 8
+        workflow = OnPolicy(env, agent)
+        return workflow, resolve_numbers(workflow), 4, 8
 
     def openes() -> tuple[Any, Any, int, int]:
         env = Brax("hopper", backend="spring")
         policy = MLPPolicy(hidden=(64, 64))
-        return Evolution(env, policy, OpenES(128)), EvolutionHyperparams(), 4, 1
+        workflow = Evolution(env, policy, OpenES(128))
+        return workflow, resolve_numbers(workflow), 4, 1
 
     return {"PPO-8-seeds": ppo, "OpenES-128": openes, "PBT-8": lambda: (*pbt(8)[:3], 1)}
 
@@ -73,19 +74,19 @@ def measured(name: str) -> dict[str, float]:
     from evorl.training.devices import compiler_options
     from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 
-    workflow, hyperparams, iterations, seeds = spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
+    workflow, numbers, iterations, seeds = spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
     program = Program(workflow, range(seeds), iterations, False, **options)
     started = time.process_time(), time.perf_counter()
     if options:
         jax.set_mesh(program.mesh)
         once = jax.jit(program.init)
-        places = program.get_shardings(jax.eval_shape(once, program.keys, hyperparams))
+        places = program.get_shardings(jax.eval_shape(once, program.keys, numbers))
         init = jax.jit(lambda *given: once(*given), out_shardings=places)
         run = jax.jit(program.run, donate_argnums=0, out_shardings=(places, None, None))
     else:
         init, run = jax.jit(program.init), jax.jit(program.run, donate_argnums=0)
     keys = program.keys
-    state = init.lower(keys, hyperparams).compile(FAST_COMPILE_OPTIONS)(keys, hyperparams)
+    state = init.lower(keys, numbers).compile(FAST_COMPILE_OPTIONS)(keys, numbers)
     run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
     state, _, _ = jax.block_until_ready(run(state, keys, *make_run_args(0, 1, False)))
     found = {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}

@@ -57,11 +57,11 @@ def compile_environment(workflow: Any) -> float:
     return reset_cpu + step_cpu
 
 
-def first_step(workflow: Any, hyperparams: Any) -> float:
+def first_step(workflow: Any, numbers: Any) -> float:
     """CPU seconds of the initial state and a step, of which nothing is traced yet."""
     jax.clear_caches()
     cpu = time.process_time()
-    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(KEY, hyperparams)
+    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(KEY, numbers)
     jax.block_until_ready(jitted(workflow.step)(state, KEY))
     return time.process_time() - cpu
 
@@ -111,13 +111,13 @@ def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
     """One workload: its first step, its step, its parts and the ratio to their sum."""
-    workflow, hyperparams, iterations, make_parts = WORKLOADS[name]()
+    workflow, numbers, iterations, make_parts = WORKLOADS[name]()
     environment = compile_environment(workflow)
-    cold = first_step(workflow, hyperparams)
+    cold = first_step(workflow, numbers)
     with persistent_cache():
-        first_step(workflow, hyperparams)
-        warm = first_step(workflow, hyperparams)
-    state, step = jax.jit(workflow.init)(KEY, hyperparams), jitted(workflow.step)
+        first_step(workflow, numbers)
+        warm = first_step(workflow, numbers)
+    state, step = jax.jit(workflow.init)(KEY, numbers), jitted(workflow.step)
     state, _ = step(step(state, KEY)[0], KEY)
     (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
     parts = time_parts(make_parts(state, metrics), getattr(state, "replay", None), iterations, repeats)

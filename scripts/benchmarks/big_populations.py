@@ -24,7 +24,7 @@ from evorl.ec import LowRankES, Noise, OpenES, SeededES
 from evorl.ec.flatten import flatten_member
 from evorl.ec.shaping import center_ranks
 from evorl.envs.suites.gymnax import Gymnax
-from evorl.parts import bind, read_numbers
+from evorl.parts import bind, resolve_numbers
 from evorl.training.program import Program, make_run_args
 from evorl.types import Array, Evolver
 from evorl.workflows import Evolution
@@ -37,17 +37,17 @@ POLICY = fill_spaces(MLPPolicy(hidden=(256, 264)), ENV)
 
 
 def compiled(evolver: Evolver, at_once: int) -> tuple[Program, Any, Any, Any]:
-    """The program, the hyperparameters, its iteration, compiled, and the shapes of a policy."""
+    """The program, the numbers, its iteration, compiled, and the shapes of a policy."""
     workflow = Evolution(ENV, POLICY, evolver, normalization="none", members_at_once=at_once)
-    program, hyperparams = Program(workflow, [0], 1, True), read_numbers(workflow)
-    state = jax.eval_shape(program.init, program.keys, hyperparams)
+    program, numbers = Program(workflow, [0], 1, True), resolve_numbers(workflow)
+    state = jax.eval_shape(program.init, program.keys, numbers)
     run = jax.jit(program.run, donate_argnums=0).lower(state, program.keys, *make_run_args(0, 1, False)).compile()
-    return program, hyperparams, run, state.agent.actor.params
+    return program, numbers, run, state.agent.actor.params
 
 
-def lived(program: Program, hyperparams: Any, run: Any, iterations: int) -> tuple[float, float]:
+def lived(program: Program, numbers: Any, run: Any, iterations: int) -> tuple[float, float]:
     """Seconds and env steps of so many iterations."""
-    state, steps = jax.jit(program.init)(program.keys, hyperparams), 0.0
+    state, steps = jax.jit(program.init)(program.keys, numbers), 0.0
     start = time.perf_counter()
     for i in range(iterations):
         state, rows, _ = run(state, program.keys, *make_run_args(i, 1, False))
@@ -57,24 +57,24 @@ def lived(program: Program, hyperparams: Any, run: Any, iterations: int) -> tupl
 
 def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
     """The first moment of the gradient of a generation with this fitness."""
-    hyperparams = read_numbers(evolver)
+    numbers = resolve_numbers(evolver)
 
     @jax.jit
     def generation(key: Any, fitness: Array) -> Any:
-        state = bind(evolver, hyperparams).init(key, mean)
-        genomes, state = bind(evolver, hyperparams).ask(key, state)
-        return bind(evolver, hyperparams).tell(key, genomes, fitness, state)[0].moments.mu
+        state = bind(evolver, numbers).init(key, mean)
+        genomes, state = bind(evolver, numbers).ask(key, state)
+        return bind(evolver, numbers).tell(key, genomes, fitness, state)[0].moments.mu
 
     return np.asarray(generation(KEY, fitness))[:EXACT]
 
 
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
     """The same by NumPy, of the noise that members are drawn with."""
-    n, hyperparams, center = openes.population_size, openes, flatten_member(mean)
+    n, center = openes.population_size, flatten_member(mean)
     around = lambda: openes.noise.sample_members(0 * center, 1.0, (), KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
     noise = np.asarray(jax.jit(around)(), np.float64)
-    gradient = np.asarray(center_ranks(fitness), np.float64) @ noise / (n * hyperparams.std)
-    return 0.1 * (gradient - hyperparams.weight_decay / hyperparams.std * np.asarray(center[:EXACT], np.float64))
+    gradient = np.asarray(center_ranks(fitness), np.float64) @ noise / (n * openes.std)
+    return 0.1 * (gradient - openes.weight_decay / openes.std * np.asarray(center[:EXACT], np.float64))
 
 
 def main() -> None:
@@ -92,11 +92,11 @@ def main() -> None:
     print("| of so many members | bytes of a block | bytes of temporaries | blocks | seconds | env steps |")
     print(f"|{'---|' * 6}")
     for name, evolver in evolvers.items():
-        program, hyperparams, run, params = compiled(evolver, given.at_once)
+        program, numbers, run, params = compiled(evolver, given.at_once)
         block, temporaries = given.at_once * tree.nbytes(params), run.memory_analysis().temp_size_in_bytes
         cells = [f"{name}, {given.members:,}", f"{block:,}", f"{temporaries:,}", f"{temporaries / block:.2f}"]
         if given.iterations:
-            seconds, steps = lived(program, hyperparams, run, given.iterations)
+            seconds, steps = lived(program, numbers, run, given.iterations)
             cells += [f"{seconds:.0f}", f"{steps:,.0f}"]
         print(f"| {' | '.join(cells)} |", flush=True)
     mean, fitness = POLICY.init(KEY).actor.params, jax.random.normal(KEY, (given.members,))

@@ -26,8 +26,8 @@ import numpy as np
 from peers_timing import Program, in_turn, surroundings
 
 from evorl import tree
-from evorl.ec import CMAES, CMAESHyperparams, DiagonalCovariance, FullCovariance, Restarts, RestartsHyperparams
-from evorl.parts import bind
+from evorl.ec import CMAES, DiagonalCovariance, FullCovariance, Restarts
+from evorl.parts import bind, resolve_numbers
 from evorl.types import Array, Evolver, Key
 
 TARGET = 1e-6
@@ -68,19 +68,19 @@ RASTRIGIN = Problem("Rastrigin", rastrigin, 3.0, 2.0, 1000)
 
 def evaluations(problem: Problem, evolver: Evolver, n: int, seeds: int) -> np.ndarray:
     """Until the target, of each seed; infinite where the budget did not do."""
-    inner = CMAESHyperparams(initial_std=problem.sigma)
-    hyperparams: Any = RestartsHyperparams(evolver=inner) if isinstance(evolver, Restarts) else inner
+    first = {"initial_std": problem.sigma}
+    numbers = resolve_numbers(evolver, {"evolver": first} if isinstance(evolver, Restarts) else first)
     generations = problem.evaluations * n**2 // evolver.population_size
 
     def generation(i: Array, carry: Any, key: Key) -> Any:
         state, _, _ = carry
         key_ask, key_tell = jax.random.split(jax.random.fold_in(key, i))
-        members, state = bind(evolver, hyperparams).ask(key_ask, state)
+        members, state = bind(evolver, numbers).ask(key_ask, state)
         values = problem.function(members)
-        return bind(evolver, hyperparams).tell(key_tell, members, -values, state)[0], i + 1, values.min()
+        return bind(evolver, numbers).tell(key_tell, members, -values, state)[0], i + 1, values.min()
 
     def run(key: Key) -> tuple[Array, Array]:
-        state = bind(evolver, hyperparams).init(key, jnp.full(n, problem.start))
+        state = bind(evolver, numbers).init(key, jnp.full(n, problem.start))
         carry = tree.drop_weak_types((state, jnp.int32(0), jnp.float32(jnp.inf)))
         step = lambda i, carry: generation(i, carry, key)  # noqa: E731
         return tree.masked_fori_loop(jnp.int32(generations), step, carry, lambda carry: carry[2] >= TARGET)[1:]
@@ -151,14 +151,14 @@ def restarts(seeds: int) -> None:
         print(f"| {name} | {np.isfinite(taken).sum()} of {seeds} | {np.median(taken):,.0f} |", flush=True)
 
 
-def generations(evolver: Any, params: Any, n: int, calls: int, sign: float) -> Program:
-    """Ask, the sphere and tell, so many times."""
+def generations(evolver: Any, n: int, calls: int, sign: float, *params: Any) -> Program:
+    """Ask, the sphere and tell, so many times; params are what evosax's take beside."""
 
     def generation(state: Any, key: Key) -> Any:
-        members, state = evolver.ask(key, state, params)
-        return evolver.tell(key, members, sign * (members**2).sum(-1), state, params)[0]
+        members, state = evolver.ask(key, state, *params)
+        return evolver.tell(key, members, sign * (members**2).sum(-1), state, *params)[0]
 
-    state = jax.jit(lambda key: evolver.init(key, jnp.ones(n), params))(jax.random.key(0))
+    state = jax.jit(lambda key: evolver.init(key, jnp.ones(n), *params))(jax.random.key(0))
     args = (tree.drop_weak_types(state), jax.random.key(1))
     return Program(generation, args, calls, calls, restart=lambda state: state)
 
@@ -168,11 +168,9 @@ def speed(repeats: int, n: int = 1000, members: int = 128, calls: int = 20) -> N
 
     peer = CMA_ES(members, jnp.ones(n))
     programs = {
-        "evorl": generations(CMAES(members), CMAESHyperparams(), n, calls, -1.0),
-        "evorl, diagonal": generations(
-            CMAES(members, covariance=DiagonalCovariance()), CMAESHyperparams(), n, calls, -1.0
-        ),
-        "evosax": generations(peer, peer.default_params.replace(std_init=0.1), n, calls, 1.0),
+        "evorl": generations(CMAES(members), n, calls, -1.0),
+        "evorl, diagonal": generations(CMAES(members, covariance=DiagonalCovariance()), n, calls, -1.0),
+        "evosax": generations(peer, n, calls, 1.0, peer.default_params.replace(std_init=0.1)),
     }
     print(json.dumps(surroundings(repeats)))
     print("| generation | ms | CPU ms | times evorl's, wall | CPU |\n|---|---|---|---|---|")

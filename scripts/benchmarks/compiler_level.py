@@ -31,12 +31,11 @@ def lowered(training: str) -> tuple[Any, Any]:
     """The step of a training as it is compiled, and a state."""
     import jax
 
-    from evorl.hyperparameters import as_arrays
     from evorl.training import runs
     from evorl.training.configuration import config
 
-    workflow, hyperparams, _ = runs.build(config.compose_config([*training.split(), "iterations=1"]))
-    state = jax.jit(lambda key: workflow.init(key, as_arrays(hyperparams)))(jax.random.key(0))
+    workflow, _ = runs.build(config.compose_config([*training.split(), "iterations=1"]))
+    state = jax.jit(lambda key: workflow.init(key))(jax.random.key(0))
 
     def steps(state: Any, count: Any) -> Any:
         return jax.lax.fori_loop(0, count, lambda i, state: workflow.step(state, jax.random.key(i))[0], state)

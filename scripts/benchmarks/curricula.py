@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,15 @@ import jax.numpy as jnp
 from peers_timing import clock, medians, surroundings
 
 from evorl import tree
-from evorl.agents import PPO, PPOHyperparams
+from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.networks.encoders import CNN
 from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
-from evorl.parts import read_numbers
 from evorl.ued import PLR, curricula
 from evorl.workflows import OnPolicy
 
 CORES = {"lstm": LSTM(256), "gru": GRU(256), "s5": S5()}
-LEARNING = PPOHyperparams(1e-4, critic_weight=0.5, entropy_weight=1e-3, discount=0.995, gae_lambda=0.98)
 MINIMAX = {  # its iterations, and ours that do the same
     "iteration": ("iteration",),
     "PLR, new levels": ("PLR, new levels",),
@@ -73,6 +70,11 @@ def student(core: str) -> OnPolicy:
         activation="tanh",
         encoder=CNN(embedding=5),
         core=CORES[core],
+        learning_rate=1e-4,
+        critic_weight=0.5,
+        entropy_weight=1e-3,
+        discount=0.995,
+        gae_lambda=0.98,
         observation_space=spaces[0],
         action_space=spaces[1],
     )
@@ -81,9 +83,9 @@ def student(core: str) -> OnPolicy:
     )
 
 
-def first_step(workflow: Any, hyperparams: Any) -> tuple[Any, Any, float]:
+def first_step(workflow: Any) -> tuple[Any, Any, float]:
     """The compiled step, the state after it, and the CPU seconds of both."""
-    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)
     _, seconds = clock(step, state, jax.random.key(1))
     return step, state, seconds
@@ -111,15 +113,14 @@ def main() -> None:
     parser.add_argument("--core", choices=tuple(CORES), default="lstm")
     given = parser.parse_args()
     alone = student(given.core)
-    step, state, first_alone = first_step(alone, LEARNING)
+    step, state, first_alone = first_step(alone)
     played = jax.jit(lambda state, key: alone.prepare_batch(*alone.collect(state, key)[:2])[1])
     plr, accel = PLR(alone), PLR(alone, num_edits=20)
-    hyperparams = replace(read_numbers(plr), student=LEARNING)
-    plr_step, plr_state, first_plr = first_step(plr, hyperparams)
-    accel_step, accel_state, first_accel = first_step(accel, hyperparams)
+    plr_step, plr_state, first_plr = first_step(plr)
+    accel_step, accel_state, first_accel = first_step(accel)
 
     def replaying(state: Any, always: float) -> Any:
-        return state.replace(hyperparams=state.hyperparams.replace(replay=jnp.float32(always)))
+        return state.replace(numbers=state.numbers | {"replay": jnp.float32(always)})
 
     plr_state, accel_state = half_full(plr, plr_state), half_full(accel, accel_state)
     parents = tree.index(accel_state.buffer.levels, slice(0, 32))

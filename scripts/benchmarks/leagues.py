@@ -22,7 +22,6 @@ from peers_timing import Program, clock, in_turn, surroundings, timed
 
 from evorl import PSRO, tree
 from evorl.agents import PPO
-from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.leduc import Leduc
 from evorl.leagues import AlphaRank
@@ -94,7 +93,7 @@ def acting(policies: int, hidden: int = 256) -> tuple[Roles, WorkflowPolicySet, 
     workflow: Any = OnPolicy(alone, agent, 8, 8, 2, 32)
     cast = WorkflowPolicySet(workflow, explores=True)
     keys = jax.random.split(jax.random.key(0), (policies, 2))
-    init: Callable[[jax.Array], Any] = lambda key: cast.extract_policy(workflow.init(key, PPOHyperparams()))  # noqa: E731
+    init: Callable[[jax.Array], Any] = lambda key: cast.extract_policy(workflow.init(key))  # noqa: E731
     return Roles(GAME), cast, jax.jit(jax.vmap(jax.vmap(init)))(keys)
 
 

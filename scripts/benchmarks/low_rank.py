@@ -32,16 +32,15 @@ from peers_timing import Case, Program, compare, surroundings
 from evorl import tree
 from evorl.agents import MLPPolicy
 from evorl.agents.base_agent import fill_spaces
-from evorl.ec import LowRankES, Noise, OpenESHyperparams
+from evorl.ec import LowRankES, Noise
 from evorl.envs.suites.brax import Brax
-from evorl.parts import bind
 from evorl.vector_env import UNLIMITED, Behaviour, RolloutPlan, TransitionStore, VectorEnv
 
 KEY = jax.random.key(0)
 PARTS = ("forward", "search", "brax", "noise")
 STEPS, BRAX_STEPS, BRAX_MEMBERS, GENERATIONS = 10, 100, 256, 10
 HASH = Noise("hash")
-HYPERPARAMS = OpenESHyperparams(learning_rate=LEARNING_RATE, std=STD)
+NUMBERS: dict[str, Any] = {"learning_rate": LEARNING_RATE, "std": STD}
 
 
 def ant() -> tuple[Brax, MLPPolicy]:
@@ -55,7 +54,7 @@ def weights(policy: MLPPolicy) -> Any:
 
 def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
     """As Evolution makes of it what members of the evolver do."""
-    return replace(behaviour, decode_params=lambda held: bind(evolver, HYPERPARAMS).to_params(state, held))
+    return replace(behaviour, decode_params=lambda held: evolver.to_params(state, held))
 
 
 def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
@@ -81,11 +80,9 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     obs, keys = jax.random.normal(KEY, (num_envs, 27)), jax.random.split(KEY, num_envs)
     programs, work = {}, STEPS * num_envs
     for factors in ("held", "drawn"):
-        evolver = LowRankES(members, rank, factors, dtype, noise=HASH)
-        state = bind(evolver, HYPERPARAMS).init(KEY, mean)
-        held = jax.jit(
-            lambda state, e=evolver: bind(e, HYPERPARAMS).materialize(state, bind(e, HYPERPARAMS).ask(KEY, state)[0])
-        )(state)
+        evolver = LowRankES(members, rank, factors, dtype, noise=HASH, **NUMBERS)
+        state = evolver.init(KEY, mean)
+        held = jax.jit(lambda state, e=evolver: e.materialize(state, e.ask(KEY, state)[0]))(state)
         run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
         programs[f"low rank, {factors}"] = Program(run, (state, held, obs, keys), work)
     one = tree.broadcast(mean, 1)
@@ -102,16 +99,16 @@ def searches(rank: int) -> Case:
     size = sum(x.size for x in jax.tree.leaves(mean))
     programs = {}
     for source in ("hash", "exact"):
-        evolver = LowRankES(MEMBERS, rank, noise=Noise(source))
+        evolver = LowRankES(MEMBERS, rank, noise=Noise(source), **NUMBERS)
 
         def generation(state: Any, key: Any, evolver: LowRankES = evolver) -> Any:
             key_ask, key_tell = jax.random.split(key)
-            genomes, state = bind(evolver, HYPERPARAMS).ask(key_ask, state)
-            held = bind(evolver, HYPERPARAMS).materialize(state, genomes)
+            genomes, state = evolver.ask(key_ask, state)
+            held = evolver.materialize(state, genomes)
             fitness = -jax.vmap(lambda own: (ravel_pytree(own)[0] ** 2).sum())(held)
-            return bind(evolver, HYPERPARAMS).tell(key_tell, genomes, fitness, state)[0], fitness.max()
+            return evolver.tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
-        state = jax.jit(bind(evolver, HYPERPARAMS).init)(KEY, mean)
+        state = jax.jit(evolver.init)(KEY, mean)
         programs[f"low rank, {source}"] = scanned(generation, state, GENERATIONS)
     return f"{size} weights, rank {rank}", programs | {"evosax Open_ES": open_es(size)}
 
@@ -131,7 +128,7 @@ def plays(rank: int) -> Case:
     env, policy = ant()
     members, mean = BRAX_MEMBERS, weights(policy)
     plain = Behaviour(env, fill_spaces(policy, env))
-    evolver = LowRankES(members, rank, noise=HASH)
+    evolver = LowRankES(members, rank, noise=HASH, **NUMBERS)
 
     def run(actors: int) -> Callable[..., Any]:
         vector_env = VectorEnv(env, policy, members, actors, 1, members, 20)
@@ -145,10 +142,8 @@ def plays(rank: int) -> Case:
 
         return play
 
-    state = bind(evolver, HYPERPARAMS).init(KEY, mean)
-    held = jax.jit(
-        lambda: bind(evolver, HYPERPARAMS).materialize(state, bind(evolver, HYPERPARAMS).ask(KEY, state)[0])
-    )()
+    state = evolver.init(KEY, mean)
+    held = jax.jit(lambda: evolver.materialize(state, evolver.ask(KEY, state)[0]))()
     work = BRAX_STEPS * members
     programs = {
         "low rank": Program(run(members), (state, held), work),

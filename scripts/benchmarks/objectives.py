@@ -24,8 +24,7 @@ import numpy as np
 from peers_timing import surroundings, timed
 
 from evorl.ec import NSGA2, RVEA, objectives
-from evorl.hyperparameters import as_arrays
-from evorl.parts import read_numbers
+from evorl.parts import resolve_numbers
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 

@@ -14,7 +14,7 @@ import time
 import jax
 from peers_timing import compiled, surroundings
 
-from evorl import Brax, Evolution, EvolutionHyperparams, MLPPolicy, OpenES
+from evorl import Brax, Evolution, MLPPolicy, OpenES
 from evorl.ec import Noise
 from evorl.ec.noise import SOURCES
 
@@ -27,7 +27,7 @@ def seconds(source: str, layers: int, members: int, episodes: int, steps: int, r
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256,) * layers)
     workflow = Evolution(env, policy, OpenES(members, noise=Noise(source)), episodes)
-    state = jax.jit(workflow.init)(jax.random.key(0), EvolutionHyperparams())
+    state = jax.jit(workflow.init)(jax.random.key(0))
     step, compile_cpu = compiled(workflow.step, state, jax.random.key(0), donated=(0,))
     times = []
     for i in range(repeats + 2):  # the first takes the random steps, the second warms up

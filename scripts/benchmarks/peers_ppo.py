@@ -11,7 +11,7 @@ import jax
 from peers_timing import Case, Program, Times
 
 from evorl import Gymnax
-from evorl.agents import PPO, PPOHyperparams
+from evorl.agents import PPO
 from evorl.workflows import OnPolicy
 
 STEPS = 100_000
@@ -19,15 +19,14 @@ STEPS = 100_000
 
 def evorl_ppo() -> Program:
     env = Gymnax("CartPole-v1")
-    agent = PPO(hidden=(64, 64), activation="swish")
+    agent = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
     workflow = OnPolicy(
         env, agent, num_envs=5, num_steps=100, num_epochs=5, batch_size=100, normalize_observations=False
     )
-    hyperparams = PPOHyperparams(learning_rate=7.5e-4, critic_weight=0.5)
 
     def train(key: jax.Array) -> Any:
         key_init, key_steps = jax.random.split(key)
-        state = workflow.init(key_init, hyperparams)
+        state = workflow.init(key_init)
         return jax.lax.scan(workflow.step, state, jax.random.split(key_steps, STEPS // workflow.num_transitions))
 
     return Program(train, (jax.random.key(0),), STEPS)

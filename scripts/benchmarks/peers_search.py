@@ -9,8 +9,7 @@ import optax
 from evosax.algorithms import PGPE, Open_ES, Sep_CMA_ES
 from peers_timing import Case, Program, compare
 
-from evorl.ec import Noise, OpenES, OpenESHyperparams
-from evorl.parts import bind
+from evorl.ec import Noise, OpenES
 
 KEY = jax.random.key(0)
 MEMBERS = 128
@@ -19,15 +18,15 @@ LEARNING_RATE, STD = 0.01, 0.02
 
 
 def ours(noise: Noise, size: int, generations: int) -> Program:
-    evolver, hyperparams = OpenES(MEMBERS, noise=noise), OpenESHyperparams(learning_rate=LEARNING_RATE, std=STD)
+    evolver = OpenES(MEMBERS, noise=noise, learning_rate=LEARNING_RATE, std=STD)
 
     def generation(state: Any, key: Any) -> Any:
         key_ask, key_tell = jax.random.split(key)
-        genomes, state = bind(evolver, hyperparams).ask(key_ask, state)
+        genomes, state = evolver.ask(key_ask, state)
         fitness = -(genomes**2).sum(1)
-        return bind(evolver, hyperparams).tell(key_tell, genomes, fitness, state)[0], fitness.max()
+        return evolver.tell(key_tell, genomes, fitness, state)[0], fitness.max()
 
-    return scanned(generation, jax.jit(bind(evolver, hyperparams).init)(KEY, jnp.ones(size)), generations)
+    return scanned(generation, jax.jit(evolver.init)(KEY, jnp.ones(size)), generations)
 
 
 def evosax(algorithm: Any, size: int, generations: int, **options: Any) -> Program:

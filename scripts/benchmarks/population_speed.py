@@ -16,16 +16,16 @@ import jax.numpy as jnp
 from peers_timing import clock, medians, surroundings
 from workloads import KEY, WORKLOADS, jitted, pbt
 
-from evorl import Truncation, Vmapped, hyperparameters, tree
+from evorl import Truncation, Vmapped, tree
 from evorl.population import NoSelection
 
 
 def population(workload: str, size: int) -> tuple[Any, Any]:
-    """The workflow of so many members, and its hyperparameters."""
+    """The workflow of so many members, and its numbers."""
     if workload == "E5":
         return pbt(size, selection=Truncation(0.25) if size >= 4 else NoSelection())[:2]
-    inner, hyperparams, *_ = WORKLOADS["E4"]()
-    return Vmapped(inner, size), tree.broadcast(hyperparameters.as_arrays(hyperparams), size)
+    inner, numbers, *_ = WORKLOADS["E4"]()
+    return Vmapped(inner, size), tree.broadcast(numbers, size)
 
 
 def main() -> None:
@@ -37,9 +37,9 @@ def main() -> None:
     arguments = parser.parse_args()
     steps, states = {}, {}
     for size in arguments.sizes:
-        workflow, hyperparams = population(arguments.workload, size)
+        workflow, numbers = population(arguments.workload, size)
         steps[size] = jitted(workflow.step, donate_argnums=0)
-        states[size] = jax.jit(workflow.init)(KEY, hyperparams)
+        states[size] = jax.jit(workflow.init)(KEY, numbers)
         for _ in range(2):  # the random steps of CEM-RL, then a first generation
             states[size], _ = steps[size](states[size], KEY)
     times = {size: [] for size in arguments.sizes}

@@ -30,10 +30,10 @@ def speed(core: str, iterations: int, repeats: int) -> str:
     from evorl.training.configuration import config
     from evorl.training.devices import compiler_options
 
-    workflow, hyperparams, _ = runs.build(config.compose_config(["agent=puffer", "env=arcade/grid", f"core={core}"]))
+    workflow, _ = runs.build(config.compose_config(["agent=puffer", "env=arcade/grid", f"core={core}"]))
     began = time.process_time()
     step = jax.jit(workflow.step, donate_argnums=0, compiler_options=compiler_options())
-    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     compiled = step.lower(state, jax.random.key(0)).compile()
     compile_seconds = time.process_time() - began
     state, _ = jax.block_until_ready(compiled(state, jax.random.key(0)))
@@ -54,7 +54,7 @@ def difference(source: Path) -> float:
     import jax.numpy as jnp
     import numpy as np
 
-    from evorl.agents.puffer import Puffer, PufferHyperparams
+    from evorl.agents.puffer import Puffer
     from evorl.types import Transition
 
     code = (source / "pufferlib" / "extensions" / "pufferlib.cpp").read_text(encoding="utf-8")
@@ -66,18 +66,18 @@ def difference(source: Path) -> float:
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", path.with_suffix(".so"), path], check=True)
         row = ctypes.CDLL(str(path.with_suffix(".so"))).puff_advantage_row
     rng, most = np.random.default_rng(0), 0.0
-    ours = jax.jit(Puffer().compute_advantages)
+    h = Puffer(discount=0.995, gae_lambda=0.9, max_rho=1.2, max_c=0.8)
+    ours = jax.jit(h.compute_advantages)
     for _ in range(1000):
         values, rewards = rng.normal(size=(2, 65)).astype(np.float32)
         dones = (rng.random(65) < 0.1).astype(np.float32)
         ratio = np.exp(rng.normal(size=65)).astype(np.float32)
         theirs = np.zeros(65, np.float32)
-        h = PufferHyperparams(discount=0.995, gae_lambda=0.9, max_rho=1.2, max_c=0.8)
         pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (values, rewards, dones, ratio, theirs)]
         numbers = (h.discount, h.gae_lambda, h.max_rho, h.max_c)
         row(*pointers, *map(ctypes.c_float, numbers), ctypes.c_int(65))
         t = Transition((), (), jnp.asarray(rewards[1:]), (), jnp.asarray(dones[1:] > 0), jnp.zeros(64, bool))
-        advantage, _ = ours(t, ratio[:-1], values[:-1], values[1:], h)
+        advantage, _ = ours(t, ratio[:-1], values[:-1], values[1:])
         most = max(most, float(np.abs(advantage - theirs[:-1]).max()))
     return most
 

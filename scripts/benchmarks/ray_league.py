@@ -5,7 +5,7 @@ python scripts/benchmarks/ray_league.py --iterations 40 agent=impala env=ant age
 
 By default PSRO: PPO answers on Leduc poker, payoffs are played. Of an on-policy agent rollouts are played, in as many
 parts as the most workers, and this process learns. An OPTION is one of the training's, such as
-agent.hyperparams.oracle.iterations=8. Each process has a thread of its own. The first half of the iterations, in which
+agent.workflow.oracle.iterations=8. Each process has a thread of its own. The first half of the iterations, in which
 all compile, is left out; of the others the median counts.
 """
 
@@ -39,12 +39,12 @@ def main() -> None:
     league = [] if any(one.startswith("agent=") for one in given.options) else ["agent=psro", "env=leduc"]
     with connect_to_ray():
         enable_compilation_cache()
-        workflow, hyperparams, _ = runs.build(config.compose_config([*league, *given.options]))
+        workflow, _ = runs.build(config.compose_config([*league, *given.options]))
         of_psro = isinstance(workflow, PSRO)
         trained: Any = coordinate_psro if of_psro else partial(coordinate_rollouts, parts=max(given.workers))
         took, states = {}, []
         for workers in given.workers:
-            done = list(trained(workflow, RayExecutor(workers), given.iterations, hyperparams=hyperparams))
+            done = list(trained(workflow, RayExecutor(workers), given.iterations))
             seconds = np.diff([one.seconds for one in done])
             took[workers] = statistics.median(seconds[len(seconds) // 2 :])
             last: Any = done[-1].state

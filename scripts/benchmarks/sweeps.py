@@ -22,11 +22,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl import tree
 from evorl.agents import PPO
-from evorl.agents.ppo import PPOHyperparams
 from evorl.envs.suites.gymnax import Gymnax
-from evorl.hyperparameters import as_arrays, replace_numbers, to_search_space
 from evorl.population import PriorSpace
 from evorl.priors import LogUniform, Uniform
 from evorl.sweeps.gaussian_process import GaussianProcess
@@ -41,8 +38,8 @@ from evorl.workflows.on_policy import OnPolicy
 POINTS, TRIALS, RANDOM = 20, 40, 200
 STEPS, TOGETHER = 50_000, 8  # of PPO on CartPole; trials at a time
 BUDGET = Parameter("env_steps", LogUniform(0.1, 10.0), 1.0)
-LR = Parameter("agent.hyperparams.lr", LogUniform(1e-5, 1e-1), 1e-2)  # whose best is 1e-3
-PLACES = tuple(Parameter(f"agent.hyperparams.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(6))
+LR = Parameter("agent.workflow.agent.lr", LogUniform(1e-5, 1e-1), 1e-2)  # whose best is 1e-3
+PLACES = tuple(Parameter(f"agent.workflow.agent.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(6))
 HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
 WIDTHS = np.array(
     [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
@@ -114,30 +111,29 @@ def reached(seeds: int) -> None:
 def training(seed: int) -> Callable[[Sequence[dict[str, float]]], list[float]]:
     """What gives the mean returns over training of PPO on CartPole, vmapped, with numbers of their own."""
     env = Gymnax("CartPole-v1")
-    agent = PPO(hidden=(64, 64))
+    agent = PPO(hidden=(64, 64), critic_weight=0.5)
     workflow = OnPolicy(env, agent, num_envs=8, num_steps=64, batch_size=128, normalize_observations=False)
     iterations = math.ceil(STEPS / workflow.num_transitions)
     program = Program(workflow, [seed], iterations, True)
 
     @jax.jit
-    def run(hyperparams: Any) -> jax.Array:
-        def one(hyperparams: Any) -> jax.Array:
-            state = workflow.init(program.keys[0, 0], hyperparams)
+    def run(numbers: Any) -> jax.Array:
+        def one(numbers: Any) -> jax.Array:
+            state = workflow.init(program.keys[0, 0], {"agent": numbers})
             metrics = program.run_one(state, program.keys[0], *make_run_args(0, iterations, False))[1]
             return metrics["return"].mean()
 
-        return jax.vmap(one)(hyperparams)
+        return jax.vmap(one)(numbers)
 
     def scores(values: Sequence[dict[str, float]]) -> list[float]:
         numbers = {name: np.array([one[name] for one in values]) for name in values[0]}
-        given = tree.broadcast(as_arrays(PPOHyperparams(critic_weight=0.5)), len(values))
-        return np.nan_to_num(run(replace_numbers(given, numbers))).tolist()
+        return np.nan_to_num(run(numbers)).tolist()
 
     return scores
 
 
 def reached_by_ppo(seeds: int) -> None:
-    priors, defaults = PriorSpace(to_search_space(PPOHyperparams())).priors, PPOHyperparams()
+    priors, defaults = PriorSpace(PPO()).priors, PPO()
     space = SearchSpace(tuple(Parameter(name, prior, getattr(defaults, name)) for name, prior in priors.items()))
     samplers, found = {"Protein": Protein(), "TPE": TPE(), "random": RandomSearch()}, []
     for seed in range(seeds):
@@ -167,7 +163,7 @@ def suggestions() -> None:
         x, candidates = rng.uniform(size=(points, 12)), rng.uniform(size=(2560, 12))
         y = np.exp(-(4 * (x - 0.5) ** 2) @ rng.uniform(size=12)) + 0.05 * rng.normal(size=points)
         cost = np.exp(x @ rng.uniform(size=12))
-        numbers = tuple(Parameter(f"agent.hyperparams.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(12))
+        numbers = tuple(Parameter(f"agent.workflow.agent.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(12))
         curves = [(Evaluation(1.0, float(c), float(v)),) for c, v in zip(cost, y, strict=True)]
         trials = [SweepTrial(i, tuple(x[i]), {}, DONE, curve) for i, curve in enumerate(curves)]
         targets = (y - y.min()) / np.ptp(y), (np.log(cost) - np.log(cost).min()) / np.ptp(np.log(cost)) - 1

@@ -39,8 +39,8 @@ SAME = {  # what the file of ippo has beside that of ppo
 def training(options: tuple[str, ...], iterations: int) -> tuple[Program, Any]:
     """So many iterations in a row, and the environment."""
     cfg = config.compose_config([*options, *SAME.get(options[0], ())])
-    workflow, hyperparams, _ = runs.build(cfg)
-    state = jax.jit(workflow.init)(jax.random.key(0), hyperparams)
+    workflow, _ = runs.build(cfg)
+    state = jax.jit(workflow.init)(jax.random.key(0))
     state, metrics = jax.jit(workflow.step)(state, jax.random.key(1))
     work = int(metrics["env_steps"]) * iterations
 

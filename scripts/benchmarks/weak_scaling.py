@@ -26,16 +26,19 @@ def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
     from workloads import pbt
 
     import evorl
+    from evorl.parts import resolve_numbers
 
     if name == "PBT":
         return *pbt(4 * devices)[:2], 1, 1
     if name == "PPO":
         env: Any = evorl.Gymnax("CartPole-v1")
         agent = evorl.PPO(hidden=(64, 64))
-        return evorl.OnPolicy(env, agent), evorl.PPOHyperparams(), 4, 4 * devices
+        workflow = evorl.OnPolicy(env, agent)
+        return workflow, resolve_numbers(workflow), 4, 4 * devices
     env = evorl.Brax("hopper", backend="spring")
     policy = evorl.MLPPolicy(hidden=(64, 64))
-    return evorl.Evolution(env, policy, evorl.OpenES(64 * devices)), evorl.EvolutionHyperparams(), 4, 1
+    search = evorl.Evolution(env, policy, evorl.OpenES(64 * devices))
+    return search, resolve_numbers(search), 4, 1
 
 
 def measured(name: str, devices: int) -> float:
@@ -47,12 +50,12 @@ def measured(name: str, devices: int) -> float:
 
     from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 
-    workflow, hyperparams, iterations, seeds = workload(name, devices)
+    workflow, numbers, iterations, seeds = workload(name, devices)
     program = Program(workflow, range(seeds), iterations, jax.default_backend() != "cpu", devices)
     times = []
     with jax.set_mesh(program.mesh):
-        traced = program.trace(hyperparams)
-        state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, hyperparams)
+        traced = program.trace(numbers)
+        state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
         run = traced.run.compile(compiler_options())
         for i in range(REPEATS + 2):  # the first two: the random steps, and what begins after them
             started = time.perf_counter()
