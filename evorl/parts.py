@@ -87,7 +87,8 @@ def part(cls: type[T]) -> type[T]:
     hash_fields = made.__hash__
 
     def hash_unbound(self: Any) -> int:
-        bound = [one.name for one in filter(holds_numbers, fields(self)) if _has_arrays(getattr(self, one.name))]
+        of_numbers = (one.name for one in fields(self) if _is_number(one) or _is_mapping(one))
+        bound = [name for name in of_numbers if _has_arrays(getattr(self, name))]
         if bound:
             raise TypeError(
                 f"{plain.__name__} is bound to numbers of a state ({', '.join(bound)}), for which nothing may be "
@@ -109,11 +110,6 @@ def is_part(value: Any) -> bool:
     return hasattr(value, MARK)
 
 
-def holds_numbers(one: "Field[Any]") -> bool:
-    """Return whether a field of a part is a number, or numbers by name."""
-    return _is_number(one) or MAPPING in one.metadata
-
-
 def bind(skeleton: T, numbers: Numbers, env_steps: Any = None) -> T:
     """Return a part with the numbers of a state in place of its own.
 
@@ -131,16 +127,15 @@ def bind(skeleton: T, numbers: Numbers, env_steps: Any = None) -> T:
 def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
     if not is_part(skeleton) and not isinstance(skeleton, Mapping | tuple):
         return skeleton
-    names = [name for name in _list_numbered(skeleton) if name not in _list_mappings(skeleton)]
-    if set(numbers) - set(_list_mappings(skeleton)) != set(names):
-        given = ", ".join(numbers)
-        wanted = f"must be those of {type(skeleton).__name__}, by name: {', '.join(names) or 'none'}"
-        raise OptionError(f"{place}={given or 'none'}: {wanted}")
-    parts = dict(_iterate_fields(skeleton))
-    inner = {name: parts[name][1] for name in names if not _is_leaf(parts[name][0])}
-    bound = dict(numbers) | {
-        name: _bind(own, numbers[name], f"{place}.{name}", env_steps) for name, own in inner.items()
-    }
+    free = _list_mappings(skeleton)
+    names = read_numbers(skeleton).keys() - free
+    if numbers.keys() - free != names:
+        wanted = f"must be those of {type(skeleton).__name__}, by name: {', '.join(sorted(names)) or 'none'}"
+        raise OptionError(f"{place}={', '.join(numbers) or 'none'}: {wanted}")
+    bound = dict(numbers)
+    for name, one, own in _iterate_fields(skeleton):
+        if name in names and not _is_number(one):
+            bound[name] = _bind(own, numbers[name], f"{place}.{name}", env_steps)
     if isinstance(skeleton, Mapping):
         return {**skeleton, **bound}
     if isinstance(skeleton, tuple):
@@ -151,31 +146,19 @@ def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
     return made
 
 
-def _iterate_fields(value: Any) -> Iterator[tuple[str, tuple["Field[Any] | None", Any]]]:
-    """Give the fields of a part with what they hold, or the elements of a mapping or tuple, by name."""
+def _iterate_fields(value: Any) -> Iterator[tuple[str, "Field[Any] | None", Any]]:
+    """Give the fields of a part with what they hold, or the elements of a mapping or tuple: name, field, value."""
     if is_part(value):
-        yield from ((one.name, (one, getattr(value, one.name))) for one in fields(value))
+        yield from ((one.name, one, getattr(value, one.name)) for one in fields(value))
     elif isinstance(value, Mapping):
-        yield from ((name, (None, one)) for name, one in value.items())
+        yield from ((name, None, one) for name, one in value.items())
     elif isinstance(value, tuple):
-        yield from ((str(i), (None, one)) for i, one in enumerate(value))
+        yield from ((str(i), None, one) for i, one in enumerate(value))
 
 
-def _list_mappings(value: Any) -> list[str]:
+def _list_mappings(value: Any) -> set[str]:
     """Return the names of the fields of a part that are numbers by name, of which it may be given more."""
-    return [one.name for one in fields(value) if MAPPING in one.metadata] if is_part(value) else []
-
-
-def _is_leaf(one: "Field[Any] | None") -> bool:
-    return one is not None and holds_numbers(one)
-
-
-def _list_numbered(value: Any) -> Iterator[str]:
-    """Give the names under which a part, or a mapping or tuple of parts, has numbers."""
-    for name, (one, own) in _iterate_fields(value):
-        found = _is_number(one) or bool(own) if one is not None and holds_numbers(one) else any(_list_numbered(own))
-        if found:
-            yield name
+    return {one.name for one in fields(value) if _is_mapping(one)} if is_part(value) else set()
 
 
 def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
@@ -202,15 +185,12 @@ def read_numbers(value: Any) -> dict[str, Any]:
 
     Those of a population stay out, whose members' states have them.
     """
-    fields_of = dict(_iterate_fields(value))
-    return {
-        name: _read_leaf(fields_of[name][1]) if _is_leaf(fields_of[name][0]) else read_numbers(fields_of[name][1])
-        for name in _list_numbered(value)
-    }
-
-
-def _read_leaf(own: Any) -> Any:
-    return unfreeze(own) if isinstance(own, FrozenDict) else own
+    found = {}
+    for name, one, own in _iterate_fields(value):
+        numbers = own if _is_number(one) else unfreeze(own) if _is_mapping(one) else read_numbers(own)
+        if _is_number(one) or numbers:
+            found[name] = numbers
+    return found
 
 
 def iterate_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
@@ -218,13 +198,13 @@ def iterate_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Ma
 
     What is declared of a number of a `number_mapping` is nothing, of any other its default, low, high, about and prior.
     """
-    for name, (one, own) in _iterate_fields(value):
-        if one is None or not holds_numbers(one):
-            yield from iterate_numbers(own, f"{prefix}{name}.")
-        elif _is_number(one):
+    for name, one, own in _iterate_fields(value):
+        if one is not None and _is_number(one):
             yield f"{prefix}{name}", own, {"default": one.default, **one.metadata}
-        else:
+        elif _is_mapping(one):
             yield from ((f"{prefix}{name}.{key}", number, {}) for key, number in own.items())
+        else:
+            yield from iterate_numbers(own, f"{prefix}{name}.")
 
 
 def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "numbers") -> dict[str, Any]:
@@ -244,22 +224,20 @@ def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "nu
 
 
 def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
-    of_field, names = dict(_iterate_fields(value)), list(_list_numbered(value))
     require(isinstance(given, Mapping), place.rstrip("."), to_printable(given), "must be a mapping, by field name")
+    names, found = read_numbers(value).keys() | _list_mappings(value), {}
     for name in given:
-        if name not in (*names, *_list_mappings(value)):
-            raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in names])
-    found = {}
-    for name in dict.fromkeys([*names, *given]):
-        one, own = of_field[name]
-        if one is None or not holds_numbers(one):
-            found[name] = _resolve(own, given.get(name, {}), f"{place}{name}.")
-        elif _is_number(one):
+        if name not in names:
+            raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in sorted(names)])
+    for name, one, own in _iterate_fields(value):
+        if _is_number(one):
             found[name] = _to_array(given.get(name, own), f"{place}{name}", one)
-        else:
+        elif _is_mapping(one):
             by_name = unfreeze(own) | dict(given.get(name, {}))
             found[name] = jax.tree.map(lambda x, at=f"{place}{name}": _to_array(x, at), by_name)
-    return found
+        else:
+            found[name] = _resolve(own, given.get(name, {}), f"{place}{name}.")
+    return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
 
 
 def _to_array(value: Any, name: str, one: "Field[Any] | None" = None) -> Any:
@@ -313,8 +291,12 @@ def _check_mapping(value: Any, name: str) -> None:
         require(real, name, to_printable(value), "must be a number")
 
 
-def _is_number(one: "Field[Any]") -> bool:
-    return "low" in one.metadata
+def _is_number(one: "Field[Any] | None") -> bool:
+    return one is not None and "low" in one.metadata
+
+
+def _is_mapping(one: "Field[Any] | None") -> bool:
+    return one is not None and MAPPING in one.metadata
 
 
 def get_default(one: "Field[Any]") -> Any:

@@ -88,7 +88,7 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
         (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=std, sdt: must be those of Noise, by name: std"),
-        (lambda: bind(GA(), read_numbers(OpenES())), "must be those of GA, by name: mutation, "),
+        (lambda: bind(GA(), read_numbers(OpenES())), "must be those of GA, by name: crossover_rate, initial_std, "),
         (lambda: resolve_numbers(Search(), {"nois": {}}), "unknown number numbers.nois; did you mean numbers.noise?"),
         (lambda: resolve_numbers(Search(), {"noise": {"std": 2}}), "numbers.noise.std=2: must be between 0 and 1"),
         (lambda: resolve_numbers(Search(), {"noise": 2}), "numbers.noise=2: must be a mapping, by field name"),
