@@ -146,14 +146,14 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
 
 @pytest.mark.program
 @pytest.mark.parametrize(("given", "told"), [
-    ({}, "has schema 0, must be 3; it opens with the evorl that wrote it"),
-    ({"schema": 4, "versions": {"evorl": "0.9.1"}}, "has schema 4, must be 3; it opens with evorl 0.9.1"),
-    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 3; it opens with the "),
-    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 3; it opens with the evorl that wrote it"),
+    ({}, "has schema 0, must be 4; it opens with the evorl that wrote it"),
+    ({"schema": 5, "versions": {"evorl": "0.9.1"}}, "has schema 5, must be 4; it opens with evorl 0.9.1"),
+    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 4; it opens with the "),
+    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 4; it opens with the evorl that wrote it"),
 ])  # fmt: skip
 def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told):
     data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
-    assert data.pop("schema") == config_file.SCHEMA == 3
+    assert data.pop("schema") == config_file.SCHEMA == 4
     assert data.pop("versions") == {**package.versions(), "devices": devices.describe_devices()}
     (run / config_file.FILE_NAME).write_text(yaml.safe_dump(data | given))
     with pytest.raises(OptionError, match=told):

@@ -7,7 +7,7 @@ import yaml
 from evorl.cli import curve
 from evorl.errors import OptionError
 
-CFG = {"schema": 3, "agent": {"name": "td3", "workflow": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
+CFG = {"schema": 4, "agent": {"name": "td3", "workflow": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
 CFG |= {"env": {"_target_": "evorl.envs.suites.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
 
 

@@ -15,7 +15,7 @@ from evorl.training.configuration import trust_check
 from evorl.training.records import files
 
 FILE_NAME = "config.yaml"
-SCHEMA = 3  # of what is written here; raised when that changes
+SCHEMA = 4  # of what is written here; raised when that changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
 BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 READER_OPTIONS = {"wandb": False}  # what a run does not say: whether anything leaves the machine
