@@ -22,7 +22,7 @@ REPEATS = 5
 
 
 def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
-    """Workflow, hyperparameters, iterations and seeds of so many devices."""
+    """Workflow, numbers, iterations and seeds of so many devices."""
     from workloads import pbt
 
     import evorl
