@@ -29,7 +29,7 @@ class LearnedStrategy:
     Fitness is the mean over functions of -log10 of the lowest loss of any member, at most 8, BBOB's target. The paper
     takes z-scores of a task's losses among the members of a generation instead: a log weighs tasks of any scale as
     well, and says the same of one member alone and in every generation.
-    numbers are the evolver's beside its weights, as they stay.
+    numbers are those of the evolver's field `numbers` beside its weights, by name, as they stay.
     """
 
     evolver: HasWeights

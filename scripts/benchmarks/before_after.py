@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from evorl.agents import PPO
-
 ROOT = Path(__file__).parents[2]
 REPEATS = 5
 
@@ -31,14 +29,7 @@ def spread() -> dict[str, Any]:
     """What several devices share: workflow, numbers, iterations and seeds."""
     from workloads import pbt
 
-    from evorl import (
-        Brax,
-        Evolution,
-        Gymnax,
-        MLPPolicy,
-        OnPolicy,
-        OpenES,
-    )
+    from evorl import PPO, Brax, Evolution, Gymnax, MLPPolicy, OnPolicy, OpenES
     from evorl.parts import resolve_numbers
 
     def ppo() -> tuple[Any, Any, int, int]:
@@ -68,13 +59,15 @@ def measured(name: str) -> dict[str, float]:
         if hasattr(devices_of, "set_host_devices"):
             options = {"devices": devices_of.count_cores()}
             devices_of.set_host_devices()
+    import before_after  # of the checkout that is measured, as the workloads are
     import jax
     from workloads import WORKLOADS
 
     from evorl.training.devices import compiler_options
     from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 
-    workflow, numbers, iterations, seeds = spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
+    given = before_after.spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
+    workflow, numbers, iterations, seeds = given
     program = Program(workflow, range(seeds), iterations, False, **options)
     started = time.process_time(), time.perf_counter()
     if options:

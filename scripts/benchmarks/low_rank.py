@@ -45,7 +45,7 @@ NUMBERS: dict[str, Any] = {"learning_rate": LEARNING_RATE, "std": STD}
 
 def ant() -> tuple[Brax, MLPPolicy]:
     env = Brax("ant", "spring")
-    return env, MLPPolicy(hidden=(256, 256))
+    return env, fill_spaces(MLPPolicy(hidden=(256, 256)), env)
 
 
 def weights(policy: MLPPolicy) -> Any:
@@ -61,7 +61,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     """So many steps of all members, each of so many episodes."""
     env, policy = ant()
     num_envs, mean = members * episodes, weights(policy)
-    plain = Behaviour(env, fill_spaces(policy, env))
+    plain = Behaviour(env, policy)
 
     def steps(make: Callable[[Any], Behaviour], actors: int) -> Callable[..., Any]:
         vector_env = VectorEnv(env, policy, num_envs, actors, 1, num_envs, 1)
@@ -127,7 +127,7 @@ def plays(rank: int) -> Case:
     """Ant with members of low rank, and with one policy."""
     env, policy = ant()
     members, mean = BRAX_MEMBERS, weights(policy)
-    plain = Behaviour(env, fill_spaces(policy, env))
+    plain = Behaviour(env, policy)
     evolver = LowRankES(members, rank, noise=HASH, **NUMBERS)
 
     def run(actors: int) -> Callable[..., Any]:

@@ -39,6 +39,11 @@ def digits(problem: LearnedStrategy) -> Any:
     return jax.jit(lambda given: jax.vmap(problem.compute_digits, (0, None))(keys, given).mean(0))
 
 
+def with_weights(params: Any) -> dict[str, Any]:
+    """The numbers of an evolver that has these weights."""
+    return {"numbers": {**START, "params": params}}
+
+
 def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
     """The weights that each seed begins with and ends with."""
     step = jax.jit(lambda state, keys: jax.lax.scan(WORKFLOW.step, state, keys)[0])
@@ -61,8 +66,8 @@ def main() -> None:
     for title, functions in (("held out", HELD_OUT), ("trained on", TRAINED)):
         problem = replace(PROBLEM, functions=functions)
         of_weights, of_snes = digits(problem), digits(replace(problem, evolver=Evosax(SNES, MEMBERS)))
-        before, after = (np.array([of_weights({**START, "params": run[i]}) for run in runs]) for i in (0, 1))
-        ours, snes = np.asarray(of_weights({**START, "params": shipped})), np.asarray(of_snes(START))
+        before, after = (np.array([of_weights(with_weights(run[i])) for run in runs]) for i in (0, 1))
+        ours, snes = np.asarray(of_weights(with_weights(shipped))), np.asarray(of_snes({"numbers": START}))
         print(f"\n{title} | untrained | learned here | shipped | SNES")
         for i, name in enumerate(functions):
             cells = f"{before[:, i].mean():.2f} | {MeanEstimate.from_scores(after[:, i]):.2f}"
