@@ -21,7 +21,7 @@ from evorl.population import Pairs, Swarm, Truncation
 from evorl.population.search import PriorSpace
 from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.training import runs
-from evorl.training.configuration import config, discovery, parts
+from evorl.training.configuration import config, discovery, parts, trust_check
 from evorl.workflows import (
     CEMRL,
     ERL,
@@ -325,6 +325,17 @@ def test_own_files_in_a_configs_folder_are_found_and_filled_with_defaults(tmp_pa
     cfg = config.compose_config(["env=mine", "env.backend=spring"])
     assert OmegaConf.to_container(cfg.env)["max_episode_steps"] == 1000
     assert cfg.env.backend == "spring"
+
+
+def test_a_class_by_its_name_alone_is_saved_in_full():
+    """By an override, in a list or a mapping too; else the run could not be opened without trusting a word."""
+    given = ["agent.workflow.evolver.mutation._target_=ERLMutation", "wrappers=[{_target_: StickyAction}]"]
+    cfg = config.compose_config(["env=fast", "agent=ga", *given, "agent.workflow.agent.core={_target_: GRU}"])
+    saved = config.to_savable_data(cfg)
+    assert saved["agent"]["workflow"]["evolver"]["mutation"]["_target_"] == "evorl.ec.variation.ERLMutation"
+    assert saved["wrappers"] == [{"_target_": "evorl.envs.actions.StickyAction"}]
+    assert saved["agent"]["workflow"]["agent"]["core"]["_target_"] == "evorl.networks.recurrent.GRU"
+    trust_check.require_known(saved["agent"], (), "the configuration")
 
 
 class TestSuitesAndWrappers:

@@ -253,9 +253,13 @@ def expand_sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
 
 
 def to_plain_data(cfg: DictConfig) -> dict[str, Any]:
-    """All of a configuration as data: interpolations are what they stand for. Raises OptionError where one fails."""
+    """Return all of a configuration as data: interpolations are what they stand for, classes have their full names.
+
+    Raises:
+        OptionError: where one fails.
+    """
     try:
-        found: Any = OmegaConf.to_container(cfg, resolve=True)
+        found: Any = nodes.expand_targets(OmegaConf.to_container(cfg, resolve=True))
         if "wrappers" in found:
             found["wrappers"] = resolve_wrappers(found["wrappers"])
     except OmegaConfBaseException as error:

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.parts import get_default
-from evorl.training.configuration.parts import CONTEXT_FIELDS, expand_target, get_fields, import_target
+from evorl.training.configuration.parts import (
+    CONTEXT_FIELDS,
+    expand_target,
+    get_fields,
+    import_target,
+    list_public_classes,
+)
 
 
 def fill_defaults(node: Any) -> Any:
@@ -18,6 +24,19 @@ def fill_defaults(node: Any) -> Any:
     node["_target_"] = expand_target(node["_target_"])
     target = import_target(node["_target_"])
     return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
+
+
+def expand_targets(node: Any) -> Any:
+    """Return a node in which every _target_ that names a class of evorl has its full name, as a saved one must."""
+    if isinstance(node, list):
+        return [expand_targets(value) for value in node]
+    if not isinstance(node, dict):
+        return node
+    known = list_public_classes()
+    return {
+        name: known.get(value, value) if name == "_target_" and isinstance(value, str) else expand_targets(value)
+        for name, value in node.items()
+    }
 
 
 def _make_default_node(cls: Any) -> dict[str, Any]:
