@@ -62,6 +62,10 @@ def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypa
     assert written["devices"] == 1
     assert written["agent"]["workflow"] == {"num_envs": 32, "num_steps": 64}
     assert config.to_plain_data(config.compose_config(["experiment=fast"]))["agent"]["workflow"]["num_envs"] == 32
+    autotune.main([*PPO, "num_epochs=2", "write=short"])
+    capsys.readouterr()
+    written = yaml.safe_load((tmp_path / "configs/experiment/short.yaml").read_text(encoding="utf-8"))
+    assert written["agent"]["workflow"] == {"num_epochs": 2, "num_envs": 32, "num_steps": 64}
     monkeypatch.setattr(autotune, "search", None)
     autotune.main(PPO)
     assert capsys.readouterr().out.startswith(

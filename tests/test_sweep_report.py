@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from evorl.cli import sweep
 from evorl.errors import OptionError
-from evorl.priors import Uniform
+from evorl.priors import LogUniform, Uniform
 from evorl.sweeps import definition, plots, reports
 from evorl.sweeps.definition import SweepDefinition
+from evorl.sweeps.experiment import format_experiment
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, FAILED, Evaluation, SweepTrial
@@ -68,6 +70,22 @@ def test_what_stands_for_an_option_elsewhere_is_changed_too():
     )
     assert same == space
     assert definition.resolve_option(data, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
+
+
+def test_a_prior_in_place_of_a_number_is_searched_kept_and_written():
+    rate = "agent.workflow.agent.learning_rate"
+    given = ["agent=ppo", "env=cartpole", f"{rate}=${{log_uniform:1e-4,1e-3}}", "num_envs=8"]
+    data, space, chosen = definition.parse_search(given, ["space={}"])
+    assert [(one.name, one.prior, one.default) for one in space.parameters] == [(rate, LogUniform(1e-4, 1e-3), 3e-4)]
+    sampler = definition.build_sampler_node("random", {})
+    kept = SweepDefinition.from_data(SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0).to_data())
+    definition.require_same_space(["space={}"], kept, "sweep=x")
+    with pytest.raises(OptionError, match=r"sweep=x: is of another space: there .*entropy_weight is not searched"):
+        definition.require_same_space([], kept, "sweep=x")
+    assert kept.list_numbers() == {rate}
+    assert kept.build_configuration({rate: 5e-4})["agent"]["workflow"]["agent"]["learning_rate"] == 5e-4
+    written = yaml.safe_load(format_experiment(chosen, {rate: 5e-4}, "title", kept.base))
+    assert written["agent"]["workflow"] == {"agent": {"learning_rate": 5e-4}, "num_envs": 8}
 
 
 def test_the_page_loads_nothing_and_shows_everything(tmp_path):

@@ -56,7 +56,8 @@ def _main(given: Sequence[str]) -> None:
     options: dict[str, Any] = DEFAULT_OPTIONS | {one.key_or_group: one.value() for one in config.parse_overrides(own)}
     path = None if options["write"] is None else experiment.resolve_experiment_path(options["write"], "write")
     _check_options(options, chosen)
-    data = config.to_plain_data(config.compose_config(chosen))
+    cfg, chosen = config.compose_expanded(chosen)
+    data = config.to_plain_data(cfg)
     remembered, name = JsonCache(CACHE_FILE), " ".join([fingerprint_program(data), *describe_machine()])
     best = None if options["again"] else remembered.get(name)
     if not is_candidate(best):

@@ -127,7 +127,8 @@ class SweepDefinition:
         for one in self.space.parameters:
             for place in (one.name, *one.places):
                 number = config_file.lookup(self.base, place)
-                require(_is_number(number), place, number, "is no number, and only numbers are searched")
+                searched = _is_number(number) or _is_prior(number)
+                require(searched, place, number, "is no number, and only numbers are searched")
             require(_is_number(one.default), one.name, one.default, "must be a number")
         texts = [self.score, self.cost, *self.chosen]
         if not all(isinstance(one, str) and one.isprintable() and len(one) < MAX_WORD_LENGTH for one in texts):
@@ -165,10 +166,12 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[s
     declared. Raises OptionError.
     """
     bare, wanted = _parse_space_overrides(given)
-    cfg = config.compose_config([*overrides, *_add_budget_overrides(overrides, wanted)])
+    cfg, expanded = config.compose_expanded([*overrides, *_add_budget_overrides(overrides, wanted)])
+    overrides = expanded[: len(overrides)]
     data = config.to_plain_data(cfg)
     require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
-    priors, fixed = _resolve_priors(data, bare, wanted)
+    numbers = find_numbers(data)
+    priors, fixed = _resolve_priors(data, numbers, bare, wanted)
     priors = {_find_source(cfg, option): prior for option, prior in priors.items()}
     fixed = {_find_source(cfg, option): value for option, value in fixed.items()}
     for option, value in fixed.items():
@@ -177,12 +180,9 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[s
     if "???" in str(config.to_savable_data(cfg)):
         missing = config_file.find_missing(config.to_savable_data(cfg))
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
-    numbers = find_numbers(data)
+    numbers = find_numbers(data) if fixed else numbers
     space = SearchSpace(tuple(_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()))
     _check_ends(numbers, space)
-    for one in space.parameters:
-        for place in one.places:  # where a prior may stand
-            data = set_nested(data, place.split("."), one.default)
     return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
 
@@ -192,7 +192,7 @@ def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str
     Raises:
         OptionError: with the first option whose prior differs.
     """
-    resolved, _ = _resolve_priors(kept.base, *_parse_space_overrides(given))
+    resolved, _ = _resolve_priors(kept.base, find_numbers(kept.base), *_parse_space_overrides(given))
     there = {one.name: one.prior for one in kept.space.parameters}
     names = {place: one.name for one in kept.space.parameters for place in one.places}
     asked = {names.get(option, option): prior for option, prior in resolved.items()}
@@ -211,10 +211,14 @@ def _parse_space_overrides(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 
 
 def _resolve_priors(
-    data: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]
+    data: Mapping[str, Any], numbers: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], dict[str, Any]]:
-    """Return the priors of what is searched, and the numbers that are given in their place, by option."""
-    priors = find_priors(data, declared=bare != {})
+    """Return the priors of what is searched, and the numbers that are given in their place, by option.
+
+    Those that stand in place of numbers are searched in any case, those that are declared where bare is not {}.
+    """
+    found = {option: find_prior(value, {} if bare == {} else declared) for option, (value, declared) in numbers.items()}
+    priors = {option: prior for option, prior in found.items() if prior is not None}
     fixed: dict[str, Any] = {}
     for name, prior in wanted.items():
         option = resolve_option(data, name)
@@ -254,12 +258,6 @@ def find_numbers(data: Mapping[str, Any]) -> dict[str, tuple[Any, Mapping[str, A
         OptionError: where it cannot be built.
     """
     return {f"{WORKFLOW_PREFIX}{name}": (value, of) for name, value, of in iterate_numbers(runs.assemble(data))}
-
-
-def find_priors(data: Mapping[str, Any], declared: bool) -> dict[str, Prior]:
-    """The priors that stand in place of an agent's numbers and, where wanted, those that are declared, by option."""
-    found = {option: find_prior(value, of if declared else {}) for option, (value, of) in find_numbers(data).items()}
-    return {option: prior for option, prior in found.items() if prior is not None}
 
 
 def _find_source(cfg: DictConfig, option: str) -> str:
