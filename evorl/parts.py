@@ -1,7 +1,7 @@
 """Parts: frozen dataclasses whose numbers are leaves of a state, so that any workflow can be vmapped over them."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
@@ -185,26 +185,40 @@ def read_numbers(value: Any) -> dict[str, Any]:
 
     Those of a population stay out, whose members' states have them.
     """
+    return map_numbers(lambda name, own, declared: own, value)
+
+
+def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the numbers of a part, nested by field name, with what a function makes of each.
+
+    Args:
+        change: of the dotted name of a number, its value and what is declared of it: its default, low, high, about and
+            prior, or nothing in a `number_mapping`.
+        value: a part.
+        prefix: of the names.
+    """
     found = {}
     for name, one, own in _iterate_fields(value):
-        numbers = own if _is_number(one) else unfreeze(own) if _is_mapping(one) else read_numbers(own)
-        if _is_number(one) or numbers:
-            found[name] = numbers
+        place = f"{prefix}{name}"
+        if one is not None and _is_number(one):
+            found[name] = change(place, own, _get_declaration(one))
+        elif _is_mapping(one):
+            found[name] = {key: change(f"{place}.{key}", number, {}) for key, number in unfreeze(own).items()}
+        else:
+            found[name] = map_numbers(change, own, f"{place}.")
+    return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
+
+
+def iterate_numbers(value: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    """Return every number of a part and of its own parts, in the order of fields, as `map_numbers` gives it."""
+    found: list[tuple[str, Any, Mapping[str, Any]]] = []
+    map_numbers(lambda *of: found.append(of), value)
     return found
 
 
-def iterate_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Give every number of a part and of its own parts, in the order of fields: dotted name, value, what is declared.
-
-    What is declared of a number of a `number_mapping` is nothing, of any other its default, low, high, about and prior.
-    """
-    for name, one, own in _iterate_fields(value):
-        if one is not None and _is_number(one):
-            yield f"{prefix}{name}", own, {"default": one.default, **one.metadata}
-        elif _is_mapping(one):
-            yield from ((f"{prefix}{name}.{key}", number, {}) for key, number in own.items())
-        else:
-            yield from iterate_numbers(own, f"{prefix}{name}.")
+def get_dtype(declared: Mapping[str, Any]) -> Any:
+    """Return the type of a number in a state: int32 where its declared default is an int, else float32."""
+    return jnp.int32 if isinstance(declared.get("default"), int) else jnp.float32
 
 
 def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "numbers") -> dict[str, Any]:
@@ -230,20 +244,19 @@ def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
         if name not in names:
             raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in sorted(names)])
     for name, one, own in _iterate_fields(value):
-        if _is_number(one):
-            found[name] = _to_array(given.get(name, own), f"{place}{name}", one)
+        if one is not None and _is_number(one):
+            found[name] = _to_array(given.get(name, own), f"{place}{name}", _get_declaration(one))
         elif _is_mapping(one):
             by_name = unfreeze(own) | dict(given.get(name, {}))
-            found[name] = jax.tree.map(lambda x, at=f"{place}{name}": _to_array(x, at), by_name)
+            found[name] = jax.tree.map(lambda x, at=f"{place}{name}": _to_array(x, at, {}), by_name)
         else:
             found[name] = _resolve(own, given.get(name, {}), f"{place}{name}.")
     return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
 
 
-def _to_array(value: Any, name: str, one: "Field[Any] | None" = None) -> Any:
+def _to_array(value: Any, name: str, declared: Mapping[str, Any]) -> Any:
     """Return a number as an array; raises OptionError where it is none, or out of its range, which tracers are not."""
     value = value.value if isinstance(value, Fixed) else value
-    whole, declared = one is not None and isinstance(one.default, int), {} if one is None else one.metadata
     low, high = declared.get("low", -math.inf), declared.get("high", math.inf)
     needs = "a prior needs a meta-workflow that searches, such as agent=pbt"
     require(not isinstance(value, Prior), name, value, needs)
@@ -253,13 +266,17 @@ def _to_array(value: Any, name: str, one: "Field[Any] | None" = None) -> Any:
         require(real, name, to_printable(value), "must be a number")
         inside = bool(((low <= numbers) & (numbers <= high)).all())
         require(inside, name, to_printable(value), f"must be between {low:g} and {high:g}")
-    return jnp.asarray(value, jnp.int32 if whole else jnp.float32)
+    return jnp.asarray(value, get_dtype(declared))
 
 
-def abstract_numbers(value: Any) -> Any:
+def abstract_numbers(value: Any) -> dict[str, Any]:
     """Return the numbers of a part as shapes, also where priors stand for them."""
-    shape = lambda x: jax.ShapeDtypeStruct((), np.int32 if isinstance(x, int) else np.float32)  # noqa: E731
-    return jax.tree.map(shape, read_numbers(value))
+
+    def get_shapes(name: str, own: Any, declared: Mapping[str, Any]) -> Any:
+        del name
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), get_dtype(declared)), own)
+
+    return map_numbers(get_shapes, value)
 
 
 def _check_numbers(value: Any) -> None:
@@ -293,6 +310,10 @@ def _check_mapping(value: Any, name: str) -> None:
 
 def _is_number(one: "Field[Any] | None") -> bool:
     return one is not None and "low" in one.metadata
+
+
+def _get_declaration(one: "Field[Any]") -> dict[str, Any]:
+    return {"default": one.default, **one.metadata}
 
 
 def _is_mapping(one: "Field[Any] | None") -> bool:

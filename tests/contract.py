@@ -42,7 +42,7 @@ class Case:
 
     @property
     def numbers(self):
-        """Those of its parts, of a population those of each member."""
+        """Return those of its parts, of a population those of each member."""
         if isinstance(self.workflow, Population):
             return tree.broadcast(resolve_numbers(self.workflow.inner), self.workflow.size)
         return resolve_numbers(self.workflow)

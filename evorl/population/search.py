@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
 from evorl.names import find_by_ending
-from evorl.parts import iterate_numbers
+from evorl.parts import get_dtype, iterate_numbers, map_numbers
 from evorl.priors import Choice, Fixed, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 from evorl.types import Numbers, Prior
 
@@ -58,26 +58,24 @@ class PriorSpace:
     search: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        declared = self._find_priors()
-        for name in self.search:
-            known = ", ".join(declared) or "none"
-            require(
-                find_by_ending(name, declared) is not None, "search", name, f"must be a number with a prior: {known}"
-            )
-        if not declared:
-            raise OptionError(f"{type(self.part).__name__}: has nothing to search, as none of its numbers has a prior")
-
-    def _find_priors(self) -> dict[str, Prior]:
-        found = {name: find_prior(*of) for name, *of in iterate_numbers(self.part)}
-        return {name: prior for name, prior in found.items() if prior is not None}
+        self.priors  # noqa: B018  which raises
 
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """By dotted name, in the order of the coordinates."""
-        found = self._find_priors()
-        chosen = {find_by_ending(name, found) for name in self.search} or found.keys()
-        given = {name for name, value, _ in iterate_numbers(self.part) if isinstance(value, Prior)}
+        numbers = iterate_numbers(self.part)
+        found = {name: prior for name, *of in numbers if (prior := find_prior(*of)) is not None}
+        chosen = {self._find_name(name, found) for name in self.search} or found.keys()
+        if not found:
+            raise OptionError(f"{type(self.part).__name__}: has nothing to search, as none of its numbers has a prior")
+        given = {name for name, value, _ in numbers if isinstance(value, Prior)}
         return {name: prior for name, prior in found.items() if name in chosen or name in given}
+
+    def _find_name(self, name: str, found: Mapping[str, Prior]) -> str | None:
+        full = find_by_ending(name, found)
+        known = ", ".join(found) or "none"
+        require(full is not None, "search", name, f"must be a number with a prior: {known}")
+        return full
 
     @property
     def size(self) -> int:
@@ -94,21 +92,16 @@ class PriorSpace:
 
     def decode(self, u: Float[Array, "*shape d"]) -> Numbers:
         """Return all numbers, leaves [*shape]; those that are not searched are the same everywhere."""
-        found: dict[str, Any] = {}
         searched = self.decode_by_name(u)
-        for name, value, declared in iterate_numbers(self.part):
-            *outer, last = name.split(".")
-            node = found
-            for one in outer:
-                node = node.setdefault(one, {})
-            dtype = jnp.int32 if isinstance(declared.get("default"), int) else jnp.float32
-            own = value.value if isinstance(value, Fixed) else value
-            node[last] = (
-                searched[name].astype(dtype)
-                if name in searched
-                else jax.tree.map(lambda x, dtype=dtype: _broadcast(jnp.asarray(x, dtype), u.shape[:-1]), own)
-            )
-        return found
+
+        def decode_number(name: str, own: Any, declared: Mapping[str, Any]) -> Any:
+            dtype = get_dtype(declared)
+            if name in searched:
+                return searched[name].astype(dtype)
+            fixed = own.value if isinstance(own, Fixed) else own
+            return jax.tree.map(lambda x: _broadcast(jnp.asarray(x, dtype), u.shape[:-1]), fixed)
+
+        return map_numbers(decode_number, self.part)
 
 
 def _broadcast(x: Array, shape: tuple[int, ...]) -> Array:

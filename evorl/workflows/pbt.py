@@ -41,9 +41,8 @@ class PBT(base.BaseStagedWorkflow):
     Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1, in step; with Pairs() and Swarm() PBT-CSO
     (arXiv:2501.15129, section 5.2.3). Searched are the numbers of a member that are priors, and those at their default
     that have a prior by declaration, or of these only the ones that `search` names; the first values are drawn from the
-    priors. A generation is steps_per_generation steps of each
-    member, the first one warmup_steps more, and one evaluation, in the same episodes for all. A member whose numbers
-    are lost always takes over from the fittest one.
+    priors. A generation is steps_per_generation steps of each member, the first one warmup_steps more, and one
+    evaluation, in the same episodes for all. A member whose numbers are lost always takes over from the fittest one.
 
     An evaluation is eval_rounds evaluations of all members on fresh keys; its return is that of the member which was
     the fittest before.

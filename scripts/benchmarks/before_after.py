@@ -26,7 +26,7 @@ REPEATS = 5
 
 
 def spread() -> dict[str, Any]:
-    """What several devices share: workflow, numbers, iterations and seeds."""
+    """Return by name what several devices share: workflow, numbers, iterations and seeds."""
     from workloads import pbt
 
     from evorl import PPO, Brax, Evolution, Gymnax, MLPPolicy, OnPolicy, OpenES

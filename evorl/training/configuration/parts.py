@@ -67,7 +67,11 @@ def list_public_classes() -> dict[str, str]:
 
 
 def import_target(path: str) -> Any:
-    """What a dotted path, or the name of a class of evorl, names; raises ImportError, AttributeError or ValueError."""
+    """Return what a dotted path, or the name of a class of evorl, names.
+
+    Raises:
+        ImportError, AttributeError, ValueError: where it names nothing.
+    """
     module, _, name = expand_target(path).rpartition(".")
     return getattr(importlib.import_module(module), name)
 
