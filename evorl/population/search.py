@@ -1,6 +1,6 @@
 """Search spaces: the numbers of a member with a prior in place of each that is to be searched."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,7 +55,7 @@ class PriorSpace:
     """
 
     part: Any
-    search: tuple[str, ...] = ()
+    search: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.priors  # noqa: B018  which raises
@@ -63,6 +63,7 @@ class PriorSpace:
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """By dotted name, in the order of the coordinates."""
+        require(not isinstance(self.search, str), "search", self.search, "must be a list of names")
         numbers = iterate_numbers(self.part)
         found = {name: prior for name, *of in numbers if (prior := find_prior(*of)) is not None}
         chosen = {self._find_name(name, found) for name in self.search} or found.keys()
