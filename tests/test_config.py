@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.agents import SAC, TD3
 from evorl.cli.train import list_suite_envs
@@ -22,6 +23,7 @@ from evorl.population.search import PriorSpace
 from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.training import runs
 from evorl.training.configuration import config, discovery, parts, trust_check
+from evorl.types import Prior
 from evorl.workflows import (
     CEMRL,
     ERL,
@@ -384,3 +386,17 @@ class TestSuitesAndWrappers:
         assert "env=gymnax/CartPole-v1" in list_suite_envs("gymnax").splitlines()
         with pytest.raises(OptionError, match="unknown suite gymnx; did you mean gymnax"):
             list_suite_envs("gymnx")
+
+
+def test_asking_what_a_part_is_reads_none_of_its_properties():
+    """TD3's bounds raise where its spaces are not known, and a prior has bounds too."""
+    agent = TD3()
+    with pytest.raises(OptionError):
+        _ = agent.bounds
+
+    class HasBounds(Protocol):
+        @property
+        def bounds(self): ...
+
+    assert isinstance(agent, runtime_checkable(HasBounds))
+    assert type(Prior) is type(HasBounds)

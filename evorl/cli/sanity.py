@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.command import command, wants_help

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.distributed.task import Task, TaskPrograms, Value
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
 Value: TypeAlias = list[np.ndarray]  # the leaves of a tree, of keys their data

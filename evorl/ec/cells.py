@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite, write_elites
 from evorl.errors import require, require_int

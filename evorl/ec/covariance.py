@@ -1,12 +1,13 @@
 """Covariances that CMA-ES adapts: how steps are drawn from them, and measured by them."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.ec.flatten import sum_weighted

@@ -1,10 +1,11 @@
 """Emitters of quality-diversity: what is tried next, by what an archive holds."""
 
 from dataclasses import field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.ec.archives import Elites, InsertionResult

@@ -1,12 +1,13 @@
 """How a genetic algorithm makes children: crossover of parents and mutation, on rows of parameters."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.bounds import BoundTransform
 from evorl.ec.noise import integers, normal

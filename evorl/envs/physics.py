@@ -3,13 +3,14 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs.wrappers import Wrapper
 from evorl.errors import OptionError, require, require_int, unknown_name_error

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 MAX_FRAMES = 200  # in a GIF at most
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.game_tree import GameTree

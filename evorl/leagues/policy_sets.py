@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.leagues.roles import Role

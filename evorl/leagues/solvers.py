@@ -1,9 +1,9 @@
 """Meta-solvers: how policies are weighted by the table of what they pay."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import require
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalize_weights, with_gap

@@ -8,13 +8,14 @@ units of half the range of the action space, from its middle, and a sample is wh
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import OptionError, require
 from evorl.networks.features import require_space

@@ -1,10 +1,9 @@
 """Mixers: from the values of the members of a group to that of all of them together."""
 
-from typing import Protocol, runtime_checkable
-
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import require_int
 from evorl.networks.mlp import MLP, check_layers

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import flax.linen as nn
 import jax
 from jaxtyping import Array, Bool, Float
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.keys import require_key

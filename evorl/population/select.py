@@ -5,11 +5,11 @@ A parent is fitter than its child, so that members and parents form trees. NaN c
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.ec.noise import integers
 from evorl.ec.shaping import argsort_best_first, compete_in_pairs, sanitize_fitness

@@ -1,12 +1,13 @@
 """Variation: how the hyperparameters of those that took over from a parent move, in the unit cube of a search space."""
 
 from dataclasses import field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.bounds import UNIT_CUBE
 from evorl.ec import search

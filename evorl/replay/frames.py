@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.errors import OptionError, require, require_int

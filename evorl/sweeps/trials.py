@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.sweeps.space import SearchSpace
 

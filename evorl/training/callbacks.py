@@ -1,7 +1,8 @@
 """What a training tells while it runs."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.training.progress import Progress
 from evorl.training.records.rows import Row

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import DivergedError
 from evorl.parts import resolve_numbers

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import package
 from evorl.envs.games.game_tree import GameTree

@@ -1,7 +1,9 @@
 """What agents are, on policy and off policy."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Array, Batch, Key, Memory, Metrics, Params, State, Transition
 

@@ -1,7 +1,9 @@
 """What an environment is, and may be beside."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.spaces import Space
 from evorl.types.data import Array, Key, Level, Metrics, State, TimeStep

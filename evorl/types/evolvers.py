@@ -1,9 +1,10 @@
 """What searches by ask and tell, and may do beside."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from flax import struct
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Key, Metrics, Params, State
 from evorl.types.problems import Bound

@@ -1,6 +1,8 @@
 """Workflows of members."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Array, State
 from evorl.types.workflows import CombinedStepWorkflow, Workflow

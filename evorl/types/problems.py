@@ -1,7 +1,9 @@
 """What a function to be searched is, and may be beside."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Key, Params
 

@@ -1,6 +1,8 @@
 """What searches with members that are drawn where they play."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Params, State
 

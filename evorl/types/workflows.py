@@ -1,6 +1,8 @@
 """What a training run is, and may be beside."""
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
+
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.agents import Actor
 from evorl.types.data import Array, Key, Metrics, Numbers, Params, PolicyFn, State

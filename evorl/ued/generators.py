@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.ec.openes import OpenES

@@ -5,13 +5,14 @@ Time-means of a number of each step are averaged over the ended episodes of a le
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import OptionError, require
 from evorl.types import SolvableLevelEnv

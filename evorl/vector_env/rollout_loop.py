@@ -6,12 +6,13 @@ A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (ac
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import mesh, tree
 from evorl.types import Key, Transition

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import require
 from evorl.parts import Number, number, part

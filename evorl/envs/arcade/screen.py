@@ -2,12 +2,13 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt8
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.envs import render

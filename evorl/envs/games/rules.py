@@ -1,7 +1,9 @@
 """The rules of a finite game, in plain Python."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from typing_extensions import Protocol, runtime_checkable
 
 CHANCE, TERMINAL = -1, -2  # who moves where no player does
 

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs.host.serial_envs import Layout, SerialEnvs, create_shared_memory
 

@@ -1,11 +1,12 @@
 """What a step and a start of an environment on the host are in a program: calls of its pool."""
 
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import spaces, tree
 from evorl.envs.host import pool_registry

@@ -1,13 +1,14 @@
 """Levels of the maze as data: what a designer is free to choose, one bit for each cell."""
 
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Int, UInt32
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.errors import require

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs import render
 from evorl.envs.mpe.world import DT, Color, EntityGroups, MPEState, Scenario, get_entity_values

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float
+from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types import Key
 

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from typing_extensions import Protocol
 
 from evorl import package
 from evorl.errors import OptionError
