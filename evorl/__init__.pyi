@@ -84,6 +84,9 @@ from evorl.priors import Uniform as Uniform
 from evorl.replay.prioritized import PrioritizedReplay as PrioritizedReplay
 from evorl.replay.ring import UniformReplay as UniformReplay
 from evorl.replay.sequences import SequenceReplay as SequenceReplay
+from evorl.schedules import Cosine as Cosine
+from evorl.schedules import Linear as Linear
+from evorl.schedules import Schedule as Schedule
 from evorl.spaces.kinds import Box as Box
 from evorl.spaces.kinds import Discrete as Discrete
 from evorl.training.devices import set_host_devices as set_host_devices

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
@@ -15,26 +15,43 @@ from jax.core import Tracer
 from evorl import tree
 from evorl.errors import OptionError, require, to_printable, unknown_name_error
 from evorl.priors import Fixed
-from evorl.types import Numbers, Prior, Scheduled
+from evorl.schedules import Schedule
+from evorl.types import Numbers, Prior
 
-Number: TypeAlias = Any  # a float or int, a prior or Fixed, as configured; an array, or a tracer, in a bound part
+# as configured a float or int, a prior, Fixed or a schedule; in a bound part an array, or a tracer
+Number: TypeAlias = Any
 T = TypeVar("T")
 MARK = "__evorl_part__"
 SKELETON = "__evorl_skeleton__"
 MAPPING = "numbers by name"  # in the metadata of a field
+OF_STEPS = {"default": math.nan, "low": 0.0, "high": math.inf, "about": "env steps of a schedule", "prior": None}
 
 
-def number_metadata(default: float, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
+def number_metadata(default: Any, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
     """Return what is known of a number; raises OptionError where default or prior are out of the range."""
     require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
-    require(low <= default <= high, "default", f"{default:g}", f"must be between {low:g} and {high:g}")
-    for end in prior.bounds if prior is not None else ():
-        require(low <= end <= high, "prior", prior, f"must be between {low:g} and {high:g}")
+    for name, value in (("default", default), ("prior", prior)):
+        _check_range(value, name, low, high)
     return {"low": low, "high": high, "about": about, "prior": prior}
 
 
+def _check_range(value: Any, name: str, low: float, high: float) -> None:
+    """Raise OptionError where a number, or one of those between which it will lie, is out of its range."""
+    for end in _list_ends(value):
+        require(low <= end <= high, name, to_printable(value), f"must be between {low:g} and {high:g}")
+
+
+def _list_ends(value: Any) -> tuple[Any, ...]:
+    """Return between which numbers one will lie: itself, the bounds of a prior, the ends of a schedule; no arrays."""
+    if isinstance(value, Schedule):
+        return tuple(end for name, one in value.items() if name in value.ends for end in _list_ends(one))
+    if isinstance(value, Prior | Fixed):
+        return value.bounds
+    return () if value is None or hasattr(value, "dtype") else (value,)
+
+
 def number(
-    default: float,
+    default: Any,
     low: float = -math.inf,
     high: float = math.inf,
     about: str = "",
@@ -43,7 +60,7 @@ def number(
     """Declare a number of a part, which is given by its name: as in `OpenES(64, std=0.1)`.
 
     Args:
-        default: a float or an int; the number is of this type. Off is 0 or inf, never None.
+        default: a float or an int; the number is of this type. Off is 0 or inf, never None. Or a schedule.
         low: the least that is legal.
         high: the most that is legal.
         about: what it is, for listings.
@@ -110,13 +127,13 @@ def is_part(value: Any) -> bool:
     return hasattr(value, MARK)
 
 
-def bind(skeleton: T, numbers: Numbers, env_steps: Any = None) -> T:
+def bind(skeleton: T, numbers: Numbers, env_steps: Any = 0) -> T:
     """Return a part with the numbers of a state in place of its own.
 
     Args:
         skeleton: a part; what is none stays as it is.
         numbers: nested by field name, as `read_numbers` gives them.
-        env_steps: [] how many have been taken, for parts with a schedule; None where schedules stay out.
+        env_steps: [] how many have been taken, by which schedules go; None where they stay schedules.
 
     Raises:
         OptionError: where they are not the numbers of this part.
@@ -134,16 +151,27 @@ def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
         raise OptionError(f"{place}={', '.join(numbers) or 'none'}: {wanted}")
     bound = dict(numbers)
     for name, one, own in _iterate_fields(skeleton):
-        if name in names and not _is_number(one):
+        if name in numbers and (_is_number(one) or _is_mapping(one)):
+            bound[name] = _evaluate_schedules(numbers[name], env_steps, _get_declaration(one))
+        elif name in names:
             bound[name] = _bind(own, numbers[name], f"{place}.{name}", env_steps)
     if isinstance(skeleton, Mapping):
         return {**skeleton, **bound}
     if isinstance(skeleton, tuple):
         return tuple(bound.get(str(i), one) for i, one in enumerate(skeleton))
-    made = replace_unchecked(skeleton, bound)
-    if env_steps is not None and isinstance(made, Scheduled):
-        return replace_unchecked(made.apply_schedule(env_steps), {SKELETON: get_skeleton(skeleton)})
-    return made
+    return replace_unchecked(skeleton, bound)
+
+
+def _evaluate_schedules(value: Any, env_steps: Any, declared: Mapping[str, Any]) -> Any:
+    """Return a number, or numbers by name, with what schedules give after so many env steps in their place."""
+
+    def evaluate(one: Any) -> Any:
+        if env_steps is None or not isinstance(one, Schedule):
+            return one
+        found = one.value(env_steps)
+        return jnp.round(found).astype(jnp.int32) if get_dtype(declared) is jnp.int32 else found
+
+    return jax.tree.map(evaluate, value, is_leaf=lambda one: isinstance(one, Schedule))
 
 
 def _iterate_fields(value: Any) -> Iterator[tuple[str, "Field[Any] | None", Any]]:
@@ -200,13 +228,26 @@ def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any
     found = {}
     for name, one, own in _iterate_fields(value):
         place = f"{prefix}{name}"
-        if one is not None and _is_number(one):
-            found[name] = change(place, own, _get_declaration(one))
+        if _is_number(one):
+            found[name] = _map_number(change, place, own, _get_declaration(one))
         elif _is_mapping(one):
-            found[name] = {key: change(f"{place}.{key}", number, {}) for key, number in unfreeze(own).items()}
+            by_name = unfreeze(own).items()
+            found[name] = {key: _map_number(change, f"{place}.{key}", number, {}) for key, number in by_name}
         else:
             found[name] = map_numbers(change, own, f"{place}.")
     return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
+
+
+def _map_number(
+    change: Callable[[str, Any, Mapping[str, Any]], Any], place: str, own: Any, declared: Mapping[str, Any]
+) -> Any:
+    """Return what a function makes of a number, or of each of those of a schedule in its place."""
+    if not isinstance(own, Schedule):
+        return change(place, own, declared)
+    at_start = {} if isinstance(declared.get("default"), Schedule) else {"start": declared}
+    of_end = {**declared, "default": math.nan, "prior": None}
+    of = {name: at_start.get(name, of_end) if name in own.ends else OF_STEPS for name, _ in own.items()}
+    return replace(own, **{name: change(f"{place}.{name}", one, of[name]) for name, one in own.items()})
 
 
 def iterate_numbers(value: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
@@ -244,14 +285,27 @@ def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
         if name not in names:
             raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in sorted(names)])
     for name, one, own in _iterate_fields(value):
-        if one is not None and _is_number(one):
-            found[name] = _to_array(given.get(name, own), f"{place}{name}", _get_declaration(one))
+        if _is_number(one):
+            found[name] = _resolve_number(own, given.get(name, {}), f"{place}{name}", _get_declaration(one))
         elif _is_mapping(one):
             by_name = unfreeze(own) | dict(given.get(name, {}))
             found[name] = jax.tree.map(lambda x, at=f"{place}{name}": _to_array(x, at, {}), by_name)
         else:
             found[name] = _resolve(own, given.get(name, {}), f"{place}{name}.")
     return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
+
+
+def _resolve_number(own: Any, given: Any, place: str, declared: Mapping[str, Any]) -> Any:
+    """Return a number as an array, or a schedule of arrays: its own but for what is given."""
+    if isinstance(given, Mapping) and isinstance(own, Schedule):
+        known = dict(own.items())
+        for name in given:
+            if name not in known:
+                raise unknown_name_error("number", f"{place}.{name}", [f"{place}.{one}" for one in known])
+        given = replace(own, **given)
+    elif isinstance(given, Mapping) and not given:
+        given = own
+    return _map_number(lambda name, one, of: _to_array(one, name, of), place, given, declared)
 
 
 def _to_array(value: Any, name: str, declared: Mapping[str, Any]) -> Any:
@@ -283,13 +337,10 @@ def _check_numbers(value: Any) -> None:
     """Check what is no array, and make floats of ints where the default is one."""
     for one in filter(_is_number, fields(value)):
         given, low, high = getattr(value, one.name), one.metadata["low"], one.metadata["high"]
-        if hasattr(given, "dtype"):
-            continue
-        real = isinstance(given, int | float) and not isinstance(given, bool)
-        ends = given.bounds if isinstance(given, Prior | Fixed) else (given,)
-        require(real or ends != (given,), one.name, to_printable(given), "must be a number")
-        for end in ends:
-            require(low <= end <= high, one.name, to_printable(given), f"must be between {low:g} and {high:g}")
+        ends = _list_ends(given)
+        real = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+        require(real and given is not None, one.name, to_printable(given), "must be a number")
+        _check_range(given, one.name, low, high)
         if isinstance(one.default, int):
             require(all(float(end).is_integer() for end in ends), one.name, given, "must be a whole number")
         elif isinstance(given, int):
@@ -303,17 +354,35 @@ def _check_mapping(value: Any, name: str) -> None:
     if isinstance(value, Mapping):
         for key, one in value.items():
             _check_mapping(one, f"{name}.{key}")
-    elif not hasattr(value, "dtype") and not isinstance(value, Prior | Fixed | list | tuple):
+    elif not hasattr(value, "dtype") and not isinstance(value, Prior | Fixed | Schedule | list | tuple):
         real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         require(real, name, to_printable(value), "must be a number")
+
+
+def require_constants(value: Any, but: str) -> None:
+    """Check that no number of a part changes with env steps, for one that counts none.
+
+    Args:
+        value: a part.
+        but: the dotted name of its part that counts its own, whose numbers may.
+
+    Raises:
+        OptionError: where one does.
+    """
+    found = jax.tree_util.tree_leaves_with_path(read_numbers(value), is_leaf=lambda one: isinstance(one, Schedule))
+    for path, one in found:
+        name = ".".join(step.key for step in path if isinstance(step, jax.tree_util.DictKey))
+        changes = isinstance(one, Schedule) and not name.startswith(f"{but}.")
+        require(not changes, name, one, f"{type(value).__name__} counts no env steps; only numbers of {but} may change")
 
 
 def _is_number(one: "Field[Any] | None") -> bool:
     return one is not None and "low" in one.metadata
 
 
-def _get_declaration(one: "Field[Any]") -> dict[str, Any]:
-    return {"default": one.default, **one.metadata}
+def _get_declaration(one: "Field[Any] | None") -> dict[str, Any]:
+    """Return what is declared of a number; of one of a mapping, which has a field with others, nothing."""
+    return {"default": one.default, **one.metadata} if one is not None and _is_number(one) else {}
 
 
 def _is_mapping(one: "Field[Any] | None") -> bool:

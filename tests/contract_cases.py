@@ -71,6 +71,7 @@ from evorl.population import (
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.problems import DTLZ, ZDT
 from evorl.replay import FrameReplay, SequenceReplay
+from evorl.schedules import Linear
 from evorl.ued import (
     PLR,
     Adversary,
@@ -142,7 +143,10 @@ SINGLE = [
     Case(
         "dqn",
         off_policy(
-            DQN, CHOICES, n_step=2, of_agent=MOVING | {"dueling": True, "epsilon_steps": 20.0, "max_error": 0.1}
+            DQN,
+            CHOICES,
+            n_step=2,
+            of_agent=MOVING | {"dueling": True, "epsilon": Linear(1.0, 0.05, over=20.0), "max_error": 0.1},
         ),
     ),
     Case("sac", off_policy(SAC, of_agent=SOFTLY)),

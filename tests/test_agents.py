@@ -26,6 +26,8 @@ from evorl.agents.random import Random
 from evorl.agents.sac_common import ENTROPY_UNIT
 from evorl.errors import OptionError
 from evorl.networks.network import FLAT
+from evorl.parts import bind, resolve_numbers
+from evorl.schedules import Linear
 from evorl.spaces import Box, Discrete, MultiDiscrete
 from evorl.types import Batch, Transition
 
@@ -253,12 +255,13 @@ def test_dueling_advantages_have_mean_zero():
 
 
 def test_exploration_falls_over_its_steps_and_learning_rates_to_zero():
-    agent = DQN(epsilon=1.0, final_epsilon=0.2, epsilon_steps=100.0)
-    close([agent.apply_schedule(jnp.float32(n)).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
+    agent = DQN(epsilon=Linear(1.0, 0.2, over=100.0))
+    bound = lambda agent, n: bind(agent, resolve_numbers(agent), jnp.float32(n))  # noqa: E731
+    close([bound(agent, n).epsilon for n in (0, 50, 100, 500)], [1, 0.6, 0.2, 0.2])
+    assert bound(DQN(), 25_000).epsilon == pytest.approx(0.525)  # half way from 1 to 0.05
     for cls in (PPO, A2C, IMPALA, DQN):
-        annealed, constant = cls(learning_rate=0.1, anneal_steps=100.0), cls(learning_rate=0.1)
-        close([annealed.apply_schedule(jnp.float32(n)).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
-        assert constant.apply_schedule(jnp.float32(1e9)).learning_rate == pytest.approx(0.1)
+        annealed = cls(learning_rate=Linear(0.1, 0, over=100.0))
+        close([bound(annealed, n).learning_rate for n in (0, 75, 200)], [0.1, 0.025, 0])
 
 
 def test_epsilon_is_the_share_of_random_actions():

@@ -259,6 +259,12 @@ WRONG = [
     (["agent.workflow.agent.discount=1.5"], "agent.workflow.agent.discount=1.5: must be between 0 and 1"),
     (["agent.workflow.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
     (["agent.workflow.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
+    (["agent.workflow.agent.actor_lr=${linear:1e-3}"], "schedule=${linear:0.001}: must be as ${linear:start,end} over"),
+    (["agent.workflow.agent.actor_lr=${linear:2,0}"], "actor_lr=Linear(start=2, end=0, over=1000000): must be between"),
+    (
+        ["agent.workflow.agent.hidden=${linear:2,0}"],
+        "agent.hidden=Linear: must be a part with a _target_",
+    ),
     (["++agent.workflow.agent.actor_lr={}"], "actor_lr={}: must be a number"),
     (["agent/evolver=snes", "agent.workflow.evolver.numbers.std_init=abc"], "numbers.std_init=abc: must be a number"),
     (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),

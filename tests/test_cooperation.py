@@ -436,7 +436,7 @@ def test_members_that_remember_are_mixed_step_by_step():
 @pytest.mark.usefixtures("optimized")
 def test_the_two_step_game_tells_a_sum_from_a_mixer():
     """All actions are random; least squares give the sum -1.5, 2.5, 2.5 and 6.5 where [[0, 1], [1, 8]] is paid."""
-    numbers = {"epsilon": 1.0, "final_epsilon": 1.0, "learning_rate": 1e-3, "tau": 0.02}
+    numbers = {"epsilon": 1.0, "learning_rate": 1e-3, "tau": 0.02}
     for mixer, plays_for in ((SumMixer(), 7), (MonotonicMixer(), 8)):
         sizes = {"num_updates": 8, "batch_size": 128, "capacity": 16_384, "random_steps": 512, "eval_episodes": 1}
         agents = decomposed(TWO_STEP, mixer, hidden=(64,), **numbers)

@@ -22,6 +22,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.parts import resolve_numbers
+from evorl.schedules import Linear
 from evorl.training.policy import Policy
 from evorl.workflows.on_policy import OnPolicy
 from tests.tiers import program_fixture
@@ -214,6 +215,10 @@ def test_the_main_agent_plays_all_seats(played):
         (lambda: Roster(league_exploiters=-1), "league_exploiters=-1: must not be negative"),
         (lambda: Roster(capacity=0), "capacity=0: must be at least 1"),
         (lambda: League(unequal(), LEAGUE.workflow), "env: a league's policies play every seat"),
+        (
+            lambda: replace(LEAGUE, matches=Matchmaking(decay=Linear(0.9, 1, over=100))),
+            "matches.decay=.*: League counts no env steps; only numbers of workflow may change",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

@@ -21,6 +21,7 @@ from evorl.leagues.training_oracle import make_single_player_env
 from evorl.networks.recurrent import GRU
 from evorl.replay import SequenceReplay
 from evorl.replay.reservoir import ReservoirBuffer
+from evorl.schedules import Linear
 from evorl.spaces import Box, Discrete, ObsWithActionMask
 from evorl.training.policy import Policy
 from evorl.types import Transition
@@ -45,7 +46,7 @@ def nfsp(env=KUHN, hidden=(32,), reservoir=50_000, **options):
     )
 
 
-FAST = {"learning_rate": 1e-3, "discount": 1.0, "epsilon": 0.2, "epsilon_steps": 1e6}
+FAST = {"learning_rate": 1e-3, "discount": 1.0, "epsilon": Linear(0.2, 0.05, over=1e6)}
 WORKFLOW = nfsp(of_agent=FAST)
 
 

@@ -29,12 +29,12 @@ from evorl import (
     fit,
 )
 from evorl.ec import ERLMutation, Restarts
-from evorl.parts import part, read_numbers
+from evorl.parts import read_numbers
 from evorl.population import Perturb
 from evorl.population.search import PriorSpace
 from evorl.population.variation import EvolverVariation
 from evorl.priors import LogUniform
-from evorl.schedules import linear_schedule
+from evorl.schedules import Linear
 from tests.conftest import leaves_equal
 from tests.tiny import CHOICES, ENV, SMALL, UPDATES
 
@@ -70,36 +70,20 @@ def test_a_population_searches_what_its_members_have_declared():
     assert members["agent"]["critic_lr"].shape == (3,)
 
 
-@part
-class FallingES(OpenES):
-    def apply_schedule(self, env_steps):
-        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, 30.0))
-
-
-@part
-class FallingSAC(SAC):
-    def apply_schedule(self, env_steps):
-        return replace(self, critic_lr=linear_schedule(self.critic_lr, 0.0, env_steps, 30.0))
-
-
-@part
-class FallingFactor(Perturb):
-    def apply_schedule(self, env_steps):
-        return replace(self, factor=linear_schedule(self.factor, 0.0, env_steps, 100.0))
-
-
+FALLING_ES = OpenES(4, learning_rate=Linear(0.01, 0, over=30.0))
+FALLING_SAC = SAC(hidden=(8, 8), critic_lr=Linear(3e-4, 0, over=30.0))
+FALLING_FACTOR = Perturb(factor=Linear(0.2, 0, over=100.0))
 ERL_SAC = ERL(ENV, SAC_AGENT, **UPDATES, **SMALL)
 POPULATION = Vmapped(OffPolicy(ENV, SAC_AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL), 4)
 DISCOUNTED = replace(POPULATION, inner=replace(POPULATION.inner, agent=replace(SAC_AGENT, discount=Uniform(0.5, 0.9))))
-FALLING_SAC = FallingSAC(hidden=(8, 8))
-SEARCH = Evolution(ENV, MLPPolicy(hidden=(4,)), FallingES(4), normalization="none", eval_episodes=4)
+SEARCH = Evolution(ENV, MLPPolicy(hidden=(4,)), FALLING_ES, normalization="none", eval_episodes=4)
 FALLING = {
     "evolution": (SEARCH, lambda state: state.agent.actor.params),
     "cem_rl": (replace(CEM_RL, agent=FALLING_SAC), lambda state: state.agent.critic.params),
     "erl": (ERL(ENV, FALLING_SAC, **UPDATES, **SMALL), lambda state: state.agent.critic.params),
-    "pbt": (PBT(POPULATION, variation=FallingFactor(), steps_per_generation=1), lambda state: state.points),
+    "pbt": (PBT(POPULATION, variation=FALLING_FACTOR, steps_per_generation=1), lambda state: state.points),
     "meta_es": (
-        MetaES(DISCOUNTED, FallingES(4), lifetime=1, search=("discount",)),
+        MetaES(DISCOUNTED, FALLING_ES, lifetime=1, search=("discount",)),
         lambda state: state.evolver.mean,
     ),
 }

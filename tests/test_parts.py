@@ -1,13 +1,16 @@
 """Parts: numbers are declared, checked, read, bound to a state, and never a reason to compile."""
 
+import math
 from dataclasses import FrozenInstanceError, field, replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from evosax.algorithms import SNES
+from flax import struct
 
 from evorl import ERL, TD3, CartPole, Evolution, MLPPolicy, PointMaze
 from evorl.agents import DQN, PPO, fill_spaces
@@ -24,7 +27,9 @@ from evorl.parts import (
     read_numbers,
     resolve_numbers,
 )
-from evorl.priors import Fixed, Uniform
+from evorl.population.search import PriorSpace
+from evorl.priors import Fixed, LogUniform, Uniform
+from evorl.schedules import Cosine, Linear, Schedule
 from evorl.spaces import Box, Discrete
 from evorl.workflows import OnPolicy
 
@@ -84,7 +89,7 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: Faster(rate=-1), "rate=-1: must be between 0 and inf"),
         (lambda: Faster(0), "steps=0: must be at least 1"),
         (lambda: Search(most=2.5), "most=2.5: must be a whole number"),
-        (lambda: number(2.0, 0, 1), "default=2: must be between 0 and 1"),
+        (lambda: number(2.0, 0, 1), "default=2.0: must be between 0 and 1"),
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
         (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=std, sdt: must be those of Noise, by name: std"),
@@ -209,17 +214,95 @@ def test_parts_by_name_and_in_a_row_have_numbers_by_name():
     assert bind(row, {"parts": {"1": {"std": 0.7}, "2": {"std": 0.8}}}).parts == (3, Noise(std=0.7), Noise(std=0.8))
 
 
-def test_a_bound_part_knows_its_skeleton_and_a_schedule_applies_where_steps_are_known():
-    agent = PPO(learning_rate=0.1, anneal_steps=100.0)
-    numbers = jax.tree.map(jnp.asarray, read_numbers(agent))
+def test_a_bound_part_knows_its_skeleton_and_a_schedule_goes_by_env_steps():
+    agent = PPO(learning_rate=Linear(0.1, 0, over=100.0))
+    numbers = resolve_numbers(agent)
     bound = bind(agent, numbers, jnp.float32(25))
     assert float(bound.learning_rate) == pytest.approx(0.075)
     assert float(bind(agent, numbers).learning_rate) == pytest.approx(0.1)
+    assert float(bind(agent, numbers, None).learning_rate.over) == 100
     assert get_skeleton(bound) is agent
     assert get_skeleton(bind(bound, numbers)) is agent
     assert float(bind(bound, numbers, jnp.float32(50)).learning_rate) == pytest.approx(0.05)  # from where it begins
     with pytest.raises(TypeError, match="PPO is bound to numbers of a state"):
         hash(OnPolicy(ENV, bound))
+
+
+@part
+class Scheduled:
+    rate: float = number(0.5, 0, 1, prior=Uniform(0.1, 0.9))
+    count: int = number(4, 1, 8)
+    noise: Noise = field(default_factory=Noise)
+
+
+def test_a_schedule_stands_for_any_number_and_its_own_are_numbers():
+    """At 30 of 120 steps a quarter of the way is done; half a cosine has then done (1 - cos(pi / 4)) / 2 of it."""
+    read = lambda part: (part.rate, part.count, part.noise.std)  # noqa: E731
+    one = Scheduled(rate=Linear(0.5, 0.1, over=120), count=Cosine(2, 8, over=120), noise=Noise(std=Linear(1, 0, 1e9)))
+    assert [name for name, *_ in iterate_numbers(one)] == [
+        *(f"rate.{name}" for name in ("start", "end", "over")),
+        *(f"count.{name}" for name in ("start", "end", "over")),
+        *(f"noise.std.{name}" for name in ("start", "end", "over")),
+    ]
+    numbers = resolve_numbers(one, {"rate": {"end": jnp.float32(0.3)}, "noise": {"std": 0.25}})
+    rate, count, std = jax.jit(lambda n: read(bind(one, numbers, n)))(30)
+    assert float(rate) == pytest.approx(0.45)
+    assert int(count) == round(2 + 6 * (1 - math.cos(math.pi / 4)) / 2)
+    assert count.dtype == jnp.int32
+    assert float(std) == 0.25
+    given = {"rate": Linear(jnp.array([0.5, 0.7]), jnp.zeros(2), jnp.array([60.0, jnp.inf]))}
+    several = resolve_numbers(one, given)["rate"]
+    rates = jax.vmap(lambda rate: bind(one, numbers | {"rate": rate}, 30).rate)(several)
+    np.testing.assert_allclose(rates, [0.25, 0.7], rtol=1e-6)
+    assert hash(one) == hash(replace(one))
+    assert abstract_numbers(one)["rate"].start.shape == ()
+
+
+def test_a_space_holds_the_start_of_a_schedule_as_it_would_the_number():
+    assert set(PriorSpace(Scheduled(rate=Linear(0.5, 0, over=10))).priors) == {"rate.start", "noise.std"}
+    space = PriorSpace(Scheduled(rate=Linear(0.4, Uniform(0, 0.1), over=LogUniform(10, 1000))))
+    assert list(space.priors) == ["rate.end", "rate.over", "noise.std"]
+    numbers = space.decode(jnp.array([[0.5, 0.0, 0.5], [1.0, 1.0, 0.5]]))
+    np.testing.assert_allclose(numbers["rate"].over, [10, 1000], rtol=1e-5)
+    rates = jax.vmap(lambda numbers: bind(Scheduled(), numbers, 10).rate)(numbers)
+    np.testing.assert_allclose(rates, [0.05, 0.4 - 0.3 * 0.01], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("build", "message"), [
+    (lambda: Scheduled(rate=Linear(0.5, 1.5, over=10)), r"rate=Linear\(.*: must be between 0 and 1"),
+    (lambda: Scheduled(rate=Linear(0.5, "x", over=10)), "rate=.*: must be a number"),
+    (lambda: Scheduled(rate=Linear(Uniform(0.5, 2), 0.1, over=10)), "rate=.*: must be between 0 and 1"),
+    (lambda: Scheduled(count=Linear(1.5, 2, over=10)), "count=.*: must be a whole number"),
+    (lambda: Linear(1, 0, over=0), "over=0: must be above 0, in env steps"),
+    (lambda: Linear(1, 0, over=math.nan), "over=nan: must be above 0, in env steps"),
+    (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"ende": 1}}), r"unknown number .*rate.ende"),
+    (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"end": 2.0}}), r"rate.end=2.0: must be bet"),
+    (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, Uniform(0, 1), 10))), "rate.end=.*a prior needs a meta"),
+    (lambda: resolve_numbers(Scheduled(), {"rate": {"end": 0.5}}), "rate=.*: must be a number"),
+])  # fmt: skip
+def test_a_wrong_schedule_is_refused_in_a_line(build, message):
+    with pytest.raises(OptionError, match=message) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+@struct.dataclass
+class Halving(Schedule):
+    start: Any
+    every: Any
+    ends = ("start",)
+
+    def value(self, env_steps):
+        return self.start * 0.5 ** (env_steps / self.every)
+
+
+def test_a_schedule_of_ones_own_needs_its_value_alone():
+    one = Scheduled(rate=Halving(0.8, 10.0))
+    assert float(bind(one, resolve_numbers(one), 20).rate) == pytest.approx(0.2)
+    with pytest.raises(OptionError, match="every=-1"):
+        Halving(0.8, -1)
+    with pytest.raises(OptionError, match="rate=Halving"):
+        Scheduled(rate=Halving(2, 10))
 
 
 def test_binding_checks_nothing_that_a_trace_could_not():

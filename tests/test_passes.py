@@ -17,6 +17,9 @@ from evorl.agents.puffer import Puffer
 from evorl.agents.random import Random
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
+from evorl.parts import bind, resolve_numbers
+from evorl.training import runs
+from evorl.training.configuration import config
 from evorl.types import Batch, Transition
 from evorl.workflows import OnPolicy, segments
 from evorl.workflows.minibatch_epochs import MinibatchEpochs
@@ -205,13 +208,15 @@ def test_weights_are_those_of_normalized_advantages():
 
 
 def test_schedules_end_where_they_should():
-    agent, sampling = Puffer(learning_rate=0.1, anneal_steps=100.0), PrioritizedSegments(beta=0.2, anneal_steps=100.0)
-    rates = [float(agent.apply_schedule(jnp.float32(n)).learning_rate) for n in (0, 25, 50, 100, 300)]
-    np.testing.assert_allclose(rates, 0.05 * (1 + np.cos(np.pi * np.array([0, 0.25, 0.5, 1, 1]))), atol=1e-7)
-    betas = [float(sampling.apply_schedule(jnp.float32(n)).beta) for n in (0, 50, 300)]
-    np.testing.assert_allclose(betas, [0.2, 0.6, 1.0], rtol=1e-6)
-    of_puffer, of_segments = (part.apply_schedule(jnp.float32(1e9)) for part in (Puffer(), PrioritizedSegments()))
-    np.testing.assert_allclose([of_puffer.learning_rate, of_segments.beta], [0.015, 0.2], rtol=1e-6)
+    """As PufferLib's: its rate falls along a cosine, its beta rises linearly, over all of a training."""
+    workflow, _ = runs.build(config.compose_config(["agent=puffer", "env=fast", "env_steps=100_000"]))
+    bound = [bind(workflow, resolve_numbers(workflow), 1000.0 * n) for n in (0, 25, 50, 100, 300)]
+    rates = 0.0075 * (1 + np.cos(np.pi * np.array([0, 0.25, 0.5, 1, 1])))
+    np.testing.assert_allclose([float(one.agent.learning_rate) for one in bound], rates, atol=1e-7)
+    np.testing.assert_allclose([float(one.sampling.beta) for one in bound], [0.2, 0.4, 0.6, 1.0, 1.0], rtol=1e-6)
+    workflow, _ = runs.build(config.compose_config(["agent=puffer", "env=fast", "minutes=1"]))
+    late = bind(workflow, resolve_numbers(workflow), 1e9)  # of no known end
+    np.testing.assert_allclose([late.agent.learning_rate, late.sampling.beta], [0.015, 0.2], rtol=1e-6)
 
 
 @pytest.mark.program
@@ -254,5 +259,5 @@ def test_priorities_have_numbers_of_their_own_whatever_the_agent():
     workflow = puffer()
     for one in (workflow, replace(workflow, agent=PPO(hidden=(8,)))):
         state = jax.jit(one.init)(jax.random.key(0))
-        assert set(state.numbers["sampling"]) == {"alpha", "beta", "anneal_steps"}
+        assert set(state.numbers["sampling"]) == {"alpha", "beta"}
         assert tree.is_nan_free(state)

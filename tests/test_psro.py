@@ -29,6 +29,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.solvers import NewestPolicySolver, UniformMixture
 from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
+from evorl.schedules import Linear
 from evorl.training.configuration import config
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
@@ -244,6 +245,10 @@ def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypat
         ),
         (lambda: PSRO(MatrixGame("prisoners_dilemma")), "oracle=BestResponseOracle: needs a game with a tree"),
         (lambda: PSRO(KUHN, capacity=1), "capacity=1: must be at least 2"),
+        (
+            lambda: PSRO(KUHN, TrainingOracle(PLAYER, iterations=Linear(4, 8, over=100)), capacity=3, episodes=1),
+            "oracle.iterations=.*: PSRO counts no env steps; only numbers of oracle.workflow may change",
+        ),
         (
             lambda: PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True), capacity=4, levels=4),
             "levels=4: must be from 2 to 3, fewer than the pool has room for",

@@ -55,6 +55,18 @@ def test_short_names_set_what_long_ones_do_and_are_told_once(capsys, monkeypatch
     ]
 
 
+def test_a_number_in_place_of_a_schedule_is_told_once(capsys, monkeypatch):
+    monkeypatch.setattr(short_names, "_told", set())
+    given = ["agent=puffer", "env=cartpole", "agent.workflow.agent.learning_rate=1e-3", "env_steps=500"]
+    for _ in range(2):
+        config.compose_config(given)
+    assert capsys.readouterr().err.splitlines() == [
+        "agent.workflow.agent.learning_rate=1e-3: in place of Cosine(start=0.015, end=0, over=500)"
+    ]
+    config.compose_config(["agent=ppo", "env=cartpole", "agent.workflow.agent.learning_rate=1e-3"])
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [
     ("agent=pbt agent/inner=td3 actor_lr=1e-3", "agent.inner.workflow.agent.actor_lr=1e-3"),
     ("agent=cemrl evolver.shrink=false", "agent.workflow.evolver.shrink=false"),

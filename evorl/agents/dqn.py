@@ -17,7 +17,7 @@ from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.parts import Number, number, part
 from evorl.returns import rescale_value, unrescale_value
-from evorl.schedules import linear_schedule
+from evorl.schedules import Linear
 from evorl.spaces import action_from_indices, action_to_index, mask_logits, random_action
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
@@ -68,12 +68,9 @@ class DQN(BaseAgent):
     learning_rate: Number = number(3e-4, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = number(0.005, 0, 1, "fraction by which the target follows at each update")
-    epsilon: Number = number(1.0, 0, 1, "probability of a random action, at the beginning")
-    final_epsilon: Number = number(0.05, 0, 1, "probability of a random action, at the end")
-    epsilon_steps: Number = number(50_000.0, 1, about="env steps over which it changes")
+    epsilon: Number = number(Linear(1.0, 0.05, over=50_000.0), 0, 1, "probability of a random action")
     max_error: Number = number(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
-    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
@@ -81,12 +78,6 @@ class DQN(BaseAgent):
 
     def check_spaces(self) -> None:
         require_choice(self)
-
-    def apply_schedule(self, env_steps: Array) -> "DQN":
-        """Return the agent with its numbers after so many env steps."""
-        epsilon = linear_schedule(self.epsilon, self.final_epsilon, env_steps, self.epsilon_steps)
-        learning_rate = linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps)
-        return replace(self, epsilon=epsilon, learning_rate=learning_rate)
 
     @property
     def network(self) -> Network:

@@ -22,7 +22,6 @@ from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyVa
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.returns import is_known, skip_forced_steps
-from evorl.schedules import linear_schedule
 from evorl.spaces import PrivilegedObs, get_visible_space, has_choice, with_visible_space
 from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 
@@ -59,7 +58,6 @@ class PolicyGradient(BaseAgent, ABC):
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
     reward_scale: Number = number(1.0, 0, about="factor of rewards where they are learned from")
-    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
@@ -106,10 +104,6 @@ class PolicyGradient(BaseAgent, ABC):
         """Return whether to leave out the epochs still to come, from the metrics of the last one."""
         del metrics
         return False
-
-    def apply_schedule(self, env_steps: Array) -> "PolicyGradient":
-        """Return the agent with its numbers after so many env steps."""
-        return replace(self, learning_rate=linear_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))
 
     @property
     def head(self) -> Head:

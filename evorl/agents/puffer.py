@@ -1,7 +1,5 @@
 """The objective of PufferLib's trainer."""
 
-from dataclasses import replace
-
 from jaxtyping import Array
 
 from evorl.agents.ppo import PPO
@@ -9,7 +7,6 @@ from evorl.agents.train_state import DISCOUNT_PRIOR
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.returns import vtrace
-from evorl.schedules import cosine_schedule
 from evorl.types import Transition
 
 
@@ -19,7 +16,8 @@ class Puffer(PPO):
 
     A_t = min(max_rho, ratio) (r + discount V' - V) + discount gae_lambda min(max_c, ratio) A_{t+1}: the target of
     V-trace less the value. Generalized advantages where all ratios are 1 and no bound is below 1. Defaults are those
-    of PufferLib 3.0.0, config/default.ini, with Muon; it anneals over all of a training.
+    of PufferLib 3.0.0, config/default.ini, with Muon, but for the learning rate, which there is
+    Cosine(0.015, 0, over=env_steps) over all of a training.
     """
 
     learning_rate: Number = number(0.015, 0, 1, "learning rate of policy and value", LogUniform(1e-4, 1e-1))
@@ -29,7 +27,6 @@ class Puffer(PPO):
     )
     discount: Number = number(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(1.5, 0, about="gradients are clipped to this norm")
-    anneal_steps: Number = number(float("inf"), 1, about="env steps over which the learning rate falls to 0")
     gae_lambda: Number = number(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
     clip: Number = number(
         0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.01, 1.0)
@@ -46,6 +43,3 @@ class Puffer(PPO):
         t, corrections = transitions, (ratio, self.discount, self.gae_lambda, self.max_rho, self.max_c)
         target, _ = vtrace(t.reward, value, next_value, t.terminated, t.is_done, *corrections)
         return target - value, target
-
-    def apply_schedule(self, env_steps: Array) -> "Puffer":
-        return replace(self, learning_rate=cosine_schedule(self.learning_rate, 0.0, env_steps, self.anneal_steps))

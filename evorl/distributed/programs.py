@@ -101,7 +101,7 @@ class PSROPrograms:
     def _compute_best_response(
         self, role: Role, place: Any, count: Any, weights: Any, pool: Any, rest: Any, key: Any
     ) -> OracleOutputs:
-        psro, oracle = self.psro, bind(self.psro, self.spec.numbers).oracle
+        psro, oracle = self.psro, bind(self.psro, self.spec.numbers, None).oracle
         assert isinstance(oracle, DivisibleOracle)
         rivals = OracleInputs(self.spec.env_params, self._mask_pool(count, pool), weights)
         return oracle.respond_for_player(psro.env, role, place, rivals, rest, key)

@@ -24,7 +24,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.leagues.training_oracle import make_single_player_env, with_env
-from evorl.parts import bind, part, resolve_numbers
+from evorl.parts import bind, part, require_constants, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, PolicyWorkflow, State
 from evorl.workflows import base, members
@@ -65,6 +65,7 @@ class League:
         if len(self.roles.roles) > 1:
             apart = ", ".join(role.name for role in self.roles.roles)
             raise OptionError(f"env: a league's policies play every seat, and spaces of {apart} differ; agent=psro")
+        require_constants(self, but="workflow")
         self.inner  # noqa: B018  which raises
 
     @cached_property

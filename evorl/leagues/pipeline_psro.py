@@ -48,7 +48,7 @@ class PipelinePSRO(PSRO):
         """Return the initial state with a policy at every level and no payoffs yet."""
         key_first, key_levels = jax.random.split(key)
         state = super().init_without_payoffs(key_first, numbers, env_params)
-        oracle = bind(self, state.numbers).oracle
+        oracle = bind(self, state.numbers, None).oracle
         begin = jax.vmap(lambda key: oracle.init_policies(self.env, key))
         levels = begin(jax.random.split(key_levels, self.levels))
         return replace(state, pool=self.place_levels(state, levels), oracle_state=levels.oracle_state)
@@ -60,7 +60,7 @@ class PipelinePSRO(PSRO):
 
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_top, key_pay = jax.random.split(key, 3)
-        keys, oracle = jax.random.split(key_respond, self.levels), bind(self, state.numbers).oracle
+        keys, oracle = jax.random.split(key_respond, self.levels), bind(self, state.numbers, None).oracle
 
         def respond(weights: Any, rest: Any, key: Key) -> OracleOutputs:
             rivals = OracleInputs(state.env_params, state.pool, weights)

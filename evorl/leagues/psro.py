@@ -42,7 +42,7 @@ from evorl.leagues.payoff_estimation import (
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
-from evorl.parts import bind, part, resolve_numbers
+from evorl.parts import bind, part, require_constants, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn
 from evorl.workflows.base import as_evaluation
@@ -89,6 +89,7 @@ class PSRO:
         require_int("capacity", self.capacity, 2)
         require_int("episodes", self.episodes, 0)
         self.oracle.check(self.env)
+        require_constants(self, but="oracle.workflow")
         needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
         require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)
         constant_sum = self.tree is None or self.tree.is_constant_sum
@@ -127,7 +128,7 @@ class PSRO:
         numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         players = self.roles.num_players
-        first = bind(self, numbers).oracle.init_policies(self.env, key)
+        first = bind(self, numbers, None).oracle.init_policies(self.env, key)
         pool = tree.set_row(
             tree.zeros_like(tree.broadcast(first.policies, self.capacity)), jnp.int32(0), first.policies
         )
@@ -140,7 +141,7 @@ class PSRO:
     def step(self, state: PSROState, key: Key) -> tuple[PSROState, Metrics]:
         key_respond, key_pay = jax.random.split(key)
         rivals = OracleInputs(state.env_params, state.pool, self.target_mixtures(state))
-        oracle = bind(self, state.numbers).oracle
+        oracle = bind(self, state.numbers, None).oracle
         answers = oracle.respond(self.env, rivals, state.oracle_state, key_respond)
         new = self.add_policies(state, answers)
         paid, spent = self.update_payoffs(new, key_pay)

@@ -53,7 +53,7 @@ from evorl.types.evolvers import (
     SearchResults,
 )
 from evorl.types.hosts import HostParams, HostState
-from evorl.types.numbers import HasDiscount, Prior, Scheduled
+from evorl.types.numbers import HasDiscount, Prior
 from evorl.types.populations import EvolvingWorkflow, Population
 from evorl.types.problems import Bound, BoundedOperator, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
@@ -130,7 +130,6 @@ __all__ = [
     "ReplayBuffer",
     "ReplayFactory",
     "Sample",
-    "Scheduled",
     "SearchResults",
     "SearchWorkflow",
     "SeedEvolver",

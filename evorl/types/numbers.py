@@ -8,15 +8,6 @@ from evorl.types.data import Array
 
 
 @runtime_checkable
-class Scheduled(Protocol):
-    """A part whose numbers change with the env steps taken."""
-
-    def apply_schedule(self, env_steps: Array) -> "Scheduled":
-        """Return the part with its numbers after so many env steps, []."""
-        ...
-
-
-@runtime_checkable
 class HasDiscount(Protocol):
     """A part by whose numbers later rewards count less."""
 

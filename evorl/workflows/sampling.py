@@ -1,7 +1,6 @@
 """Which segments of a rollout a minibatch takes."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ from typing_extensions import Protocol, runtime_checkable
 from evorl.errors import require
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, OneMinus
-from evorl.schedules import linear_schedule
 from evorl.types import Key
 
 MIN_PRIORITY = 1e-6  # added to a priority, so that what has no advantages may be drawn
@@ -64,7 +62,7 @@ class PrioritizedSegments:
     """Segments by the size of their advantages, none twice in a minibatch (PufferLib 3.0.0).
 
     With w = (sum over its steps of |A|)^alpha one of S segments is drawn with probability p = (w + 1e-6) over the sum
-    of all, and its normalized advantages weigh (S p)^-beta. beta rises to 1 over anneal_steps.
+    of all, and its normalized advantages weigh (S p)^-beta.
     """
 
     length: int = 0
@@ -72,16 +70,11 @@ class PrioritizedSegments:
         0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
     )
     beta: Number = number(
-        0.2, 0, 1, "how far weights correct for priorities at first; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
+        0.2, 0, 1, "how far weights correct for priorities; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
     )
-    anneal_steps: Number = number(math.inf, 1, about="env steps over which beta rises to 1")
 
     def __post_init__(self) -> None:
         require(self.length >= 0, "sampling.length", self.length, "must not be negative")
-
-    def apply_schedule(self, env_steps: Array) -> "PrioritizedSegments":
-        """Return the sampling with its numbers after so many env steps."""
-        return replace(self, beta=linear_schedule(self.beta, 1.0, env_steps, self.anneal_steps))
 
     def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,10 @@ TABLE = re.compile(
 )
 
 
-def number(value: float) -> str:
+def number(value: Any) -> str:
+    if isinstance(value, Mapping | DictConfig):  # a schedule
+        of = {name: number(one) for name, one in value.items() if name != "_target_"}
+        return f"{of.pop('start')} to {of.pop('end')} over {of.pop('over')} steps" if "over" in of else str(of)
     return "inf" if value == math.inf else "-inf" if value == -math.inf else f"{value:g}"
 
 
@@ -46,7 +49,8 @@ def lines(node: Any, prefix: str = "") -> Iterator[str]:
         value = node[field.name]
         if "low" in about:
             span = f"{number(about['low'])} to {number(about['high'])}"
-            prior = find_prior(value, {"default": field.default, **about})
+            begins = value["start"] if isinstance(value, Mapping | DictConfig) else value
+            prior = find_prior(begins, {"default": field.default, **about})
             searched = " to ".join(map(number, prior.bounds)) if prior is not None else ""
             yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
         elif isinstance(value, DictConfig) and "_target_" in value:

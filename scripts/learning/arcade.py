@@ -29,7 +29,7 @@ GAMES = [name.removeprefix("arcade/") for name in find_choices("env") if name.st
 def learned(game: str, env_steps: int, experiment: str) -> dict:
     """What a training ends with, as a row."""
     options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
-    end, seconds = trained([*options, f"agent.workflow.agent.anneal_steps={env_steps}", "devices=1"])
+    end, seconds = trained([*options, "devices=1"])
     chance = get_random_return(make_task(config.to_plain_data(config.compose_config([f"env=arcade/{game}"]))))
     returns = end["seeds"]["return"]
     return {"game": game, "steps": end["env_steps"], "returns": returns, "random": chance, "seconds": seconds}

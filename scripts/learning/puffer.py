@@ -15,7 +15,7 @@ from trainings import keep, kept, trained
 
 from evorl.stats import MeanEstimate
 
-OF_PRIORITIES = ("alpha", "beta", "anneal_steps")
+OF_PRIORITIES = ("alpha", "beta")
 SHUFFLED = "agent.workflow.sampling._target_=Shuffled", *(f"~agent.workflow.sampling.{one}" for one in OF_PRIORITIES)
 VARIATIONS: dict[str, tuple[str, ...]] = {
     "all": (),
@@ -29,7 +29,7 @@ VARIATIONS: dict[str, tuple[str, ...]] = {
         "~agent.workflow.agent.optimizer.steps",
         "agent.workflow.agent.learning_rate=1e-3",
     ),
-    "constant rate": ("agent.workflow.agent.anneal_steps=inf", "agent.workflow.sampling.anneal_steps=inf"),
+    "constant rate": ("agent.workflow.agent.learning_rate=0.015", "agent.workflow.sampling.beta=0.2"),
     "no bounds on ratios": ("agent.workflow.agent.max_rho=inf", "agent.workflow.agent.max_c=inf"),
 }
 

@@ -22,15 +22,20 @@ FAILS = {
     "pbt": "failed: stochastic",
 }
 SMALL = {"pbt": "agent.workflow.population.size=4", "pbt_cso": "agent.workflow.population.size=4"}
-EXPLORES = "agent.workflow.agent.entropy_weight=0.1 agent.workflow.agent.anneal_steps=200_000"
+RATES = {"ppo": 3e-4, "a2c": 7e-4, "impala": 6e-4}
 SEQUENCES = (
     "replay=sequences agent.workflow.replay.length=12 agent.workflow.replay.burn_in=6 agent.workflow.replay.stride=6"
     " agent.workflow.batch_size=32 agent.workflow.agent.core.width=64"
 )
 REMEMBER = [
     "puffer core=lstm",
-    *(f"{agent} core={core} {EXPLORES}" for agent in ("ppo", "a2c", "impala") for core in ("gru", "lstm")),
-    f"ppo core=s5 {EXPLORES}",
+    *(
+        f"{agent} core={core} agent.workflow.agent.entropy_weight=0.1"
+        f" agent.workflow.agent.learning_rate=${{linear:{rate},0,200_000}}"
+        for agent, rate in RATES.items()
+        for core in ("gru", "lstm", "s5")
+        if core != "s5" or agent == "ppo"
+    ),
     f"dqn core=gru {SEQUENCES}",
     f"discrete_sac core=gru {SEQUENCES} agent.workflow.agent.temperature=0.2",
     *(f"{agent} core=gru agent.workflow.agent.core.width=16" for agent in ("sep_cma_es", "ga")),

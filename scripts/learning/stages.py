@@ -40,7 +40,7 @@ LONG = "num_seeds=8 env_steps=10_000_000"
 MANY = "agent.workflow.evolver.population_size=1024"
 GAMES = ("asterix", "breakout", "freeway", "space_invaders")
 CHAIN = (
-    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.workflow.agent.anneal_steps=400_000 "
+    "agent=ppo env=memory_chain num_seeds=4 env_steps=400_000 agent.workflow.agent.learning_rate=${linear:3e-4,0} "
     "agent.workflow.agent.hidden=[64,64] agent.workflow.num_steps=64"
 )
 SMALL = "env.levels.width=7 env.levels.height=7 env.num_actions=3 env.max_episode_steps=100"
@@ -114,7 +114,7 @@ SETS = {
     ],
     "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # as many as PPO by itself, about
     "minatar": [
-        *(f"experiment=minatar/ppo env={game} {LONG} agent.workflow.agent.anneal_steps=10_000_000" for game in GAMES),
+        *(f"experiment=minatar/ppo env={game} {LONG}" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
     ],
     "evolved": [

@@ -22,7 +22,7 @@ from evorl.training.random_baseline import get_random_return
 def ppo(env_steps: int) -> tuple[str, ...]:
     """PPO whose learning rate falls to 0 in so many steps."""
     sizes = ("agent.workflow.num_envs=32", "agent.workflow.num_steps=64")
-    budget = (f"env_steps={env_steps}", f"agent.workflow.agent.anneal_steps={env_steps}")
+    budget = (f"env_steps={env_steps}", "agent.workflow.agent.learning_rate=${linear:3e-4,0}")
     return ("agent=ppo", "num_seeds=4", *sizes, *budget, "evaluations=1")
 
 

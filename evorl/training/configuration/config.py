@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from evorl.errors import OptionError, require, unknown_name_error
+from evorl.errors import OptionError, is_number, require, unknown_name_error
 from evorl.training.configuration import nodes, short_names
 from evorl.training.configuration.discovery import (
     GROUPS,
@@ -92,6 +92,20 @@ def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any
     return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
 
 
+def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
+    """What a resolver such as ${linear:1e-3,0,100_000} stands for; without its last number, over all of a training."""
+
+    def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
+        resolver = f"${{{name.lower()}:{','.join(map(str, given))}}}"
+        wanted = f"must be as ${{{name.lower()}:start,end}} over all of a training, or with env steps after them"
+        require(len(given) in (2, 3), "schedule", resolver, wanted)
+        env_steps = _root_.get("env_steps")
+        start, end, over = given if len(given) == 3 else (*given, math.inf if env_steps is None else env_steps)
+        return {"_target_": f"evorl.schedules.{name}", "start": start, "end": end, "over": over}
+
+    return resolve
+
+
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "uniform": _make_prior_resolver("Uniform", "low", "high"),
     "log_uniform": _make_prior_resolver("LogUniform", "low", "high"),
@@ -101,7 +115,8 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "power_of_two": _make_prior_resolver("PowerOfTwo", "low", "high"),
     "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
     "fixed": _make_prior_resolver("Fixed", "value"),
-    "or_inf": lambda number: math.inf if number is None else number,
+    "linear": _make_schedule_resolver("Linear"),
+    "cosine": _make_schedule_resolver("Cosine"),
 }
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)
@@ -139,6 +154,7 @@ def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
                 raise _explain_error(to_hydra_overrides(expanded), wrong) from wrong
         _check_experiment(overrides)
         resolve_wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
+        _tell_replaced(expanded, cfg)
         return cfg, expanded
 
 
@@ -151,6 +167,27 @@ def _expand_short_names(overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     searched = [name for name in names if not name.endswith("._target_")]
     return short_names.expand_overrides(overrides, searched, choices)
+
+
+def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
+    """Say on stderr where an override puts a number in the place of a schedule or a prior of a file."""
+    numbers = [one for one in overrides if one.startswith("agent.") and is_number(_select(cfg, one.partition("=")[0]))]
+    if not numbers:
+        return
+    before = compose("config", to_hydra_overrides([one for one in overrides if one not in numbers]))
+    for override in numbers:
+        node = _select(before, override.partition("=")[0])
+        if isinstance(node, Mapping | DictConfig) and "_target_" in node:
+            values = ", ".join(f"{key}={value}" for key, value in node.items() if key != "_target_")
+            short_names.tell_once(f"{override}: in place of {_get_class_name(node)}({values})")
+
+
+def _select(cfg: DictConfig, name: str) -> Any:
+    """Return what stands at a dotted name, or None where nothing does or it cannot be resolved."""
+    try:
+        return OmegaConf.select(cfg, name)
+    except OmegaConfBaseException:
+        return None
 
 
 def resolve_wrappers(given: Any) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Parts: from plain data, as a configuration holds it, to the frozen dataclasses that it names.
 
 A place takes only what is made for it. A class of evorl must fit the type of its field before it is built, and where
-that type is Any, be a prior or Fixed, in place of a number; what others give is looked at afterwards.
+that type is Any, be a prior, Fixed or a schedule, in place of a number; what others give is looked at afterwards.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from typing_extensions import get_protocol_members
 from evorl import lazy
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.priors import Fixed
+from evorl.schedules import Schedule
 from evorl.spaces import Discrete, groups
 from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
@@ -215,7 +216,7 @@ def _is_assignable(target: Any, hint: Any) -> bool:
     if not is_class or target.__module__.partition(".")[0] != "evorl":
         return False
     if hint is Any:
-        return target is Fixed or _has_protocol_members(target, Prior)
+        return target is Fixed or issubclass(target, Schedule) or _has_protocol_members(target, Prior)
     if isinstance(hint, types.UnionType):
         return any(_is_assignable(target, one) for one in hint.__args__)
     if getattr(hint, "_is_protocol", False):

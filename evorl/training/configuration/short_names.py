@@ -60,7 +60,13 @@ def expand_overrides(overrides: Sequence[str], options: Collection[str], choices
         if ours:
             raise OptionError(f"unknown option {short}; here it is called {' or '.join(ours)}")
         expanded.append(f"{name or short}{equals}{value}")
-        if name not in (None, short) and short not in _told:
-            _told.add(short)
-            print(f"{short}: {name}", file=sys.stderr)
+        if name not in (None, short):
+            tell_once(f"{short}: {name}")
     return expanded
+
+
+def tell_once(line: str) -> None:
+    """Print a line on stderr, once in a process."""
+    if line not in _told:
+        _told.add(line)
+        print(line, file=sys.stderr)
