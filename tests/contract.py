@@ -15,6 +15,7 @@ import numpy as np
 
 from evorl import tree
 from evorl.parts import iterate_numbers, resolve_numbers
+from evorl.schedules import Schedule
 from evorl.training.program import Program, make_run_args
 from evorl.types import Population
 from evorl.workflows import Vmapped
@@ -198,6 +199,8 @@ def moved(case, name, up=True):
 def with_number(numbers, path, value):
     """Return nested numbers with another one at a path."""
     first, *rest = path
+    if isinstance(numbers, Schedule):
+        return numbers.replace(**{first: jnp.asarray(value, getattr(numbers, first).dtype)})
     old = numbers[first]
     return numbers | {first: with_number(old, rest, value) if rest else jnp.asarray(value, old.dtype)}
 

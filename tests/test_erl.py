@@ -8,12 +8,12 @@ import pytest
 from evorl import tree
 from evorl.agents import SAC, TD3
 from evorl.ec import GA, OpenES
-from evorl.ec.flatten import pass_through
 from evorl.ec.variation import ERLMutation
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.parts import part
 from evorl.training.program import Program
+from evorl.types import Evolver
 from evorl.workflows import ERL
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
@@ -21,12 +21,10 @@ from tests.counting import Counting
 
 
 @part
-class Remembering:
+class Remembering(Evolver):
     """Members of constant weights, 0, 1, 2 and so on; its state is what it was told last."""
 
     population_size: int = 4
-
-    to_params = from_params = pass_through
 
     def init(self, key, mean):
         ranks = jnp.arange(float(self.population_size))

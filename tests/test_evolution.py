@@ -25,7 +25,7 @@ from evorl.errors import OptionError
 from evorl.networks.low_rank import LowRankKernel
 from evorl.parts import part
 from evorl.spaces import Discrete
-from evorl.types import TimeStep
+from evorl.types import Evolver, TimeStep
 from evorl.vector_env import RolloutPlan, TransitionStore
 from evorl.workflows import CEMRL, ERL, Evolution, Vmapped
 from evorl.workflows.base import step_or_evaluate
@@ -319,7 +319,7 @@ class SeedsState:
 
 
 @part
-class Seeds:
+class Seeds(Evolver):
     """An evolver whose genomes are seeds of noise, from which there is no way back."""
 
     population_size: int = 6

@@ -9,22 +9,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evorl import tree
-from evorl.agents.mlp_policy import MLPPolicy
+from evorl import TD3, MLPPolicy, tree
 from evorl.ec import (
     ARS,
     CEM,
     CSO,
     GA,
+    NSGA2,
     LowRankES,
+    MapElites,
     Noise,
     OpenES,
     SeededES,
+    SeedGA,
     VanillaES,
     shaping,
 )
 from evorl.ec.flatten import flatten_population, leaf_indices
-from evorl.ec.search import init_evolver_state
+from evorl.ec.search import init_evolver_state, require_evolver
 from evorl.ec.variation import (
     SBX,
     ERLMutation,
@@ -34,6 +36,8 @@ from evorl.ec.variation import (
 from evorl.errors import OptionError
 from evorl.parts import bind, iterate_numbers, resolve_numbers
 from evorl.spaces import Box, Discrete
+from evorl.training import runs
+from evorl.training.configuration import config
 from tests.conftest import leaves_equal
 from tests.contract import Case, moved, types
 
@@ -342,3 +346,39 @@ def test_evolvers_are_settings_that_compare_and_hash():
     for evolver in CASES.values():
         assert dataclasses.replace(evolver) == evolver
         assert hash(evolver) == hash(dataclasses.replace(evolver))
+
+
+class Halves(OpenES):
+    """Parameters are twice the genome, and there is no way back."""
+
+    def to_params(self, state, genome):
+        return jax.tree.map(lambda x: 2 * x, genome)
+
+
+class Back(Halves):
+    def from_params(self, state, params):
+        return jax.tree.map(lambda x: x / 2, params)
+
+    def to_params(self, state, genome):
+        return super().to_params(state, genome)
+
+
+def test_what_an_evolver_overrides_says_what_it_does():
+    flags = "begins_with_members", "takes_params", "takes_objectives", "keeps_many", "keeps_bounds"
+    said = lambda evolver: [name for name in flags if getattr(evolver, name)]  # noqa: E731
+    assert said(OpenES()) == ["takes_params"]
+    assert said(GA()) == ["begins_with_members", "takes_params"]
+    assert said(SeedGA()) == ["begins_with_members"]
+    assert said(SeededES()) == said(Halves()) == []
+    assert said(Back()) == ["takes_params"]
+    assert said(NSGA2()) == [*flags]
+    assert said(MapElites()) == [name for name in flags if name != "takes_objectives"]
+
+
+def test_what_is_no_evolver_is_refused_in_a_line():
+    with pytest.raises(OptionError, match=r"evolver=TD3: must be a subclass of evorl\.types\.Evolver"):
+        require_evolver(TD3())
+    with pytest.raises(OptionError, match="evolver=OpenES: has no learned weights; LearnedES"):
+        OpenES().weights(MEAN)
+    with pytest.raises(OptionError, match=r"agent\.workflow\.evolver=TD3: must be a subclass of evorl\.types\.Evolver"):
+        runs.build(config.compose_config(["agent=openes", "env=fast", "agent.workflow.evolver._target_=TD3"]))

@@ -52,6 +52,7 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from evorl import LogUniform, number, part, tree
+from evorl.types import Evolver
 
 
 @struct.dataclass
@@ -61,7 +62,7 @@ class OnePlusOneState:
 
 
 @part
-class OnePlusOne:
+class OnePlusOne(Evolver):
     population_size = 2  # the parent, whose fitness may be luck, is evaluated again beside its child
 
     std: Any = number(0.3, 0, about="of the first child", prior=LogUniform(0.01, 1))
@@ -74,11 +75,6 @@ class OnePlusOne:
         numbers, as_params = ravel_pytree(state.parent)
         child = as_params(numbers + state.std * jax.random.normal(key, numbers.shape))
         return tree.stack([state.parent, child]), state
-
-    def to_params(self, state, genome):
-        return genome
-
-    from_params = to_params
 
     def tell(self, key, genomes, fitness, state):
         better = fitness[1] >= fitness[0]

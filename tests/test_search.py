@@ -22,7 +22,7 @@ from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
 from evorl.training.pareto_front import Front, with_solution
-from evorl.types import Problem, QDEvaluation
+from evorl.types import Evolver, Problem, QDEvaluation
 from evorl.workflows import Evolution, Search
 from tests.conftest import leaves_equal
 from tests.tiny import Walk
@@ -120,7 +120,7 @@ def test_a_search_of_one_objective_finds_it_with_any_evolver():
 
 
 @part
-class Best:
+class Best(Evolver):
     """Keeps who has the highest of what it asks for."""
 
     population_size: int = 4
@@ -131,9 +131,6 @@ class Best:
 
     def ask(self, key, state):
         return 100 * jax.random.normal(key, (self.population_size, *state.shape)), state
-
-    def to_params(self, state, genome):
-        return genome
 
     def compute_fitness(self, means):
         return QDEvaluation(means["return"], means[self.by])

@@ -8,13 +8,13 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, pass_through, sum_weighted, unflatten_member
+from evorl.ec.flatten import flatten_member, flatten_population, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, replace_nonfinite
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -24,7 +24,7 @@ class ARSState:
 
 
 @part
-class ARS:
+class ARS(Evolver):
     """Steps along the best random directions, by the differences of their two returns in units of the returns' std.
 
     Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2. A direction is as good as the better of its two
@@ -55,8 +55,6 @@ class ARS:
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
         return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
-
-    to_params = from_params = pass_through
 
     def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState) -> tuple[ARSState, Metrics]:
         """learning_rate / (b std of the 2 b returns) sum_i (r_i+ - r_i-) direction_i over the b best directions."""

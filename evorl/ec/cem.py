@@ -8,12 +8,12 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, pass_through, sum_weighted, unflatten_member
+from evorl.ec.flatten import flatten_member, flatten_population, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -25,7 +25,7 @@ class CEMState:
 
 
 @part
-class CEM:
+class CEM(Evolver):
     """A normal distribution with diagonal covariance, moved to its elites (Pourchot & Sigaud 2019, arXiv:1810.01222).
 
     num_elites 0 takes half of the population; mirrored draws members in pairs mean +- deviation. shrink divides the
@@ -63,8 +63,6 @@ class CEM:
         """Members as parameters, leaves [n, ...]."""
         n, std = self.population_size, jnp.sqrt(state.variance)
         return self.noise.sample_members(state.mean, std, state.table, key, n, self.mirrored), state
-
-    to_params = from_params = pass_through
 
     def tell(
         self,

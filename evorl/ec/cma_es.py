@@ -12,7 +12,6 @@ from evorl.ec.covariance import Covariance, FullCovariance
 from evorl.ec.flatten import (
     flatten_member,
     flatten_population,
-    pass_through,
     sum_weighted,
     unflatten_member,
     unflatten_population,
@@ -22,7 +21,7 @@ from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 PLATEAU_GROWTH = 1.5  # by which sigma grows where all members are equally fit
 MIN_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
@@ -100,7 +99,7 @@ def update_evolution_path(path: Array, rate: Array, mu_eff: Array, step: Array) 
 
 
 @part
-class CMAES:
+class CMAES(Evolver):
     """A normal distribution whose covariance and step size adapt (Hansen 2016, arXiv:1604.00772).
 
     num_elites 0 takes half of the population; active gives the others negative weights. covariance is
@@ -149,8 +148,6 @@ class CMAES:
         return unflatten_population(
             mean + state.sigma * self.covariance.transform_noise(state.factor, noise), state.mean
         ), state
-
-    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CMAESState

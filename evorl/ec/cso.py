@@ -8,12 +8,12 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_population
+from evorl.ec.flatten import flatten_member, flatten_population, unflatten_population
 from evorl.ec.noise import normal
 from evorl.ec.shaping import compete_in_pairs, sanitize_fitness
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -24,7 +24,7 @@ class CSOState:
 
 
 @part
-class CSO:
+class CSO(Evolver):
     """Members meet in random pairs; who loses learns from who wins (Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602).
 
     Equations 6 and 7. The center is the fittest member of the last generation. Default of social: Cheng & Jin 2015,
@@ -50,8 +50,6 @@ class CSO:
         """Members as parameters, leaves [n, ...]."""
         del key
         return state.swarm, state
-
-    to_params = from_params = pass_through
 
     def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState) -> tuple[CSOState, Metrics]:
         """velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser), with r in [0, 1) each number's."""

@@ -17,11 +17,11 @@ from flax.core import FrozenDict, unfreeze
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
-from evorl.ec.flatten import flatten_member, pass_through, unflatten_member
+from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.parts import number_mapping, part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
 
@@ -63,7 +63,7 @@ def _leaf_shapes(numbers: Any) -> Any:
 
 
 @part
-class Evosax:
+class Evosax(Evolver):
     """Any algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES) or Evosax(PSO).
 
     Its numbers are given by name: fields of the algorithm's own params (`std_init`, ...) and, where its
@@ -131,8 +131,6 @@ class Evosax:
         if self._population_based:
             genomes = tree.select(state.generation == 0, algorithm.get_population(state.evosax_state), genomes)
         return genomes, self._cast_like(state, replace(state, evosax_state=inner))
-
-    to_params = from_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: EvosaxState

@@ -1,7 +1,5 @@
 """Populations of parameters as rows of numbers, in which evolvers compute."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +17,6 @@ def flatten_member(params: Params) -> Float[Array, " size"]:
 def flatten_population(population: Params) -> Float[Array, "n size"]:
     """Those of a population, leaves [n, ...]."""
     return jax.vmap(flatten_member)(population)
-
-
-def pass_through(self: Any, state: Any, genome: Params) -> Params:
-    """to_params and from_params of an evolver whose genomes are parameters as the network takes them."""
-    del self, state
-    return genome
 
 
 def leaf_indices(params: Params) -> Int[np.ndarray, " size"]:

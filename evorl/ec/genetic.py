@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec.flatten import flatten_population, leaf_indices, pass_through, unflatten_population
+from evorl.ec.flatten import flatten_population, leaf_indices, unflatten_population
 from evorl.ec.noise import integers, perturb_members
 from evorl.ec.shaping import argsort_best_first, sanitize_fitness
 from evorl.ec.variation import (
@@ -21,7 +21,7 @@ from evorl.ec.variation import (
 )
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -31,7 +31,7 @@ class GAState:
 
 
 @part
-class GA:
+class GA(Evolver):
     """Elites live on unchanged; the others are children of parents that won tournaments (Goldberg & Deb 1991).
 
     Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917.
@@ -68,8 +68,6 @@ class GA:
         """Members as parameters, leaves [n, ...]."""
         del key
         return state.members, state
-
-    to_params = from_params = pass_through
 
     def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: GAState) -> tuple[GAState, Metrics]:
         key_parents, *keys = jax.random.split(key, 4)

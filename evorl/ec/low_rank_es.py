@@ -19,7 +19,7 @@ from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require_int, unknown_name_error
 from evorl.networks.low_rank import DTYPES, LowRankKernel, cast_to_dtype
 from evorl.parts import part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Key, Metrics, Params, SeedEvolver
 
 FACTORS = ("held", "drawn")
 
@@ -33,7 +33,7 @@ class Factors:
 
 
 @part
-class LowRankES(AdamES):
+class LowRankES(AdamES, SeedEvolver):
     """EGGROLL: OpenES with noise of low rank on kernels (Sarkar et al. 2025, arXiv:2511.16652).
 
     A kernel, which is a matrix of that name that the network applies as x @ kernel, is W + s std / sqrt(rank) A^T B

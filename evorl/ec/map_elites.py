@@ -1,7 +1,7 @@
 """MAP-Elites: the best of every kind."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from evorl.ec.emitters import Emitter, IsoLineEmitter
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.errors import require, unknown_name_error
 from evorl.parts import Number, number, part
-from evorl.types import Bound, Key, Metrics, Params, QDEvaluation, SearchResults
+from evorl.types import Bound, Evolver, Key, Metrics, Params, QDEvaluation, SearchResults
 
 DTYPES = ("float32", "bfloat16")
 
@@ -38,7 +38,7 @@ class MapElitesState:
 
 
 @part
-class MapElites:
+class MapElites(Evolver):
     """An archive is filled by what an emitter makes of it (Mouret & Clune 2015, arXiv:1504.04909).
 
     The first genomes are the emitter's of members that are initialized apart. descriptors names what is told of
@@ -58,17 +58,14 @@ class MapElites:
     high: Bound = float("inf")
     threshold_rate: Number = number(1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters")
 
+    objectives = FrozenDict({"return": 1.0})
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
         if self.dtype not in DTYPES:
             raise unknown_name_error("dtype", self.dtype, DTYPES)
         BoundTransform(self.low, self.high)
-
-    @property
-    def objectives(self) -> Mapping[str, float]:
-        """The return alone."""
-        return FrozenDict({"return": 1.0})
 
     @property
     def population_size(self) -> int:
@@ -82,8 +79,7 @@ class MapElites:
         return replace(cast(Any, self.archive), lowest=-math.inf)
 
     def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
-        why = "keeps the best by one number; nsga2 takes several objectives"
-        require(num_objectives == 1, "evolver", type(self).__name__, why)
+        del num_objectives
         return replace(self, low=low, high=high)
 
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:

@@ -15,7 +15,7 @@ from evorl.ec.genetic import GA
 from evorl.ec.shaping import center_ranks, sanitize_fitness
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Evolver, Key, MemberInitEvolver, Metrics, Params, QDEvaluation
+from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
 
 
 @struct.dataclass
@@ -28,7 +28,7 @@ class NoveltyState:
 
 
 @part
-class Novelty:
+class Novelty(Evolver):
     """An evolver that is told how far a member's descriptor is from its nearest (Lehman & Stanley 2011).
 
     Source: doi:10.1162/EVCO_a_00025. Novelty is the mean distance to the `neighbours` nearest of this generation and of
@@ -68,8 +68,6 @@ class Novelty:
 
     def from_members(self, key: Key, members: Params, mean: Params) -> NoveltyState:
         """The first generation is members, leaves [n, ...], where the evolver takes them."""
-        if not isinstance(self.evolver, MemberInitEvolver):
-            return self.init(key, mean)
         return self._init_state(self.evolver.from_members(key, members, mean), mean)
 
     def _init_state(self, evolver: Any, mean: Params) -> NoveltyState:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from evorl import tree
 from evorl.ec import search
 from evorl.ec.archives import concatenate_descriptors, is_finite
-from evorl.ec.flatten import pass_through
 from evorl.ec.novelty import append_to_archive, mean_neighbor_distance, update_best
 from evorl.ec.openes import OpenES
 from evorl.ec.shaping import center_ranks
@@ -34,7 +33,7 @@ class NoveltyESState:
 
 
 @part
-class NoveltyES:
+class NoveltyES(Evolver):
     """NSR-ES, with a share of 1 NS-ES: several centers, of which one moves in a generation (Conti et al. 2018).
 
     Source: arXiv:1712.06560, algorithms 1 and 2. The more novel a center, the likelier it is chosen; its evolver is
@@ -53,6 +52,8 @@ class NoveltyES:
     capacity: int = 1000
     share: Number = number(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
 
+    takes_params = False
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         require(len(self.descriptors) > 0, "descriptors", [], "must name at least one")
@@ -60,7 +61,7 @@ class NoveltyES:
             require_int(name, getattr(self, name))
         least = max(self.num_centers, self.neighbours)
         require(self.capacity >= least, "capacity", self.capacity, f"must be at least {least}")
-        search.require_from_params(self.evolver, "evolver", "the members of one center")
+        search.require_takes_params(self.evolver, "evolver", "the members of one center")
 
     @property
     def population_size(self) -> int:
@@ -90,8 +91,6 @@ class NoveltyES:
         centers = tree.set_row(state.centers, chosen, search.merge_asked_state(after, before))
         both = (members, jax.vmap(self.evolver.solution)(centers))
         return jax.tree.map(lambda *x: jnp.concatenate(x), *both), replace(state, centers=centers, center_index=chosen)
-
-    to_params = pass_through
 
     def tell(
         self, key: Key, genomes: Params, fitness: QDEvaluation, state: NoveltyESState

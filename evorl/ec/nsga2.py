@@ -11,8 +11,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from evorl import tree
-from evorl.ec import multi_objective, objectives
-from evorl.ec.flatten import flatten_population, pass_through, unflatten_population
+from evorl.ec import objectives
+from evorl.ec.flatten import flatten_population, unflatten_population
+from evorl.ec.multi_objective import MultiObjectiveEvolver
 from evorl.ec.noise import perturb_members
 from evorl.ec.variation import (
     BoundedSBX,
@@ -34,7 +35,7 @@ class NSGA2State:
 
 
 @part
-class NSGA2:
+class NSGA2(MultiObjectiveEvolver):
     """The best half of parents and children are the next parents, whose children's parents won tournaments of two.
 
     Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less
@@ -57,13 +58,6 @@ class NSGA2:
         require_int("population_size", self.population_size, 2)
         objectives.check_objectives(self.objectives)
 
-    with_bounds, compute_fitness, ask, solution = (
-        multi_objective.with_bounds,
-        multi_objective.compute_objective_fitness,
-        multi_objective.ask_children,
-        multi_objective.solution,
-    )
-
     def init(self, key: Key, mean: Params) -> NSGA2State:
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
@@ -75,8 +69,6 @@ class NSGA2:
         return NSGA2State(
             parents, jnp.full((n, m), objectives.WORST_FITNESS, jnp.float32), jnp.zeros(n, jnp.int32), members
         )
-
-    to_params = from_params = pass_through
 
     def tell(
         self,
@@ -94,7 +86,7 @@ class NSGA2:
         members, fitness = members[order], fitness[order]
         parents = members[select_winners(key_parents, fitness, crowding[order])[jnp.arange(n + n % 2) % n]]
         like = tree.index(genomes, 0)
-        children = multi_objective.create_children(self, keys, parents, like)
+        children = self.create_children(keys, parents, like)
         state = NSGA2State(unflatten_population(members, like), fitness, rank[order], children)
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
 

@@ -8,13 +8,13 @@ import optax
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.ec.flatten import flatten_member, pass_through, sum_weighted, unflatten_member
+from evorl.ec.flatten import flatten_member, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -57,7 +57,7 @@ class AdamES:
 
 
 @part
-class OpenES(AdamES):
+class OpenES(AdamES, Evolver):
     """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
 
     Members come in pairs mean + noise and mean - noise. shaping is a name or a function of evorl.ec.shaping. Weight
@@ -79,8 +79,6 @@ class OpenES(AdamES):
         """Members as parameters, leaves [n, ...]."""
         n = self.population_size
         return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
-
-    to_params = from_params = pass_through
 
     def estimate_gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"]

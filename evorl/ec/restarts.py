@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool, Float
 
 from evorl import tree
 from evorl.ec.cma_es import CMAES, CMAESState
-from evorl.ec.flatten import flatten_member, flatten_population, pass_through, unflatten_member
+from evorl.ec.flatten import flatten_member, flatten_population, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import require
 from evorl.parts import Number, number, part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -38,7 +38,7 @@ class RestartsState:
 
 
 @part
-class Restarts:
+class Restarts(Evolver):
     """CMA-ES that starts again where it has stalled, with twice the population (IPOP; Auger & Hansen 2005).
 
     With bipop, runs of random smaller populations and steps take turns with these (Hansen 2009), on equal budgets. A
@@ -85,8 +85,6 @@ class Restarts:
 
     def ask(self, key: Key, state: RestartsState) -> tuple[Params, RestartsState]:
         return self.evolver.ask(key, state.search)[0], state
-
-    to_params = from_params = pass_through
 
     def tell(
         self,

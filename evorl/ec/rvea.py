@@ -14,8 +14,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.ec import multi_objective, objectives
-from evorl.ec.flatten import flatten_population, pass_through, unflatten_population
+from evorl.ec import objectives
+from evorl.ec.flatten import flatten_population, unflatten_population
+from evorl.ec.multi_objective import MultiObjectiveEvolver
 from evorl.ec.noise import perturb_members
 from evorl.ec.variation import (
     BoundedSBX,
@@ -40,7 +41,7 @@ class RVEAState:
 
 
 @part
-class RVEA:
+class RVEA(MultiObjectiveEvolver):
     """Parents and children are divided among directions from the ideal point; of each one stays (Cheng et al. 2016).
 
     doi:10.1109/TEVC.2016.2519378. It is the one that is nearest to the ideal point, its distance times 1 + m (t /
@@ -67,13 +68,6 @@ class RVEA:
             require_int(name, getattr(self, name))
         objectives.check_objectives(self.objectives)
 
-    with_bounds, compute_fitness, ask, solution = (
-        multi_objective.with_bounds,
-        multi_objective.compute_objective_fitness,
-        multi_objective.ask_children,
-        multi_objective.solution,
-    )
-
     @property
     def lattice_directions(self) -> Float[np.ndarray, "v m"]:
         """The directions as they are at first."""
@@ -95,8 +89,6 @@ class RVEA:
         nobody = jnp.full(directions.shape, objectives.WORST_FITNESS, jnp.float32)
         return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
 
-    to_params = from_params = pass_through
-
     def tell(
         self,
         key: Key,
@@ -117,7 +109,7 @@ class RVEA:
         )
         parents = members[sample_parents(key_parents, there, self.population_size + self.population_size % 2)]
         like = tree.index(genomes, 0)
-        children = multi_objective.create_children(self, keys, parents, like)
+        children = self.create_children(keys, parents, like)
         after = RVEAState(unflatten_population(members, like), fitness, directions, children, generation)
         return after, {"front": self.results(after).valid_mask.sum().astype(jnp.float32)}
 

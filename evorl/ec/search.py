@@ -4,29 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxtyping import Array
 
-from evorl.errors import OptionError
+from evorl.errors import require
 from evorl.keys import require_key
-from evorl.types import (
-    CustomFitnessEvolver,
-    Evolver,
-    Key,
-    MemberInitEvolver,
-    Metrics,
-    MultiSolutionEvolver,
-    Params,
-    ParamsEncoder,
-    SearchResults,
-    SeedEvolver,
-    State,
-)
+from evorl.types import Evolver, Key, Metrics, Params, SeedEvolver, State
 
 
 def init_evolver_state(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params]) -> State:
     """The first state of an evolver: around mean, or with draws as its members where it takes them."""
     require_key(key)
-    if not isinstance(evolver, MemberInitEvolver):
+    if not evolver.begins_with_members:
         return evolver.init(key, mean)
     key_members, key = jax.random.split(key)
     members = jax.vmap(draw)(jax.random.split(key_members, evolver.population_size))
@@ -45,7 +32,7 @@ def ask(evolver: Evolver, key: Key, state: State) -> tuple[Params, Any, State]:
     if isinstance(evolver, SeedEvolver):
         return genomes, genomes, left
     members = jax.vmap(evolver.to_params, (None, 0))(after, genomes)
-    return members, () if isinstance(evolver, ParamsEncoder) else genomes, left
+    return members, () if evolver.takes_params else genomes, left
 
 
 def merge_asked_state(after: State, state: State) -> State:
@@ -56,7 +43,7 @@ def merge_asked_state(after: State, state: State) -> State:
 @jax.named_scope("evolution")
 def tell(evolver: Evolver, key: Key, members: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
     """The state of the evolver that is told of members, as parameters, or as genomes where it takes nothing else."""
-    if isinstance(evolver, ParamsEncoder):
+    if evolver.takes_params:
         members = jax.vmap(evolver.from_params, (None, 0))(state, members)
     return evolver.tell(key, members, fitness, state)
 
@@ -66,18 +53,13 @@ def center_genome(evolver: Evolver, state: State, solution: Params) -> Any:
     return evolver.center_genome(state) if isinstance(evolver, SeedEvolver) else solution
 
 
-def compute_fitness(evolver: Evolver, means: dict[str, Array]) -> Any:
-    """What an evolver is told, of means over the episodes of members, leaves [n, ...]: returns, or what it asks for."""
-    return evolver.compute_fitness(means) if isinstance(evolver, CustomFitnessEvolver) else means["return"]
+def require_evolver(evolver: Any, option: str = "evolver") -> None:
+    """Raises OptionError where something is no evolver."""
+    require(isinstance(evolver, Evolver), option, type(evolver).__name__, "must be a subclass of evorl.types.Evolver")
 
 
-def results(evolver: Evolver, state: State) -> SearchResults | None:
-    """What an evolver that collects has so far; None of another."""
-    return evolver.results(state) if isinstance(evolver, MultiSolutionEvolver) else None
-
-
-def require_from_params(evolver: Evolver, option: str, why: str) -> None:
-    """Raises OptionError where an evolver cannot be told of parameters that it did not ask for."""
-    if not isinstance(evolver, ParamsEncoder):
-        name = type(evolver).__name__
-        raise OptionError(f"{option}={name}: has no from_params, so that it cannot be told of {why}")
+def require_takes_params(evolver: Any, option: str, why: str) -> None:
+    """Raises OptionError where something is no evolver that can be told of parameters that it did not ask for."""
+    require_evolver(evolver, option)
+    name = type(evolver).__name__
+    require(evolver.takes_params, option, name, f"has no from_params, so that it cannot be told of {why}")

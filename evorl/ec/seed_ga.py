@@ -16,7 +16,7 @@ from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
-from evorl.types import Key, Metrics, Params
+from evorl.types import Key, Metrics, Params, SeedEvolver
 
 
 @struct.dataclass
@@ -38,7 +38,7 @@ class SeedGAState:
 
 
 @part
-class SeedGA:
+class SeedGA(SeedEvolver):
     """The num_parents fittest have all children, each by noise that one seed stands for (Such et al. 2017).
 
     Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates,

@@ -14,11 +14,11 @@ from evorl.ec.openes import OpenES, OpenESState
 from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import apply_shaping
 from evorl.parts import part
-from evorl.types import Key, Metrics, Params
+from evorl.types import Key, Metrics, Params, SeedEvolver
 
 
 @part
-class SeededES:
+class SeededES(SeedEvolver):
     """OpenES whose genomes are a key, a place and a sign (Salimans et al. 2017, arXiv:1703.03864, algorithm 2).
 
     A block of members is drawn just before it plays, and once more where it is told of; the search is that of OpenES

@@ -7,13 +7,13 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.flatten import pass_through, sum_weighted, unflatten_member
+from evorl.ec.flatten import sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
-from evorl.types import Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Params
 
 
 @struct.dataclass
@@ -23,7 +23,7 @@ class VanillaESState:
 
 
 @part
-class VanillaES:
+class VanillaES(Evolver):
     """The mean moves to the weighted elites; the noise stays (Chrabaszcz et al. 2018, arXiv:1802.08842, algorithm 2).
 
     The i-th best of m elites weighs log(m + 1/2) - log(i). Default of std: table 3c of EvoRL (arXiv:2501.15129).
@@ -46,8 +46,6 @@ class VanillaES:
     def ask(self, key: Key, state: VanillaESState) -> tuple[Params, VanillaESState]:
         """Members as parameters, leaves [n, ...]."""
         return self.noise.sample_members(state.mean, self.std, state.table, key, self.population_size), state
-
-    to_params = from_params = pass_through
 
     def tell(
         self,

@@ -15,7 +15,7 @@ from evorl.ec.cem import CEM
 from evorl.errors import require
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, Uniform
-from evorl.types import Evolver, Key, MemberInitEvolver
+from evorl.types import Evolver, Key
 
 Points = Float[Array, "n d"]
 
@@ -135,15 +135,13 @@ class EvolverVariation:
     evolver: Evolver = field(default_factory=CEM)
 
     def check(self, size: int) -> None:
+        search.require_takes_params(self.evolver, "variation.evolver", "members that did not take what it asked for")
         n = self.evolver.population_size
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
-        search.require_from_params(self.evolver, "variation.evolver", "members that did not take what it asked for")
 
     def init(self, key: Key, u: Points) -> Any:
         middle = jnp.full(u.shape[1:], 0.5, jnp.float32)
-        if isinstance(self.evolver, MemberInitEvolver):
-            return self.evolver.from_members(key, UNIT_CUBE.unfold_array(u), middle)
-        return self.evolver.init(key, middle)
+        return self.evolver.from_members(key, UNIT_CUBE.unfold_array(u), middle)
 
     def __call__(self, key: Key, generation: Generation, memory: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)

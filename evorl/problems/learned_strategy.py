@@ -15,7 +15,7 @@ from evorl.bounds import BoundTransform
 from evorl.errors import require, require_int, unknown_name_error
 from evorl.parts import bind
 from evorl.problems.bbob import BBOB
-from evorl.types import HasWeights, Key, Numbers, Params
+from evorl.types import Evolver, Key, Numbers, Params
 
 TARGET_LOSS = 1e-8  # BBOB's precision, beyond which nothing counts
 
@@ -32,7 +32,7 @@ class LearnedStrategy:
     numbers are those of the evolver's field `numbers` beside its weights, by name, as they stay.
     """
 
-    evolver: HasWeights
+    evolver: Evolver
     numbers: Mapping[str, Any] = field(default_factory=FrozenDict)
     functions: Sequence[str] = ("sphere", "rosenbrock", "discus", "rastrigin", "schwefel")
     size: int = 10

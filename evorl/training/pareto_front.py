@@ -17,7 +17,6 @@ from evorl.ec.objectives import resolve_objectives
 from evorl.errors import OptionError, require
 from evorl.training.records import files
 from evorl.types import (
-    MultiSolutionEvolver,
     Params,
     SearchResults,
     SearchWorkflow,
@@ -51,8 +50,7 @@ class Front:
         if found is None or not np.any(found.valid_mask):
             return None
         fitness = np.asarray(found.fitness, np.float64).reshape(len(found.valid_mask), -1)
-        named = workflow.evolver.objectives if isinstance(workflow.evolver, MultiSolutionEvolver) else {}
-        weights = resolve_objectives(named, fitness.shape[1])
+        weights = resolve_objectives(workflow.evolver.objectives, fitness.shape[1])
         there = np.flatnonzero(found.valid_mask)
         there = there[np.lexsort(-fitness[there].T[::-1])]
         values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # never -0
@@ -118,4 +116,4 @@ def describe_fronts(workflow: Workflow, states: State, seeds: int) -> list[str]:
 
 def has_front(workflow: Workflow) -> bool:
     """Whether a workflow keeps a front rather than one solution."""
-    return isinstance(workflow, SearchWorkflow) and isinstance(workflow.evolver, MultiSolutionEvolver)
+    return isinstance(workflow, SearchWorkflow) and workflow.evolver.keeps_many

@@ -42,22 +42,16 @@ from evorl.types.envs import (
     SolvableLevelEnv,
 )
 from evorl.types.evolvers import (
-    BoundsAwareEvolver,
-    CustomFitnessEvolver,
     Evolver,
-    HasWeights,
-    MemberInitEvolver,
-    MultiSolutionEvolver,
-    ParamsEncoder,
     QDEvaluation,
     SearchResults,
+    SeedEvolver,
 )
 from evorl.types.hosts import HostParams, HostState
 from evorl.types.numbers import HasDiscount, Prior
 from evorl.types.populations import EvolvingWorkflow, Population
 from evorl.types.problems import Bound, BoundedOperator, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
-from evorl.types.seed_evolvers import SeedEvolver
 from evorl.types.workflows import (
     CombinedStepWorkflow,
     DefaultShardedWorkflow,
@@ -81,9 +75,7 @@ __all__ = [
     "Batch",
     "Bound",
     "BoundedOperator",
-    "BoundsAwareEvolver",
     "CombinedStepWorkflow",
-    "CustomFitnessEvolver",
     "DecodableLevelEnv",
     "DefaultShardedWorkflow",
     "EditableLevelEnv",
@@ -100,7 +92,6 @@ __all__ = [
     "HasOptimalReturn",
     "HasRankingGroup",
     "HasStateMetrics",
-    "HasWeights",
     "HostParams",
     "HostState",
     "Key",
@@ -108,18 +99,15 @@ __all__ = [
     "LevelCrossoverEnv",
     "LevelEnv",
     "MemberEnds",
-    "MemberInitEvolver",
     "Memory",
     "Metrics",
     "MultiAgentActor",
-    "MultiSolutionEvolver",
     "MutableLevelEnv",
     "Numbers",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "ParallelWorkflow",
     "Params",
-    "ParamsEncoder",
     "PolicyFn",
     "PolicyWorkflow",
     "Population",

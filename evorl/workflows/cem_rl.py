@@ -144,7 +144,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     ) -> tuple[CEMRLState, Metrics]:
         members, random, means = played.plan.params, played.plan.random_actions, played.stats.fitness_means
         evolver = search.merge_asked_state(carry.evolver, state.evolver)
-        judged = search.compute_fitness(self.evolver, means)
+        judged = self.evolver.compute_fitness(means)
         told, metrics = search.tell(self.evolver, key, members, judged, evolver)
         evolver = tree.select(~random, told, state.evolver)
         learned = carry.metrics["gradient_steps"] > 0

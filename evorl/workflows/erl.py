@@ -190,7 +190,7 @@ class ERL(shared_replay_learning.BaseHybrid):
             self, agent, state.replay, key_learn, updates
         )
         evolver = search.merge_asked_state(carry, state.evolver)
-        judged = search.compute_fitness(self.evolver, tree.index(means, slice(n)))
+        judged = self.evolver.compute_fitness(tree.index(means, slice(n)))
         told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {

@@ -23,10 +23,8 @@ from evorl.types import (
     Evolver,
     Key,
     Metrics,
-    MultiSolutionEvolver,
     Numbers,
     Params,
-    ParamsEncoder,
     PolicyFn,
     SearchResults,
 )
@@ -76,11 +74,12 @@ class Evolution(base.BaseStagedWorkflow):
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
+        search.require_evolver(self.evolver)
         fill_agent_spaces(self)
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
-        keeps = isinstance(self.evolver, MultiSolutionEvolver) and self.normalization == "running"
+        keeps = self.evolver.keeps_many and self.normalization == "running"
         why = f"would change what {type(self.evolver).__name__} has kept, after it was evaluated; none or vbn does not"
         require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once
@@ -177,8 +176,8 @@ class Evolution(base.BaseStagedWorkflow):
         n = self.evolver.population_size
         of_members = lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1)  # noqa: E731
         means = jax.tree.map(of_members, played.stats.fitness_means)
-        fitness = search.compute_fitness(self.evolver, means)
-        asked = members if isinstance(self.evolver, ParamsEncoder) else genomes
+        fitness = self.evolver.compute_fitness(means)
+        asked = members if self.evolver.takes_params else genomes
         told, metrics = search.tell(self.evolver, key, asked, fitness, evolver)
         statistics = played.stored
         if self.normalization == "vbn":
@@ -220,7 +219,7 @@ class Evolution(base.BaseStagedWorkflow):
 
     def results(self, state: EvolutionState) -> SearchResults | None:
         """The evolver's, where it collects."""
-        return search.results(self.evolver, state.evolver)
+        return self.evolver.results(state.evolver)
 
     def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
         """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""

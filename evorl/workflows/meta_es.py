@@ -48,6 +48,7 @@ class MetaES(base.BaseStagedWorkflow):
 
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
+        search.require_evolver(self.evolver)
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         self.search_space  # noqa: B018  which raises

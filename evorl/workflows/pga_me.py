@@ -71,7 +71,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         base.fill_agent_spaces(self)
         names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
         base.check_positive(self, *names)
-        search.require_from_params(self.evolver, "evolver", "members that have learned")
+        search.require_takes_params(self.evolver, "evolver", "members that have learned")
         n = self.evolver.population_size
         require(
             1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"
@@ -128,7 +128,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
-        evolver, judged = search.merge_asked_state(asked, state.evolver), search.compute_fitness(self.evolver, means)
+        evolver, judged = search.merge_asked_state(asked, state.evolver), self.evolver.compute_fitness(means)
         evolver, told = search.tell(self.evolver, key, members, judged, evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
@@ -179,7 +179,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def results(self, state: PGAMEState) -> SearchResults | None:
         """The evolver's, where it collects."""
-        return search.results(self.evolver, state.evolver)
+        return self.evolver.results(state.evolver)
 
     def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
         """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""

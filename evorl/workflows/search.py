@@ -16,8 +16,6 @@ from evorl.errors import require
 from evorl.parts import bind, part, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import (
-    BoundsAwareEvolver,
-    CustomFitnessEvolver,
     Evolver,
     Key,
     Metrics,
@@ -52,7 +50,7 @@ class Search(base.BaseStagedWorkflow):
 
     An evaluation of the problem counts as an episode of one step, its fitness as the return: of several objectives the
     first. First members are drawn by the problem. An evolver of a bounded problem searches a space without bounds that
-    `BoundTransform` maps into them; a `BoundsAwareEvolver` keeps them itself: what it asks for is clipped, and it is
+    `BoundTransform` maps into them; one that `keeps_bounds` does so itself: what it asks for is clipped, and it is
     told of that. With same_episodes, all members of a generation have the same chance (common random numbers), else
     each its own.
     """
@@ -62,9 +60,10 @@ class Search(base.BaseStagedWorkflow):
     same_episodes: bool = True
 
     def __post_init__(self) -> None:
+        search.require_evolver(self.evolver)
         name, several = type(self.evolver).__name__, self.num_objectives > 1
         why = f"takes one number, and {type(self.problem).__name__} has {self.num_objectives}; nsga2 takes several"
-        require(not several or isinstance(self.evolver, CustomFitnessEvolver), "evolver", name, why)
+        require(not several or self.evolver.takes_objectives, "evolver", name, why)
 
     @cached_property
     def num_objectives(self) -> int:
@@ -78,12 +77,7 @@ class Search(base.BaseStagedWorkflow):
     @cached_property
     def evolver_with_bounds(self) -> Evolver:
         """The evolver, which knows the problem where it wants to."""
-        low, high = self.problem.bounds
-        return (
-            self.evolver.with_bounds(low, high, self.num_objectives)
-            if isinstance(self.evolver, BoundsAwareEvolver)
-            else self.evolver
-        )
+        return self.evolver.with_bounds(*self.problem.bounds, self.num_objectives)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -103,7 +97,7 @@ class Search(base.BaseStagedWorkflow):
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
         members, genomes, evolver = search.ask(self.evolver_with_bounds, key, state.evolver)
         inside = jax.vmap(self._map_to_bounds)(members)
-        told = inside if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) else members
+        told = inside if self.evolver.keeps_bounds else members
         return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
 
     def plan_evaluation(self, state: SearchState, key: Key) -> Params:
@@ -121,7 +115,7 @@ class Search(base.BaseStagedWorkflow):
     ) -> tuple[SearchState, Metrics]:
         (asked, evolver), n = carry, self.evolver.population_size
         fitness, evolver = (
-            search.compute_fitness(self.evolver_with_bounds, played.means),
+            self.evolver_with_bounds.compute_fitness(played.means),
             search.merge_asked_state(evolver, state.evolver),
         )
         evolver, told = search.tell(self.evolver_with_bounds, key, asked, fitness, evolver)
@@ -137,7 +131,7 @@ class Search(base.BaseStagedWorkflow):
 
     def results(self, state: SearchState) -> SearchResults:
         """The evolver's, where it collects, or else the solution alone."""
-        if (found := search.results(self.evolver_with_bounds, state.evolver)) is not None:
+        if (found := self.evolver_with_bounds.results(state.evolver)) is not None:
             return replace(found, params=jax.vmap(self._map_to_bounds)(found.params))
         solution = self.plan_evaluation(state, jax.random.key(0))
         played = self.rollout(state, solution, jax.random.key(0))[1]
@@ -164,16 +158,9 @@ class Search(base.BaseStagedWorkflow):
         """What is evaluated where an evolver asks for params."""
         if not self._box.is_bounded:
             return params
-        return (
-            self._box.clip(params)
-            if isinstance(self.evolver_with_bounds, BoundsAwareEvolver)
-            else self._box.fold(params)
-        )
+        return self._box.clip(params) if self.evolver.keeps_bounds else self._box.fold(params)
 
     def _map_to_search_space(self, params: Params) -> Params:
         """Where an evolver searches for params."""
-        return (
-            params
-            if isinstance(self.evolver_with_bounds, BoundsAwareEvolver) or not self._box.is_bounded
-            else self._box.unfold(params)
-        )
+        inside = self.evolver.keeps_bounds or not self._box.is_bounded
+        return params if inside else self._box.unfold(params)

@@ -239,6 +239,8 @@ def _has_protocol_members(cls: type, protocol: type) -> bool:
 def _describe_expected(hint: Any) -> str:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return f"must be {hint.__name__}"
+    if isinstance(hint, type) and inspect.isabstract(hint):
+        return f"must be a subclass of {hint.__module__.rpartition('.')[0]}.{hint.__name__}"
     return f"must be a part with a _target_, {'a prior' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
@@ -267,8 +269,8 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return _convert_union(value, typing.get_args(hint), name)
     if getattr(wanted, "_is_protocol", False):
         return require_protocol(value, wanted, name)
-    if dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
-        raise OptionError(f"{name}={type(value).__name__}: must be {wanted.__name__}")
+    if (dataclasses.is_dataclass(wanted) or inspect.isabstract(wanted)) and not isinstance(value, wanted):
+        raise OptionError(f"{name}={type(value).__name__}: {_describe_expected(wanted)}")
     checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
         raise OptionError(f"{name}={value}: must be of type {_TYPE_NAMES.get(wanted, wanted.__name__)}")
