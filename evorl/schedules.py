@@ -34,6 +34,13 @@ class Schedule:
         """Return the number [] after so many env steps, []."""
         raise NotImplementedError(f"{type(self).__name__} has no value(env_steps)")
 
+    def __jax_array__(self) -> Array:
+        """Refuse to be a number, which it is after some env steps alone."""
+        raise TypeError(
+            f"{self} is a number by env steps: bind(part, resolve_numbers(part), env_steps) of evorl.parts gives the "
+            "part with the number that it is then"
+        )
+
 
 @struct.dataclass
 class Linear(Schedule):

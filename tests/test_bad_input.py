@@ -83,7 +83,7 @@ BOUNDS = [
     (lambda: PolynomialMutation(low=NAN), "bounds=nan, inf: the first must be the lower"),
     (lambda: MapElites(low=(0.0, 1.0), high=1.0), r"bounds=\[0.0, 1.0\], 1.0: the first must be the lower"),
     (lambda: number(0.5, 1.0, 0.0), "high=0: must be above low, 1"),
-    (lambda: number(2.0, 0.0, 1.0), "default=2: must be between 0 and 1"),
+    (lambda: number(2.0, 0.0, 1.0), "default=2.0: must be between 0 and 1"),
 ]
 NUMBERS = [
     (lambda: Budget(iterations="9"), "iterations=9: must be above 0"),

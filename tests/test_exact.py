@@ -196,7 +196,7 @@ def test_what_agents_play_as_a_table():
     for agent in (
         PPO(hidden=(8,), observation_space=spaces[0], action_space=spaces[1]),
         MLPPolicy(observation_space=spaces[0], action_space=spaces[1]),
-        DQN(hidden=(8,), observation_space=spaces[0], action_space=spaces[1]),
+        DQN(hidden=(8,), epsilon=0.5, observation_space=spaces[0], action_space=spaces[1]),
         Random(observation_space=spaces[0], action_space=spaces[1]),
     ):
         params = agent.init(jax.random.key(0)).actor.params

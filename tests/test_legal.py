@@ -61,8 +61,8 @@ class Doors:
 def agents(space=SPACE):
     small = {"hidden": (8,)}
     yield PPO(**small, observation_space=space, action_space=ACTION)
-    yield DQN(**small, observation_space=space, action_space=ACTION)
-    yield DQN(dueling=True, double=False, **small, observation_space=space, action_space=ACTION)
+    yield DQN(**small, epsilon=1.0, observation_space=space, action_space=ACTION)
+    yield DQN(dueling=True, double=False, epsilon=1.0, **small, observation_space=space, action_space=ACTION)
     yield DiscreteSAC(**small, observation_space=space, action_space=ACTION)
     yield MLPPolicy(**small, observation_space=space, action_space=ACTION)
     yield Random(observation_space=space, action_space=ACTION)
@@ -121,7 +121,7 @@ def test_several_numbers_have_masks_side_by_side():
 
 
 def test_the_target_of_q_learning_is_of_legal_choices():
-    agent = DQN(hidden=(8,), observation_space=SPACE, action_space=ACTION)
+    agent = DQN(hidden=(8,), epsilon=1.0, observation_space=SPACE, action_space=ACTION)
     obs = {"obs": jnp.ones((1, 2)) * 0.3, "legal": jnp.array([[0, 1, 0, 0]], bool)}
     _, values = agent.network.apply(params(agent), (), obs, method="step")
     assert np.asarray(values)[0, [0, 2, 3]].tolist() == [MASKED_LOGIT] * 3

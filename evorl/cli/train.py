@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -75,11 +75,12 @@ def _main(arguments: list[str]) -> None:
     from evorl.training.records.run_dirs import RUNS_FOLDER
     from evorl.training.runs import count_devices
 
-    def run(arguments: list[str]) -> None:
+    def run(arguments: list[str], of_run: Sequence[str] = ()) -> None:
         sys.argv[1:] = discovery.to_hydra_overrides(arguments)
         shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
         with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
-            hydra.main(config_path=None, config_name="config", version_base="1.3")(_run_job)()
+            job = hydra.main(config_path=None, config_name="config", version_base="1.3")
+            job(lambda cfg: _run_job(cfg, of_run))()
         print(shown.getvalue(), end="")
 
     parser: Any = get_args_parser()
@@ -91,6 +92,11 @@ def _main(arguments: list[str]) -> None:
     jobs = list(config.expand_sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
     if parsed.shell_completion:
         run(arguments)
+        return
+    if not parsed.multirun and any(one.startswith("resume=") for one in parsed.overrides):
+        of_training, of_run = config.split_training_options(parsed.overrides)
+        config.compose_expanded(of_training)  # which finds mistakes
+        run([one for one in arguments if one not in of_run], of_run)
         return
     composed = [config.compose_expanded(job) for job in jobs]  # which finds a mistake in the last one too
     cfgs, jobs = [cfg for cfg, _ in composed], [job for _, job in composed]
@@ -116,9 +122,9 @@ def _raise_usage_error(message: str) -> NoReturn:
     raise OptionError(f"{message}; python -m evorl.train --help")
 
 
-def _run_job(cfg: Any) -> None:
+def _run_job(cfg: Any, of_run: Sequence[str]) -> None:
     try:
-        result = train(cfg)
+        result = train(cfg, of_run)
     except OptionError as error:
         exit_with_error(error)
     except (DivergedError, HostError, OSError) as error:
@@ -128,11 +134,12 @@ def _run_job(cfg: Any) -> None:
         sys.exit(130)
 
 
-def train(cfg: Any) -> Any:
+def train(cfg: Any, of_run: Sequence[str] = ()) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in that of cfg.resume; returns a TrainingResult.
 
-    Where cfg.dry_run, prints what the training would be and returns None. Raises OptionError, DivergedError, HostError,
-    OSError, and KeyboardInterrupt where a signal has ended it without saving.
+    Options of a resumed run's own agent and environment are of_run. Where cfg.dry_run, prints what the training would
+    be and returns None. Raises OptionError, DivergedError, HostError, OSError, and KeyboardInterrupt where a signal has
+    ended it without saving.
     """
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -144,9 +151,9 @@ def train(cfg: Any) -> Any:
 
     if cfg.resume:
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
-        data, kept = runs.load_resumed_config(cfg, given, RESUMABLE_OPTIONS)
+        data, kept, numbers = runs.load_resumed_config(cfg, given, RESUMABLE_OPTIONS, of_run)
     else:
-        data, kept = config.to_plain_data(cfg), config.to_savable_data(cfg)
+        data, kept, numbers = config.to_plain_data(cfg), config.to_savable_data(cfg), {}
     flags = os.environ.get("XLA_FLAGS", "")
     if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # which the backend reads when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
@@ -160,14 +167,20 @@ def train(cfg: Any) -> Any:
         try:
             lock = files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir")
             with lock, config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started):
-                return _train(data, run_dir, (workflow, budget, measure), stopping)
+                return _train(data, run_dir, (workflow, budget, measure), numbers, stopping)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.has_started:
                 run_dirs.remove_run_dir(run_dir)
             raise
 
 
-def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], stopping: StopHandler) -> Any:
+def _train(
+    data: Mapping[str, Any],
+    run_dir: Path,
+    built: tuple[Any, Any, Any],
+    numbers: Mapping[str, float],
+    stopping: StopHandler,
+) -> Any:
     from evorl.training import pareto_front, runs
     from evorl.training.configuration import trust_check
     from evorl.training.devices import enable_compilation_cache
@@ -202,6 +215,7 @@ def _train(data: Mapping[str, Any], run_dir: Path, built: tuple[Any, Any, Any], 
                 recorders,
                 checkpoints=checkpoints,
                 init_from=parent,
+                new_numbers=numbers,
                 started=PROCESS_START_TIMES.pop() if PROCESS_START_TIMES and not data["resume"] else None,
                 stop=stopping,
                 profile=profile,

@@ -15,11 +15,12 @@ from evorl.errors import OptionError, require, unknown_name_error
 from evorl.names import find_by_ending
 from evorl.parts import iterate_numbers
 from evorl.population.search import find_prior
-from evorl.sweeps.space import SIGNIFICANT_DIGITS, WORKFLOW_PREFIX, Parameter, SearchSpace, shorten_name
+from evorl.sweeps.space import SIGNIFICANT_DIGITS, Parameter, SearchSpace, shorten_name
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
 from evorl.training.configuration import config, config_file, nodes, options, parts, trust_check
+from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, find_choices
 from evorl.training.records import files
 from evorl.types import Prior

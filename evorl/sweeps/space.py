@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from evorl.errors import require
+from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.types import Prior
 
 SIGNIFICANT_DIGITS = 6  # of a number that is tried, which is what it has in float32
-WORKFLOW_PREFIX = "agent.workflow."
 
 
 def shorten_name(name: str) -> str:

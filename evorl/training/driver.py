@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import jax
@@ -15,6 +16,7 @@ from evorl.errors import DivergedError, HostError, OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.callbacks import Callback
+from evorl.training.changed_numbers import replace_numbers
 from evorl.training.devices import compiler_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, require_memory
 from evorl.training.host_envs import HostEnvs
@@ -45,6 +47,7 @@ class Driver:
         callbacks: Sequence[Callback] = (),
         checkpoints: Checkpoints | None = None,
         init_from: State = None,
+        new_numbers: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.program, self.options, self.checkpoints = program, terms, checkpoints
         self.budget, self.keys = terms.budget, (keys := program.keys)
@@ -58,7 +61,7 @@ class Driver:
         self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
         why = "cannot step the environments on the host once more"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
-        self.state = self._init_state(traced, numbers, init_from)
+        self.state = self._init_state(traced, numbers, init_from, new_numbers)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
         # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
@@ -85,12 +88,18 @@ class Driver:
         self.in_flight: deque[PendingResult] = deque()
         self.step_monitor = StepMonitor()
 
-    def _init_state(self, traced: ProgramTrace, numbers: Numbers, init_from: State) -> State:
-        """The state to go on from: that of the newest checkpoint, or a new one, with the weights of init_from."""
+    def _init_state(
+        self, traced: ProgramTrace, numbers: Numbers, init_from: State, new_numbers: Mapping[str, float]
+    ) -> State:
+        """Return the state to go on from.
+
+        It is that of the newest checkpoint with new_numbers, or a new one with the weights of init_from.
+        """
         shapes, checkpoints = traced.init.out_info, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
             state, best, saved = checkpoints.restore(shapes)
             state = jax.device_put(hosts.clear_leases(state), traced.shardings)
+            state = replace_numbers(self.program.workflow, state, new_numbers)
             self.training_log.start(best, Progress.from_dict(saved, len(self.program.seeds)))
         else:
             require_memory(shapes, len(self.program.seeds))

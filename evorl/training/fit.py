@@ -1,7 +1,7 @@
 """Trainings: the one call that compiles, times and records a workflow."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -51,6 +51,7 @@ def fit(
     side_by_side: bool | None = None,
     checkpoints: Checkpoints | None = None,
     init_from: State = None,
+    new_numbers: Mapping[str, float] | None = None,
     started: float | None = None,
     stop: Callable[[], bool] = lambda: False,
     profile: Profile | None = None,
@@ -71,8 +72,9 @@ def fit(
     devices is over how many of them seeds, members or
     environments are spread, by default as many as divide the seeds, or what the workflow says to be spread; see
     set_host_devices. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
-    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there. init_from is a
-    state like the one to come, whose weights the runs begin with. started is when the process began
+    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there, with
+    new_numbers, by their dotted names in the workflow, in the place of its own. init_from is a state like the one to
+    come, whose weights the runs begin with. started is when the process began
     (time.perf_counter), by default now; all before the first iteration counts as compiling. stop is asked after every
     chunk whether to save and return. profile traces an iteration after the first chunk and then every few minutes.
     Raises DivergedError where no run is left whose numbers are finite, HostError where an environment on the host has
@@ -97,7 +99,7 @@ def fit(
     require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
     terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
-    driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from)
+    driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {})
     journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
     schedule.evaluation_point = min(
         schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)

@@ -48,7 +48,7 @@ from evorl.types.evolvers import (
     SeedEvolver,
 )
 from evorl.types.hosts import HostParams, HostState
-from evorl.types.numbers import HasDiscount, Prior
+from evorl.types.numbers import Prior
 from evorl.types.populations import EvolvingWorkflow, Population
 from evorl.types.problems import Bound, BoundedOperator, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
@@ -85,7 +85,6 @@ __all__ = [
     "Evolver",
     "EvolvingWorkflow",
     "HasActionProbabilities",
-    "HasDiscount",
     "HasEpisodeInfo",
     "HasFailureReason",
     "HasMaxIterations",

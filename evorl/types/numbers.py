@@ -1,17 +1,8 @@
 """What the numbers of a part may do, and where they are searched."""
 
-from typing import Any
-
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types.data import Array
-
-
-@runtime_checkable
-class HasDiscount(Protocol):
-    """A part by whose numbers later rewards count less."""
-
-    discount: Any
 
 
 @runtime_checkable

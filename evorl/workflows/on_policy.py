@@ -21,7 +21,6 @@ from evorl.types import (
     Batch,
     EnsembleValueAgent,
     Env,
-    HasDiscount,
     Key,
     Metrics,
     Numbers,
@@ -285,8 +284,9 @@ class OnPolicy(base.BaseStagedWorkflow):
         if not self.normalize_values:
             return 1.0
         horizon = float(self.env.max_episode_steps)
-        if isinstance(self.agent, HasDiscount):
-            horizon = jnp.minimum(1 / (1 - self.agent.discount), horizon)
+        discount = getattr(self.agent, "discount", None)  # which a team of several agents has not
+        if discount is not None:
+            horizon = jnp.minimum(1 / (1 - discount), horizon)
         sizes = jax.tree.map(jnp.mean, state.reward_statistics.mean)
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
 

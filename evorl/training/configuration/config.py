@@ -265,6 +265,22 @@ def _explain_error(overrides: Sequence[str], error: Exception) -> OptionError:
     return OptionError(str(error).splitlines()[0])
 
 
+def split_training_options(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides that are of a training or choose a file, and those of its agent or environment.
+
+    Args:
+        overrides: as name=value.
+    """
+    with initialize(None, version_base="1.3"):
+        known = {"hydra", *compose("config")} - set(GROUPS)
+
+    def is_of_training(override: str) -> bool:
+        name = override.partition("=")[0].lstrip("+~")
+        return resolve_group(name)[0] in GROUPS or name.partition(".")[0] in known
+
+    return [one for one in overrides if is_of_training(one)], [one for one in overrides if not is_of_training(one)]
+
+
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """The overrides one by one; raises OptionError where one is not name=value."""
     parser, found = OverridesParser.create(), []

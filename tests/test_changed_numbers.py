@@ -1,0 +1,87 @@
+"""Numbers that change where a training goes on."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from evorl import DQN, PBT, PPO, CartPole, Linear, OnPolicy, Vmapped
+from evorl.cli import train
+from evorl.training import runs
+from evorl.training.changed_numbers import list_numbers, replace_numbers
+from evorl.workflows import OffPolicy
+from tests.conftest import leaves_equal
+
+SMALL = {"num_envs": 2, "num_steps": 4, "batch_size": 8, "eval_episodes": 2}
+MEMBER = OnPolicy(CartPole(), PPO(hidden=(4,), max_grad_norm=0.5), **SMALL)
+SIZES = ["num_envs=2", "num_steps=4", "batch_size=8", "hidden=[4]", "eval_episodes=2", "tensorboard=false"]
+
+
+def test_all_numbers_of_a_workflow_and_its_members_are_listed_and_those_that_are_searched():
+    pbt = list_numbers(PBT(Vmapped(MEMBER, 4)))
+    assert pbt["variation.factor"] is False
+    assert pbt["population.inner.agent.learning_rate"] is True  # at its default, where a prior is declared
+    assert pbt["population.inner.agent.max_grad_norm"] is False
+    assert list_numbers(MEMBER)["agent.learning_rate"] is False
+    nested = list_numbers(PBT(Vmapped(PBT(Vmapped(MEMBER, 4), search=("clip",)), 4)))
+    assert nested["population.inner.population.inner.agent.clip"] is True
+    assert nested["population.inner.population.inner.agent.learning_rate"] is False
+
+
+@pytest.mark.program
+def test_a_state_has_other_numbers_and_is_else_as_it_was():
+    pbt = PBT(Vmapped(MEMBER, 4))
+    state = jax.jit(pbt.init)(jax.random.key(0))
+    after = replace_numbers(pbt, state, {"variation.factor": 0.4, "population.inner.agent.max_grad_norm": 2.0})
+    assert float(after.numbers["variation"]["factor"]) == np.float32(0.4)
+    np.testing.assert_array_equal(after.members.numbers["agent"]["max_grad_norm"], np.full(4, 2.0))
+    back = replace_numbers(pbt, after, {"variation.factor": 0.2, "population.inner.agent.max_grad_norm": 0.5})
+    assert leaves_equal(back, state)
+    traced = [jax.tree.map(lambda x: x.aval, one) for one in (state, after)]
+    assert traced[0] == traced[1]  # so that no program is compiled anew
+
+
+@pytest.mark.program
+def test_the_numbers_of_a_schedule_change_too():
+    workflow = OffPolicy(
+        CartPole(), DQN(hidden=(4,), epsilon=Linear(1, 0.1, over=100)), num_envs=2, batch_size=8, capacity=64
+    )
+    state = jax.jit(workflow.init)(jax.random.key(0))
+    after = replace_numbers(workflow, state, {"agent.epsilon.over": 50})
+    halfway = workflow.bound(replace(after, env_steps=jnp.float32(25))).agent.epsilon
+    assert float(halfway) == pytest.approx(0.55)
+
+
+@pytest.mark.program
+def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(tmp_path, capsys):
+    folder = tmp_path / "run"
+    train.main(["agent=ppo", "env=cartpole", *SIZES, "iterations=2", "num_seeds=2", f"run_dir={folder}"])
+    train.main([f"resume={folder}", "learning_rate=1e-4", "iterations=3"])
+    train.main([f"resume={folder}", "agent.workflow.agent.learning_rate=2e-4", "clip=0.1", "iterations=4"])
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    assert saved["number_changes"] == {
+        "agent.workflow.agent.learning_rate": {"0": 3e-4, "2": 1e-4, "3": 2e-4},
+        "agent.workflow.agent.clip": {"0": 0.2, "3": 0.1},
+    }
+    assert saved["agent"]["workflow"]["agent"]["learning_rate"] == 2e-4
+    state = runs.restore_run(folder, "run", "last").state
+    np.testing.assert_array_equal(state.numbers["agent"]["learning_rate"], np.full(2, 2e-4, np.float32))
+    np.testing.assert_array_equal(state.numbers["agent"]["clip"], np.full(2, 0.1, np.float32))
+    capsys.readouterr()
+    for wrong, message in {
+        "learning_rate=3": "agent.workflow.agent.learning_rate=3: must be between 0 and 1",
+        "learning_rat=3": "unknown option learning_rat; did you mean agent.workflow.agent.learning_rate",
+        "num_envs=3": "agent.workflow.num_envs=3: a resumed run keeps its configuration; only env_steps, ",
+        "hidden=[3]": "agent.workflow.agent.hidden=[3]: a resumed run keeps its configuration",
+        "learning_rate=abc": "agent.workflow.agent.learning_rate=abc: must be a number",
+        "env.max_episode_steps=3": "env.max_episode_steps=3: a resumed run keeps its configuration",
+    }.items():
+        with pytest.raises(SystemExit) as stopped:
+            train.main([f"resume={folder}", wrong, "iterations=9"])
+        assert stopped.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == saved
