@@ -179,12 +179,14 @@ def test_every_public_function_and_method_is_documented_here_or_by_its_protocol_
         body = ast.parse(path.read_text(encoding="utf-8")).body
         functions += [(path.name, node) for node in body if isinstance(node, ast.FunctionDef)]
         classes += [node for node in body if isinstance(node, ast.ClassDef)]
-    by_protocol = set()
+    by_protocol, named = set(), lambda one: {base.id for base in one.bases if isinstance(base, ast.Name)}
+    parents = set().union(*map(named, classes))
     for one in classes:
         methods = [(one.name, node) for node in one.body if isinstance(node, ast.FunctionDef)]
-        bases = {base.id for base in one.bases if isinstance(base, ast.Name)}
-        if {"Protocol", "ABC"} & bases or one.name.startswith("Base"):
+        if "Protocol" in named(one) or one.name in parents:
+            attributes = [node.target.id for node in one.body if isinstance(node, ast.AnnAssign)]
             by_protocol |= {node.name for _, node in methods if ast.get_docstring(node)}
+            by_protocol |= {name for name in attributes if f"  {name}: " in (ast.get_docstring(one) or "")}
         functions += [] if one.name.startswith("_") else methods
     missing = [
         f"{where}: {node.name}"
