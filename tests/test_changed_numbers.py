@@ -46,9 +46,8 @@ def test_a_state_has_other_numbers_and_is_else_as_it_was():
 
 @pytest.mark.program
 def test_the_numbers_of_a_schedule_change_too():
-    workflow = OffPolicy(
-        CartPole(), DQN(hidden=(4,), epsilon=Linear(1, 0.1, over=100)), num_envs=2, batch_size=8, capacity=64
-    )
+    agent = DQN(hidden=(4,), epsilon=Linear(1, 0.1, over=100))
+    workflow = OffPolicy(CartPole(), agent, num_envs=2, batch_size=8, capacity=64, random_steps=0)
     state = jax.jit(workflow.init)(jax.random.key(0))
     after = replace_numbers(workflow, state, {"agent.epsilon.over": 50})
     halfway = workflow.bound(replace(after, env_steps=jnp.float32(25))).agent.epsilon
