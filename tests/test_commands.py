@@ -126,7 +126,7 @@ WRONG = {
     "train resume=broken": "resume=broken: its config.yaml cannot be read",
     "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
     "train init_from=unsaved": "init_from=unsaved: holds no checkpoint",
-    "train init_from=run": "what init_from gives does not fit this configuration: its numbers.",
+    "train init_from=run agent=ppo env=cartpole": "what init_from gives does not fit this configuration: its ",
     "play": "run=nothing: give one run directory: python -m evorl.play RUN",
     "play nowhere": "run=nowhere: is not there",
     "play run episods=3": "unknown option episods; did you mean episodes?",

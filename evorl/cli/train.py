@@ -75,12 +75,12 @@ def _main(arguments: list[str]) -> None:
     from evorl.training.records.run_dirs import RUNS_FOLDER
     from evorl.training.runs import count_devices
 
-    def run(arguments: list[str], of_run: Sequence[str] = ()) -> None:
+    def run(arguments: list[str], of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> None:
         sys.argv[1:] = discovery.to_hydra_overrides(arguments)
         shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
         with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
             job = hydra.main(config_path=None, config_name="config", version_base="1.3")
-            job(lambda cfg: _run_job(cfg, of_run))()
+            job(lambda cfg: _run_job(cfg, of_run, sections))()
         print(shown.getvalue(), end="")
 
     parser: Any = get_args_parser()
@@ -93,10 +93,12 @@ def _main(arguments: list[str]) -> None:
     if parsed.shell_completion:
         run(arguments)
         return
-    if not parsed.multirun and any(one.startswith("resume=") for one in parsed.overrides):
-        of_training, of_run = config.split_training_options(parsed.overrides)
-        config.compose_expanded(of_training)  # which finds mistakes
-        run([one for one in arguments if one not in of_run], of_run)
+    if not parsed.multirun and any(one.startswith(("resume=", "init_from=")) for one in parsed.overrides):
+        from evorl.training import continuation
+
+        composed, of_run, sections = continuation.split_overrides(parsed.overrides)
+        composed = config.compose_expanded(composed)[1]  # which finds mistakes
+        run([*(one for one in arguments if one not in parsed.overrides), *composed], of_run, sections)
         return
     composed = [config.compose_expanded(job) for job in jobs]  # which finds a mistake in the last one too
     cfgs, jobs = [cfg for cfg, _ in composed], [job for _, job in composed]
@@ -122,9 +124,9 @@ def _raise_usage_error(message: str) -> NoReturn:
     raise OptionError(f"{message}; python -m evorl.train --help")
 
 
-def _run_job(cfg: Any, of_run: Sequence[str]) -> None:
+def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
     try:
-        result = train(cfg, of_run)
+        result = train(cfg, of_run, sections)
     except OptionError as error:
         exit_with_error(error)
     except (DivergedError, HostError, OSError) as error:
@@ -134,30 +136,37 @@ def _run_job(cfg: Any, of_run: Sequence[str]) -> None:
         sys.exit(130)
 
 
-def train(cfg: Any, of_run: Sequence[str] = ()) -> Any:
+def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in that of cfg.resume; returns a TrainingResult.
 
-    Options of a resumed run's own agent and environment are of_run. Where cfg.dry_run, prints what the training would
-    be and returns None. Raises OptionError, DivergedError, HostError, OSError, and KeyboardInterrupt where a signal has
-    ended it without saving.
+    Where cfg.dry_run, prints what the training would be and returns None.
+
+    Args:
+        cfg: the configuration.
+        of_run: options of the agent and environment of the run in cfg.resume or cfg.init_from.
+        sections: what is that of the run in cfg.init_from, such as its agent.
+
+    Raises:
+        OptionError, DivergedError, HostError, OSError: where it cannot be trained.
+        KeyboardInterrupt: where a signal has ended it without saving.
     """
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from evorl.training import runs
-    from evorl.training.configuration import config, config_file
+    from evorl.training import continuation, runs
+    from evorl.training.configuration import config_file
     from evorl.training.records import files, run_dirs
     from evorl.training.suites.mazes import make_suite_measure
 
     if cfg.resume:
         given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
-        data, kept, numbers = runs.load_resumed_config(cfg, given, RESUMABLE_OPTIONS, of_run)
+        data, kept, numbers = continuation.load_resumed_config(cfg, given, RESUMABLE_OPTIONS, of_run)
     else:
-        data, kept, numbers = config.to_plain_data(cfg), config.to_savable_data(cfg), {}
+        (data, kept), numbers = continuation.inherit_config(cfg, sections, of_run), {}
     flags = os.environ.get("XLA_FLAGS", "")
     if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # which the backend reads when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
-    workflow, budget = runs.build(data if cfg.resume else cfg)
+    workflow, budget = runs.build(data if cfg.resume or sections else cfg)
     measure = make_suite_measure(data.get("suite"), workflow)
     if data["dry_run"]:
         print(runs.describe_dry_run(data, workflow, budget))

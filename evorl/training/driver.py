@@ -107,9 +107,13 @@ class Driver:
                 checkpoints.check_disk_space(shapes)
             state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(self.keys, numbers)
             if init_from is not None:
-                require_same_shapes("what init_from gives", get_leaf_shapes(init_from), split_replays(shapes)[0])
+                own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
+                parent = replace(init_from, **own)  # a new run has its own
+                require_same_shapes("what init_from gives", get_leaf_shapes(parent), split_replays(shapes)[0])
+                place = lambda x, like: jax.device_put(x, like.sharding)  # noqa: E731
+                parent = jax.tree.map(place, parent, split_replays(state)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)
-                state = inherit(state, init_from)
+                state = inherit(state, parent)
             self.training_log.start(self.snapshot(split_replays(state)[0]))
         if checkpoints is not None:
             self.training_log.notify_resume()

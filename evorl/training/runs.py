@@ -15,13 +15,11 @@ import numpy as np
 from omegaconf import DictConfig
 
 from evorl import tree
-from evorl.errors import OptionError, is_number, require, unknown_name_error
+from evorl.errors import OptionError, require
 from evorl.machine import count_cores
-from evorl.names import find_by_ending
 from evorl.parts import resolve_numbers
-from evorl.training import changed_numbers, pareto_front
+from evorl.training import pareto_front
 from evorl.training.configuration import config, config_file, options, parts
-from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
@@ -136,82 +134,6 @@ def fit_configuration(
 def get_chunk_size(data: Config) -> int:
     """Return how many iterations a call of the device makes."""
     return data["chunk"] or data["agent"].get("chunk", 1)
-
-
-def load_resumed_config(
-    cfg: DictConfig, overrides: Sequence[str], changeable: Sequence[str], of_run: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """Read the configuration saved in cfg.resume, with what is given beside it.
-
-    Args:
-        cfg: what the command line says, of another agent and environment.
-        overrides: options of a training, as they were given.
-        changeable: which of these may change.
-        of_run: options of its own agent and environment, by full or short names.
-
-    Returns:
-        All that it takes to go on, what is to be kept of it, and the numbers that change, by name in the workflow.
-
-    Raises:
-        OptionError: where there is none to read, or an option may not change.
-    """
-    given = {}
-    for one in config.parse_overrides(overrides):
-        if one.is_delete():
-            raise OptionError(f"{one.package or one.input_line}: a resumed run keeps its configuration")
-        given[one.package or one.key_or_group] = one.value()
-    now = config.to_plain_data(cfg)
-    for name in ("resume", "trust"):
-        given.pop(name, None)
-    kept = config_file.read_config(Path(cfg.resume), "resume", config_file.parse_trust(now["trust"]))
-    kept |= {name: now[name] for name in changeable if name not in kept or name in config_file.READER_OPTIONS}
-    changed = {name: value for name, value in given.items() if name.partition(".")[0] in changeable}
-    kept = config_file.set_values(kept, changed, changeable)
-    data = config_file.set_values(kept, given, changeable)
-    missing, numbers = _parse_own_options(data, of_run, changeable)
-    data = config_file.set_values(data, missing)
-    if numbers:
-        data, kept = (_change_numbers(one, numbers, Path(cfg.resume)) for one in (data, kept))
-    own = {name.removeprefix(WORKFLOW_PREFIX): value for name, value in numbers.items()}
-    return data | {"resume": cfg.resume}, kept, own
-
-
-def _parse_own_options(
-    data: Mapping[str, Any], overrides: Sequence[str], changeable: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return what is given of a resumed run's agent and environment: what was missing, and numbers, by full names."""
-    if not overrides:
-        return {}, {}
-    places = dict(config_file.iterate_leaves(dict(data), ""))
-    leaves = {name.partition("[")[0]: value for name, value in places.items() if "_target_" not in name}
-    given, missing = {}, {}
-    for override in config.parse_overrides(overrides):
-        name, value = override.key_or_group, override.value()
-        of_workflow = find_by_ending(name, [one for one in leaves if one.startswith(WORKFLOW_PREFIX)])
-        full = of_workflow or find_by_ending(name, leaves)
-        if full is None:
-            raise unknown_name_error("option", name, leaves)
-        (missing if leaves[full] == "???" else given)[full] = value
-    if not given:
-        return missing, {}
-    numbers = changed_numbers.list_numbers(assemble(config_file.set_values(dict(data), missing)))
-    for full, value in given.items():
-        searched = numbers.get(full.removeprefix(WORKFLOW_PREFIX))
-        allowed = f"a resumed run keeps its configuration; only {', '.join(changeable)} and numbers may change"
-        require(searched is not None and full.startswith(WORKFLOW_PREFIX), full, value, allowed)
-        require(not searched, full, value, "is searched, by the members of a population")
-        require(is_number(value), full, value, "must be a number")
-    return missing, given
-
-
-def _change_numbers(data: dict[str, Any], numbers: Mapping[str, float], run_dir: Path) -> dict[str, Any]:
-    """Return a configuration with other numbers, and the iterations from which each held under `number_changes`."""
-    iteration = str(open_checkpoints(run_dir, "resume").latest_iteration)
-    history = {name: dict(of) for name, of in data.get("number_changes", {}).items()}
-    for name, value in numbers.items():
-        history.setdefault(name, {"0": config_file.lookup(data, name)})[iteration] = value
-        data = config_file.set_values(data, {name: value}, ("agent",))
-    return data | {"number_changes": history}
 
 
 def open_checkpoints(run_dir: Path, option: str) -> Checkpoints:

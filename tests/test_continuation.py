@@ -1,4 +1,4 @@
-"""Numbers that change where a training goes on."""
+"""Trainings that begin with a run: with other numbers, or from its weights."""
 
 import jax
 import numpy as np
@@ -7,11 +7,12 @@ import yaml
 
 from evorl import DQN, PBT, PPO, CartPole, Linear, OnPolicy, Vmapped
 from evorl.cli import train
+from evorl.errors import OptionError
 from evorl.parts import bind
-from evorl.training import runs
+from evorl.training import continuation, runs
 from evorl.training.changed_numbers import list_numbers, replace_numbers
 from evorl.workflows import OffPolicy
-from tests.conftest import leaves_equal
+from tests.conftest import leaves_equal, program_fixture
 
 SMALL = {"num_envs": 2, "num_steps": 4, "batch_size": 8, "eval_episodes": 2}
 MEMBER = OnPolicy(CartPole(), PPO(hidden=(4,), max_grad_norm=0.5), **SMALL)
@@ -51,10 +52,18 @@ def test_the_numbers_of_a_schedule_change_too():
     assert float(bind(workflow, after.numbers, 25).agent.epsilon) == pytest.approx(0.55)  # half way from 1 to 0.1
 
 
-@pytest.mark.program
-def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(tmp_path, capsys):
+@program_fixture
+def run(tmp_path):
+    """A training of two seeds, which are on two devices where there are two cores."""
     folder = tmp_path / "run"
-    train.main(["agent=ppo", "env=cartpole", *SIZES, "iterations=2", "num_seeds=2", f"run_dir={folder}"])
+    options = ["env.max_episode_steps=30", "iterations=2", "num_seeds=2", f"run_dir={folder}"]
+    train.main(["agent=ppo", "env=cartpole", *SIZES, *options])
+    return folder
+
+
+@pytest.mark.program
+def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(run, capsys):
+    folder = run
     train.main([f"resume={folder}", "learning_rate=1e-4", "iterations=3"])
     train.main([f"resume={folder}", "agent.workflow.agent.learning_rate=2e-4", "clip=0.1", "iterations=4"])
     saved = yaml.safe_load((folder / "config.yaml").read_text())
@@ -81,3 +90,51 @@ def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(t
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
     assert yaml.safe_load((folder / "config.yaml").read_text()) == saved
+
+
+@pytest.mark.program
+def test_a_new_run_from_weights_has_the_agent_and_environment_that_they_are_of(run, tmp_path):
+    """Its numbers are its own: the parent's, or those that are given."""
+    child = tmp_path / "child"
+    given = ["learning_rate=${linear:1e-3,0}", "clip=0.3", "iterations=1", "num_seeds=2", "tensorboard=false"]
+    train.main([f"init_from={run}", f"run_dir={child}", "env_steps=500", *given])
+    saved = yaml.safe_load((child / "config.yaml").read_text())
+    assert saved["env"]["max_episode_steps"] == 30
+    agent = saved["agent"]["workflow"]["agent"]
+    assert (agent["hidden"], agent["clip"], agent["learning_rate"]["over"]) == ([4], 0.3, 500)
+    numbers = runs.restore_run(child, "run", "last").state.numbers["agent"]
+    np.testing.assert_array_equal(numbers["clip"], np.full(2, 0.3, np.float32))
+    np.testing.assert_array_equal(numbers["learning_rate"].start, np.full(2, 1e-3, np.float32))
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    (["resume=run", "learning_rate=1", "seed=3"], (["resume=run", "seed=3"], ["learning_rate=1"], ())),
+    (
+        ["init_from=run", "learning_rate=1", "env.length=3"],
+        (["init_from=run"], ["learning_rate=1", "env.length=3"], ("agent", "env", "problem", "eval_env", "wrappers")),
+    ),
+    (
+        ["init_from=run", "agent=ppo", "learning_rate=1", "env.length=3"],
+        (
+            ["init_from=run", "agent=ppo", "learning_rate=1"],
+            ["env.length=3"],
+            ("env", "problem", "eval_env", "wrappers"),
+        ),
+    ),
+    (
+        ["init_from=run", "env=hopper", "env.backend=mjx", "clip=0.1", "checkpoint.keep=3"],
+        (["init_from=run", "env=hopper", "env.backend=mjx", "checkpoint.keep=3"], ["clip=0.1"], ("agent",)),
+    ),
+    (
+        ["init_from=run", "wrappers=[frames]", "clip=0.1"],
+        (["init_from=run", "wrappers=[frames]"], ["clip=0.1"], ("agent", "env", "problem", "eval_env")),
+    ),
+    (["init_from=run", "experiment=x", "clip=0.1"], (["init_from=run", "experiment=x", "clip=0.1"], [], ())),
+])  # fmt: skip
+def test_options_are_of_what_they_are_given_for(given, expected):
+    assert continuation.split_overrides(given) == expected
+
+
+def test_a_part_is_not_chosen_for_an_agent_that_is_inherited():
+    with pytest.raises(OptionError, match="core: needs an agent=NAME beside it, as init_from gives the agent"):
+        continuation.split_overrides(["init_from=run", "core=gru"])
