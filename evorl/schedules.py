@@ -43,37 +43,35 @@ class Schedule:
 
 
 @struct.dataclass
-class Linear(Schedule):
-    """From start to end over so many env steps, at the same rate; then it stays at end.
+class Ramp(Schedule):
+    """The base of schedules from start to end, where they stay.
 
     Args:
         start: the number at first.
         end: the number at last.
-        over: env steps; start holds all the time where it is infinite.
+        over: env steps from one to the other; start holds all the time where it is infinite.
     """
 
     start: Any
     end: Any
     over: Any
 
-    def value(self, env_steps: Any) -> Array:
-        return self.start + (self.end - self.start) * jnp.minimum(env_steps / self.over, 1.0)
+    def progress(self, env_steps: Any) -> Array:
+        """Return how much of the way is done, [] from 0 to 1."""
+        return jnp.minimum(env_steps / self.over, 1.0)
 
 
 @struct.dataclass
-class Cosine(Schedule):
-    """From start to end over so many env steps, along half a cosine; then it stays at end.
-
-    Args:
-        start: the number at first.
-        end: the number at last.
-        over: env steps; start holds all the time where it is infinite.
-    """
-
-    start: Any
-    end: Any
-    over: Any
+class Linear(Ramp):
+    """From start to end over so many env steps, at the same rate."""
 
     def value(self, env_steps: Any) -> Array:
-        turn = jnp.cos(jnp.pi * jnp.minimum(env_steps / self.over, 1.0))
-        return self.end + (self.start - self.end) * (1 + turn) / 2
+        return self.start + (self.end - self.start) * self.progress(env_steps)
+
+
+@struct.dataclass
+class Cosine(Ramp):
+    """From start to end over so many env steps, along half a cosine."""
+
+    def value(self, env_steps: Any) -> Array:
+        return self.end + (self.start - self.end) * (1 + jnp.cos(jnp.pi * self.progress(env_steps))) / 2

@@ -107,6 +107,10 @@ def test_a_sweep_finds_what_it_searches_by_the_same_names():
     assert resolve_option(data, "population_size") == "agent.workflow.evolver.population_size"
     with pytest.raises(OptionError, match=r"unknown parameter space\.actor_l;"):
         resolve_option(data, "actor_l")
+    data = config.to_plain_data(config.compose_config(["agent=puffer", "env=hopper"]))
+    assert resolve_option(data, "learning_rate.over") == "agent.workflow.agent.learning_rate.over"
+    with pytest.raises(OptionError, match=r"is no number, and .*; space\.learning_rate\.start is one"):
+        resolve_option(data, "learning_rate")
 
 
 @program_fixture(scope="module")

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl.errors import OptionError, require, unknown_name_error
+from evorl.errors import OptionError, require, to_printable, unknown_name_error
 from evorl.names import find_by_ending
 from evorl.parts import iterate_numbers
 from evorl.population.search import find_prior
@@ -283,7 +283,9 @@ def resolve_option(data: Mapping[str, Any], name: str) -> str:
     if value == SEARCH_MARKER:
         raise unknown_name_error("parameter", f"{SPACE}.{name}", [f"{SPACE}.{one}" for one in _list_searchable(data)])
     number = _is_number(value) or option in BUDGET_OPTIONS or _is_prior(value)
-    require(number, f"{SPACE}.{name}", value, "is no number, and only numbers are searched")
+    of = [one for one in value if one != "_target_"] if isinstance(value, dict) else []
+    instead = f"; {SPACE}.{name}.{of[0]} is one" if of and _is_number(value[of[0]]) else ""
+    require(number, f"{SPACE}.{name}", to_printable(value), f"is no number, and only numbers are searched{instead}")
     return option
 
 
