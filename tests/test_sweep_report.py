@@ -88,6 +88,24 @@ def test_a_prior_in_place_of_a_number_is_searched_kept_and_written():
     assert written["agent"]["workflow"] == {"agent": {"learning_rate": 5e-4}, "num_envs": 8}
 
 
+def test_the_numbers_of_a_schedule_are_searched_kept_and_written():
+    rate, beta = "agent.workflow.agent.learning_rate", "agent.workflow.sampling.beta"
+    given = ["space={}", "space.learning_rate.start=${log_uniform:1e-4,1e-2}", "space.env_steps=${uniform:1e3,9e3}"]
+    data, space, chosen = definition.parse_search(["agent=puffer", "env=cartpole"], given)
+    places = {one.name: set(one.places) for one in space.parameters}
+    assert places[f"{rate}.start"] == {f"{rate}.start"}
+    assert places["env_steps"] == {"env_steps", f"{rate}.over", f"{beta}.over"}  # all of a training
+    sampler = definition.build_sampler_node("random", {})
+    found = SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0)
+    trial = found.build_configuration({f"{rate}.start": 5e-4, "env_steps": 2000})["agent"]["workflow"]
+    assert (trial["agent"]["learning_rate"]["start"], trial["agent"]["learning_rate"]["over"]) == (5e-4, 2000)
+    written = yaml.safe_load(format_experiment(chosen, {f"{rate}.start": 5e-4}, "title", data))
+    assert written["agent"]["workflow"]["agent"] == {"learning_rate": {"start": 5e-4}}
+    both = [*given, "space.learning_rate.over=${uniform:10,90}"]
+    _, space, _ = definition.parse_search(["agent=puffer", "env=cartpole"], both)
+    assert {one.name: set(one.places) for one in space.parameters}["env_steps"] == {"env_steps", f"{beta}.over"}
+
+
 def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     found = defined()
     with closing(filled(tmp_path, found)) as store:

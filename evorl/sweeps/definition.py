@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,13 +176,17 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[dict[s
     priors = {_find_source(cfg, option): prior for option, prior in priors.items()}
     fixed = {_find_source(cfg, option): value for option, value in fixed.items()}
     for option, value in fixed.items():
-        OmegaConf.update(cfg, option, value)
+        _update(cfg, option, value)
     data = config.to_plain_data(cfg)
     if "???" in str(config.to_savable_data(cfg)):
         missing = config_file.find_missing(config.to_savable_data(cfg))
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
     numbers = find_numbers(data) if fixed else numbers
-    space = SearchSpace(tuple(_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()))
+    found = [_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()]
+    others = lambda one: {of.name for of in found} - {one.name}  # noqa: E731  which say themselves what they are
+    space = SearchSpace(
+        tuple(replace(one, places=tuple(at for at in one.places if at not in others(one))) for one in found)
+    )
     _check_ends(numbers, space)
     return data, space, (*overrides, *(f"{option}={value}" for option, value in fixed.items()))
 
@@ -315,7 +319,7 @@ def _build_parameter(
 ) -> Parameter:
     """A parameter with all places to which its value goes, as what stands for it elsewhere is resolved."""
     marked = copy.deepcopy(cfg)
-    OmegaConf.update(marked, option, SEARCH_MARKER)
+    _update(marked, option, SEARCH_MARKER)
     places = tuple(
         place for place, value in config_file.iterate_leaves(config.to_plain_data(marked), "") if value == SEARCH_MARKER
     )
@@ -325,6 +329,14 @@ def _build_parameter(
             value, declared = numbers[place]
             default = value if _is_number(value) else declared.get("default", sum(prior.bounds) / 2)
     return Parameter(option, prior, default, places)
+
+
+def _update(cfg: DictConfig, option: str, value: Any) -> None:
+    """Set an option, also of what a resolver such as ${linear:1e-3,0} stands for."""
+    node = option.rpartition(".")[0]
+    if isinstance(resolved := OmegaConf.select(cfg, node), dict):
+        OmegaConf.update(cfg, node, resolved)
+    OmegaConf.update(cfg, option, value)
 
 
 def _check_ends(numbers: Mapping[str, Any], space: SearchSpace) -> None:

@@ -115,6 +115,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "power_of_two": _make_prior_resolver("PowerOfTwo", "low", "high"),
     "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
     "fixed": _make_prior_resolver("Fixed", "value"),
+    "or_inf": lambda number: math.inf if number is None else number,
     "linear": _make_schedule_resolver("Linear"),
     "cosine": _make_schedule_resolver("Cosine"),
 }

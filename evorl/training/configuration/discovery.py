@@ -165,7 +165,8 @@ def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
         f"+{key}@{_locate_choice(split, key)}.{key}" if key in LEARNER_GROUPS else resolve_group(key)[1]
         for key, _, _ in split
     )
-    return [*(f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True)), *others]
+    given = (f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True))
+    return [*others, *given]  # a flag such as --cfg ends what Hydra takes for overrides
 
 
 def _is_problem_chosen(split: Sequence[tuple[str, str, str]]) -> bool:

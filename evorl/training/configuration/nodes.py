@@ -1,6 +1,7 @@
 """Nodes: what a configuration holds of a dataclass, filled up with its defaults."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,17 @@ from evorl.training.configuration.parts import (
     list_public_classes,
 )
 
+SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
+ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # over all of a training
+
 
 def fill_defaults(node: Any) -> Any:
-    """A node in which every _target_ is a full name, and has all defaults of the dataclass that this names."""
+    """A node in which every _target_ is a full name, and has all defaults of the dataclass that this names.
+
+    A schedule as ${linear:1e-3,0} is a node too, so that its numbers are options.
+    """
+    if isinstance(node, str):
+        return _expand_schedule(node)
     if not isinstance(node, dict):
         return node
     node = {name: fill_defaults(value) for name, value in node.items()}
@@ -24,6 +33,23 @@ def fill_defaults(node: Any) -> Any:
     node["_target_"] = expand_target(node["_target_"])
     target = import_target(node["_target_"])
     return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
+
+
+def _expand_schedule(value: str) -> Any:
+    """Return the node that a word stands for if it is a schedule of numbers, else the word."""
+    found = SCHEDULE_PATTERN.fullmatch(value)
+    try:
+        numbers = [_parse_number(one) for one in found[2].split(",")] if found else []
+    except ValueError:
+        return value
+    if not found or len(numbers) not in (2, 3):
+        return value
+    start, end, over = numbers if len(numbers) == 3 else (*numbers, ALL_ENV_STEPS)
+    return {"_target_": f"evorl.schedules.{found[1].title()}", "start": start, "end": end, "over": over}
+
+
+def _parse_number(text: str) -> float:
+    return int(text) if text.strip().replace("_", "").isdecimal() else float(text)
 
 
 def expand_targets(node: Any) -> Any:
