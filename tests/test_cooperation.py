@@ -14,6 +14,7 @@ from evorl.envs.games import TwoStep
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
 from evorl.networks.recurrent import GRU
+from evorl.parts import bind, resolve_numbers
 from evorl.replay import PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import Transition
@@ -367,6 +368,7 @@ AGENTS = {
 @pytest.mark.parametrize("name", AGENTS)
 def test_no_illegal_choice_is_made(name):
     agent, batch = AGENTS[name], masked_batch(boss=None if name == "vdn" else Discrete(2))
+    agent = bind(agent, resolve_numbers(agent))
     params = jax.jit(agent.init)(jax.random.key(0)).actor.params
     params = jax.tree.map(lambda x: 3 * x, moved(params, 0))
     act = jax.vmap(agent.act, (None, 0, None, 0))

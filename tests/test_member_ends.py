@@ -97,7 +97,7 @@ def test_advantages_of_a_rollout_with_a_death_in_the_middle_are_those_of_the_def
     team = Team(template(PPO), observation_space=PAIR[0], action_space=PAIR[1])
     t, reward, value, gone = pair()
     t.extras["pair"]["outputs"] = (t.extras["pair"]["outputs"][0], jnp.zeros((7, 1, 2, 0)), jnp.asarray(value[:, None]))
-    h = replace(read_numbers(team), discount=0.9, gae_lambda=0.8)
+    h = {"agents": read_numbers(team)["agents"] | {"discount": 0.9, "gae_lambda": 0.8}}
     params = bind(team, h).init(jax.random.key(0)).actor.params
     batch = bind(team, h).build_batch(params, t, acted_by_current_params=True)
     agent: Any = team.group_agents["pair"].agent
@@ -246,8 +246,8 @@ def test_a_longer_transition_ends_where_a_member_is_truncated():
 def test_pressing_a_button_that_ends_the_presser_is_unlearned():
     """The clock goes on for 100 steps, a rollout takes 16."""
     workflow = ippo(BUTTON)
-    h = replace(read_numbers(workflow), learning_rate=0.01, entropy_weight=0.0)
-    state, step = workflow.init(jax.random.key(0), h), jax.jit(workflow.step)
+    numbers = {"agent": {"agents": {"learning_rate": 0.01, "entropy_weight": 0.0}}}
+    state, step = workflow.init(jax.random.key(0), numbers), jax.jit(workflow.step)
 
     def pressed(state):
         agent, obs = workflow.agent.group_agents["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
@@ -276,8 +276,7 @@ def test_a_press_counts_where_the_game_tells_of_its_end(knows):
 @pytest.mark.program
 def test_all_deaths_of_snakes_are_learned_from():
     workflow = ippo(Snakes(height=8, width=8), num_envs=16, num_steps=32, hidden=(4,))
-    h = read_numbers(workflow)
-    state = workflow.init(jax.random.key(0), h)
+    state = workflow.init(jax.random.key(0))
     deaths = weighed = alive = 0
     collect, assess = jax.jit(workflow.collect), jax.jit(workflow.prepare_batch)
     for i in range(4):
@@ -420,8 +419,7 @@ def test_an_agent_of_pettingzoo_that_is_truncated_is_worth_its_last_value(hosted
     """A hen leaves at step 3 of 4 to 6: its target is its reward and what it is worth by what it saw last."""
     game = HostGame("tests.hosted_games:Farm", options={"cuts": True})
     workflow = replace(ippo(game, num_envs=2, num_steps=8), normalize_values=False, normalize_observations=False)
-    h = replace(read_numbers(workflow), discount=0.9, gae_lambda=0.0)
-    state = workflow.init(jax.random.key(0), h)
+    state = workflow.init(jax.random.key(0), {"agent": {"agents": {"discount": 0.9, "gae_lambda": 0.0}}})
     state, t, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
     batch = jax.jit(workflow.bound(state).prepare_batch)(state, t)[1]
     out = np.asarray(t.member_ends.truncated["hen"] & ~t.members_done["hen"])[..., 1]

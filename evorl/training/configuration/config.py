@@ -40,6 +40,7 @@ TRAIN_COMMAND = "python -m evorl.train"
 PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
 
 
+NUMBER_MODULES = "evorl.schedules.", "evorl.priors."  # of what stands in the place of a number
 COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the last one is Hydra's too
 
 
@@ -178,7 +179,7 @@ def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
     before = compose("config", to_hydra_overrides([one for one in overrides if one not in numbers]))
     for override in numbers:
         node = _select(before, override.partition("=")[0])
-        if isinstance(node, Mapping | DictConfig) and "_target_" in node:
+        if isinstance(node, Mapping | DictConfig) and str(node.get("_target_")).startswith(NUMBER_MODULES):
             values = ", ".join(f"{key}={value}" for key, value in node.items() if key != "_target_")
             short_names.tell_once(f"{override}: in place of {_get_class_name(node)}({values})")
 

@@ -270,6 +270,8 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
     if getattr(wanted, "_is_protocol", False):
         return require_protocol(value, wanted, name)
     if (dataclasses.is_dataclass(wanted) or inspect.isabstract(wanted)) and not isinstance(value, wanted):
+        if type(value).__module__ == "builtins" and not dataclasses.is_dataclass(wanted):
+            raise OptionError(f"{name}={value}: must be a part with a _target_, {wanted.__name__}")
         raise OptionError(f"{name}={type(value).__name__}: {_describe_expected(wanted)}")
     checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):
