@@ -16,6 +16,7 @@ from evorl.agents.memory import is_recurrent
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.errors import require, require_int
 from evorl.networks.distributions import Distribution, Head, require_categorical
+from evorl.networks.features import require_space
 from evorl.networks.mlp import MLP, check_layers
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyValue, mask_policy_logits
@@ -127,6 +128,7 @@ class PolicyGradient(BaseAgent, ABC):
         return PolicyGradientState(TrainState.create(params, has_target=False, optimizer=self.optimizer))
 
     def initial_memory(self) -> Memory:
+        require_space(self.observation_space, "observation_space")
         twice = isinstance(get_visible_space(self.observation_space), PrivilegedObs)
         return (self.core.initial_memory(), self.core.initial_memory()) if twice else self.core.initial_memory()
 
