@@ -31,6 +31,7 @@ from evorl.population.search import PriorSpace
 from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.schedules import Cosine, Linear, Schedule
 from evorl.spaces import Box, Discrete
+from evorl.training.configuration.parts import import_target, list_public_classes
 from evorl.workflows import OnPolicy
 
 ENV = CartPole()
@@ -148,6 +149,25 @@ def test_a_bound_part_has_no_hash():
         hash(Evosax(SNES, 8, numbers={"std_init": jnp.float32(0.1)}))
     with pytest.raises(ValueError, match="bound to numbers of a state"):
         jax.jit(lambda search, x: search.score(x), static_argnums=0)(bind(Search(), numbers), 1.0)
+
+
+def test_no_public_part_that_is_bound_may_be_what_a_program_is_compiled_for():
+    """Where a tracer is expected a concrete float would compile anew for every value, in silence."""
+    seen = set()
+    for name, path in list_public_classes().items():
+        cls = import_target(path)
+        try:
+            one = cls() if is_part(cls) else None
+        except (TypeError, OptionError):  # it needs other parts
+            continue
+        if numbers := read_numbers(one):
+            bound = bind(one, jax.tree.map(jnp.float32, numbers))
+            with pytest.raises(ValueError, match=r"is bound to numbers of a state .* its skeleton"):
+                jax.jit(lambda part: 0, static_argnums=0)(bound)
+            assert hash(get_skeleton(bound)) == hash(one)
+            seen.add(name)
+    assert {"PPO", "SAC", "CMAES", "GA", "Perturb", "Matchmaking", "PrioritizedSegments"} <= seen
+    assert len(seen) > 30
 
 
 def test_one_program_serves_all_numbers():
