@@ -22,6 +22,8 @@ class Schedule:
     ends: ClassVar[tuple[str, ...]] = ("start", "end")
 
     def __post_init__(self) -> None:
+        own = type(self).value is not Schedule.value
+        require(own, "schedule", type(self).__name__, "must be a subclass that has a value(env_steps), such as Linear")
         for name, value in self.items():
             if name not in self.ends and isinstance(value, int | float):
                 require(value > 0, name, value, "must be above 0, in env steps")

@@ -22,6 +22,7 @@ GAME = {"_target_": "evorl.envs.host.game.HostGame"}
 HOST = {"_target_": "evorl.envs.host.env.HostEnv", "name": "CartPole-v1"}
 SPARSE = 6 * 10**9  # bytes
 RESUME = "train resume=run iterations=2"
+SCHEDULES = "evorl.schedules."
 INIT = "train init_from=run run_dir=child iterations=1 agent=td3 env=fast"
 PLAY, LOAD = "play run episodes=1 out=null", "load run"
 CURVE, LINEAGE, LEAGUE = "curve out.png run", "lineage run", "league run random --episodes 2"
@@ -330,6 +331,13 @@ DAMAGED = [
     of_config("a size that no array has", LOAD, agent__workflow__num_envs=10**30),
     of_config("a key that is a number", LOAD, env={"_target_": "evorl.envs.sanity.fast.Fast", 1: 2}),
     of_config("a parent that is a path", RESUME, init_from="../../x"),
+    of_config("changes of numbers that are a list", RESUME, number_changes=[1]),
+    of_config("a schedule that says nothing", LOAD, agent__workflow__agent__actor_lr={"_target_": SCHEDULES + "Schedule"}),
+    of_config(
+        "a schedule of words",
+        LOAD,
+        agent__workflow__agent__actor_lr={"_target_": SCHEDULES + "Linear", "start": "x", "end": 0, "over": [1]},
+    ),
     Payload("progress of 6 GB", LOAD, checkpoint("progress/metadata", b"{", SPARSE)),
     Payload("metadata of 6 GB", LOAD, checkpoint("state/_METADATA", b"{", SPARSE)),
     Payload("an iteration of 10^400", RESUME, progress(iteration=10**400)),

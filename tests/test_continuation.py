@@ -37,6 +37,8 @@ def test_a_state_has_other_numbers_and_is_else_as_it_was():
     after = replace_numbers(pbt, state, {"variation.factor": 0.4, "population.inner.agent.max_grad_norm": 2.0})
     assert float(after.numbers["variation"]["factor"]) == np.float32(0.4)
     np.testing.assert_array_equal(after.members.numbers["agent"]["max_grad_norm"], np.full(4, 2.0))
+    with pytest.raises(OptionError, match=r"unknown number variation\.facto; did you mean variation\.factor"):
+        replace_numbers(pbt, state, {"variation.facto": 0.4})
     back = replace_numbers(pbt, after, {"variation.factor": 0.2, "population.inner.agent.max_grad_norm": 0.5})
     assert leaves_equal(back, state)
     traced = [jax.tree.map(lambda x: x.aval, one) for one in (state, after)]

@@ -293,6 +293,7 @@ def test_a_space_holds_the_start_of_a_schedule_as_it_would_the_number():
     (lambda: Scheduled(rate=Linear(0.5, "x", over=10)), "rate=.*: must be a number"),
     (lambda: Scheduled(rate=Linear(Uniform(0.5, 2), 0.1, over=10)), "rate=.*: must be between 0 and 1"),
     (lambda: Scheduled(count=Linear(1.5, 2, over=10)), "count=.*: must be a whole number"),
+    (lambda: Schedule(), "schedule=Schedule: must be a subclass that has a value"),
     (lambda: Linear(1, 0, over=0), "over=0: must be above 0, in env steps"),
     (lambda: Linear(1, 0, over=math.nan), "over=nan: must be above 0, in env steps"),
     (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"ende": 1}}), r"unknown number .*rate.ende"),

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.errors import unknown_name_error
 from evorl.parts import iterate_numbers
 from evorl.schedules import Schedule
 from evorl.types import EvolvingWorkflow, Population, State, Workflow
@@ -32,7 +33,14 @@ def replace_numbers(workflow: Workflow, state: Any, changes: Mapping[str, float]
         workflow: of the state.
         state: leaves with whatever leading axes.
         changes: by dotted name, as `list_numbers` gives it.
+
+    Raises:
+        OptionError: where a name is of no number.
     """
+    known = list_numbers(workflow)
+    for name in changes:
+        if name not in known:
+            raise unknown_name_error("number", name, known)
     if isinstance(workflow, Population):
         return replace_numbers(workflow.inner, state, _drop_prefix(changes, "inner."))
     if isinstance(workflow, EvolvingWorkflow):

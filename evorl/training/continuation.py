@@ -137,6 +137,7 @@ def inherit_config(
     saved = config_file.read_config(Path(cfg.init_from), "init_from", config_file.parse_trust(data["trust"]))
     own = {name: saved.get(name) for name in sections}
     for full, value in _parse_own_options(own, of_run):
+        require("${oc." not in str(value), full, value, "is to be given itself")  # as it is saved
         resolved = OmegaConf.create({"env_steps": data["env_steps"], "value": value})
         value = OmegaConf.to_container(resolved, resolve=True)["value"]  # type: ignore[index,call-overload]
         own = config_file.set_values(own, {full: value}, sections)

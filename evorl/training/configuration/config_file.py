@@ -139,6 +139,8 @@ def is_training_config(data: Mapping[str, Any]) -> bool:
         and type(num_seeds) is int
         and num_seeds > 0
         and isinstance(data.get("suite"), (str, type(None)))
+        and isinstance(changes := data.get("number_changes", {}), dict)
+        and all(isinstance(one, dict) for one in changes.values())
     )
 
 
