@@ -250,6 +250,8 @@ WRONG = [
     (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
     (["agent.workflow.batchsize=3"], "did you mean agent.workflow.batch_size?"),
+    (["+foo.bar=3"], "unknown option foo.bar"),
+    (["++num_seds=3"], "unknown option num_seds; did you mean num_seeds?"),
     (["actor_l=1"], "did you mean agent.workflow.agent.actor_lr? all "),
     (["nun_seeds=4"], "did you mean num_seeds, "),
     (["zzz=4"], ": python -m evorl.train env=fast --cfg job"),

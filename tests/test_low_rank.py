@@ -235,4 +235,4 @@ def test_what_takes_no_parameters_is_refused_where_agents_are_injected(evolver):
     for workflow in (CEMRL, ERL):
         with pytest.raises(OptionError, match=f"evolver={name}: has no from_params"):
             workflow(ENV, agent, evolver, **SMALL)
-    search.require_from_params(CEM(4), "evolver", "anything")
+    search.require_takes_params(CEM(4), "evolver", "anything")

@@ -155,6 +155,7 @@ def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
             except COMPOSITION_ERRORS as wrong:
                 raise _explain_error(to_hydra_overrides(expanded), wrong) from wrong
         _check_experiment(overrides)
+        _check_additions(overrides)
         resolve_wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
         _tell_replaced(expanded, cfg)
         return cfg, expanded
@@ -169,6 +170,15 @@ def _expand_short_names(overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     searched = [name for name in names if not name.endswith("._target_")]
     return short_names.expand_overrides(overrides, searched, choices)
+
+
+def _check_additions(overrides: Sequence[str]) -> None:
+    """Raises OptionError where an override adds an option that nothing reads, as +name=value at the top does."""
+    names = [one.lstrip("+").partition("=")[0] for one in overrides if one.startswith("+")]
+    known = {"hydra", *compose("config")} if names else ()
+    for name in names:
+        if resolve_group(name)[0] not in GROUPS and name.partition(".")[0] not in known:
+            raise unknown_name_error("option", name, known)
 
 
 def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
