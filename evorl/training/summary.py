@@ -15,6 +15,7 @@ from evorl.training.configuration import parts, trust_check
 from evorl.training.progress import Budget, Progress
 from evorl.training.random_baseline import MeanReturn, compare_with_random, describe_outcome, find_unranked_groups
 from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.suites.level_episodes import find_acting_workflow
 from evorl.types import EvolvingWorkflow, HasMaxIterations, PolicyWorkflow, Population, SearchWorkflow
 
 
@@ -49,9 +50,10 @@ def summarize_training(
     yield from found
     yield f"saved in {run_dir}"
     needs = trust_check.find_trust_packages(data)
-    if isinstance(workflow, (PolicyWorkflow, SearchWorkflow, Population)):
+    acts, _ = find_acting_workflow(workflow)
+    if isinstance(acts, (PolicyWorkflow, SearchWorkflow, Population)):
         yield f"see it with: {package.format_command('play', str(run_dir), trust=needs)}"
-    for group in find_unranked_groups(workflow.env) if isinstance(workflow, PolicyWorkflow) else []:
+    for group in find_unranked_groups(acts.env) if isinstance(acts, PolicyWorkflow) else []:
         play = package.format_command("play", str(run_dir), "against=random", f"group={group}", trust=needs)
         yield f"what {group} has learned: {play}"
     yield describe_continuation(workflow, budget, progress.iteration, go_on)
