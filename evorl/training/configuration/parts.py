@@ -42,7 +42,7 @@ def get_fields(part: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(part) if field.name not in own]
 
 
-def expand_target(path: str) -> str:
+def expand_target(path: Any) -> Any:
     """Return the dotted path of what a `_target_` names, a public class of evorl by its name alone.
 
     Raises:
