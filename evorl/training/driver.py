@@ -99,7 +99,8 @@ class Driver:
         if checkpoints is not None and checkpoints.latest_iteration is not None:
             state, best, saved = checkpoints.restore(shapes)
             state = jax.device_put(hosts.clear_leases(state), traced.shardings)
-            state = replace_numbers(self.program.workflow, state, new_numbers)
+            if new_numbers:
+                state = replace_numbers(self.program.workflow, state, new_numbers)
             self.training_log.start(best, Progress.from_dict(saved, len(self.program.seeds)))
         else:
             require_memory(shapes, len(self.program.seeds))

@@ -72,37 +72,37 @@ class Evolver(ABC):
 
     @abstractmethod
     def init(self, key: Key, mean: Params) -> State:
-        """The state of a search that begins around mean."""
+        """Return the state of a search that begins around mean."""
 
     @abstractmethod
     def ask(self, key: Key, state: State) -> tuple[Any, State]:
-        """Genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
+        """Return genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
 
     @abstractmethod
     def tell(self, key: Key, genomes: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
-        """The state after the genomes that it asked for turned out to have fitness, as compute_fitness gives it."""
+        """Return the state after its genomes turned out to have fitness, as compute_fitness gives it."""
 
     @abstractmethod
     def solution(self, state: State) -> Params:
-        """The parameters that the search stands for: its mean, or the best that it knows."""
+        """Return the parameters that the search stands for: its mean, or the best that it knows."""
 
     def from_members(self, key: Key, members: Params, mean: Params) -> State:
-        """The state of a search that asks for members first, leaves [n, ...]; here one around mean."""
+        """Return the state of a search that asks for members first, leaves [n, ...]; here one around mean."""
         del members
         return self.init(key, mean)
 
     def to_params(self, state: State, genome: Any) -> Params:
-        """The parameters that one genome stands for; here itself."""
+        """Return the parameters that one genome stands for; here itself."""
         del state
         return genome
 
     def from_params(self, state: State, params: Params) -> Any:
-        """The genome that stands for one member's parameters; here themselves."""
+        """Return the genome that stands for one member's parameters; here themselves."""
         del state
         return params
 
     def compute_fitness(self, means: dict[str, Any]) -> Any:
-        """What tell takes as fitness, leaves [n, ...]; here the return, [n].
+        """Return what tell takes as fitness, leaves [n, ...]; here the return, [n].
 
         Args:
             means: over the episodes of each member, leaves [n, ...]: "return" and, by name, what the environment
@@ -111,17 +111,17 @@ class Evolver(ABC):
         return means["return"]
 
     def results(self, state: State) -> SearchResults | None:
-        """The solutions so far of one that keeps many; None of another."""
+        """Return the solutions so far of one that keeps many; None of another."""
         del state
         return None
 
     def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> "Evolver":
-        """The evolver of a problem within these bounds, of so many objectives where it does not name them."""
+        """Return the evolver of a problem within these bounds, of so many objectives where it does not name them."""
         del low, high, num_objectives
         return self
 
     def weights(self, like: Params) -> Params:
-        """The weights that a learned evolver comes with, to search for parameters like these: its number `params`.
+        """Return the weights that a learned evolver comes with, for parameters like these: its number `params`.
 
         Raises:
             OptionError: where it was not learned.
@@ -138,12 +138,12 @@ class SeedEvolver(Evolver):
 
     @abstractmethod
     def center_genome(self, state: State) -> Any:
-        """The genome that stands for the solution."""
+        """Return the genome that stands for the solution."""
 
     @abstractmethod
     def materialize(self, state: State, genomes: Any) -> Any:
-        """What is held of members while they play, leaves [m, ...] as those of their genomes."""
+        """Return what is held of members while they play, leaves [m, ...] as those of their genomes."""
 
     @abstractmethod
     def to_params(self, state: State, genome: Any) -> Params:
-        """The parameters of one member, at each call: of its genome, or of what is held of it."""
+        """Return the parameters of one member, at each call: of its genome, or of what is held of it."""

@@ -94,7 +94,7 @@ def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any
 
 
 def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
-    """What a resolver such as ${linear:1e-3,0,100_000} stands for; without its last number, over all of a training."""
+    """Return what ${linear:1e-3,0,100_000} stands for; without its last number, over all of a training."""
 
     def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
         resolver = f"${{{name.lower()}:{','.join(map(str, given))}}}"
