@@ -1,18 +1,20 @@
-"""Sets the present checkout beside an earlier commit, in turn, each round in fresh processes.
+"""Compare this checkout with an earlier commit, in alternation, each measurement in a fresh process.
 
-python scripts/benchmarks/before_after.py --before COMMIT E1 E4 E7 E8      some workloads of benchmark.py
-python scripts/benchmarks/before_after.py --before COMMIT spread           what runs on several devices by default
-python scripts/benchmarks/before_after.py --before COMMIT                  all
+python scripts/benchmarks/before_after.py --before COMMIT --rounds 5 E1 E5-4 E7 E8 E10   workloads of benchmark.py
+python scripts/benchmarks/before_after.py --before COMMIT spread      workloads that use several devices by default
+python scripts/benchmarks/before_after.py --before COMMIT             all
 
-Of each: the CPU seconds up to the end of the first step (tracing, compiling and running what a training runs,
-Program.run), and then, medians of five, a chunk of steps and an evaluation. E-workloads are in CPU seconds on one
-device; those of `spread` in wall seconds, on the devices that a training takes. A ratio is before / after. Times of a
-machine that does other work beside say nothing.
+Measured in each process: the time to trace and compile what a training compiles (Program.init and Program.run), the
+first step (compilation included), medians of five chunks of steps and of five evaluations, and the peak memory.
+E-workloads are in CPU seconds on one device; those of `spread` in wall seconds, on the devices that a training takes.
+A ratio is after / before: the geometric mean over the rounds, with its 95 % t interval from 3 rounds on. Run it on an
+otherwise idle machine.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +22,10 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from evorl.stats import mean_interval
 
 ROOT = Path(__file__).parents[2]
 REPEATS = 5
@@ -51,7 +57,7 @@ NAMES = ("PPO-8-seeds", "OpenES-128", "PBT-8")
 
 
 def measured(name: str) -> dict[str, float]:
-    """Times of this process's own evorl."""
+    """Return the times, in seconds, and the peak memory, in MB, of a workload under this process's own evorl."""
     options: dict[str, Any] = {}
     if name in NAMES:
         import evorl.training.devices as devices_of
@@ -81,8 +87,9 @@ def measured(name: str) -> dict[str, float]:
     keys = program.keys
     state = init.lower(keys, numbers).compile(FAST_COMPILE_OPTIONS)(keys, numbers)
     run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
+    found = {"compile cpu": time.process_time() - started[0], "compile wall": time.perf_counter() - started[1]}
     state, _, _ = jax.block_until_ready(run(state, keys, *make_run_args(0, 1, False)))
-    found = {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
+    found |= {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
     state, _, _ = run(state, keys, *make_run_args(1, iterations, False))
     for what, todo in (("steps", make_run_args(2, iterations, False)), ("evaluation", make_run_args(2, 1, True))):
         times = []
@@ -92,11 +99,11 @@ def measured(name: str) -> dict[str, float]:
             times.append((time.process_time() - cpu, time.perf_counter() - wall))
         cpu, wall = (statistics.median(column) for column in zip(*times[1:], strict=True))
         found |= {f"{what} cpu": cpu, f"{what} wall": wall}
-    return found
+    return found | {"peak memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def in_a_process(root: Path, name: str) -> dict[str, float]:
-    """measured() by the evorl and the workloads of another checkout."""
+    """Return what `measured` finds with the evorl and the workloads of another checkout."""
     paths = os.pathsep.join(str(root / part) for part in ("scripts/benchmarks", "scripts", "."))
     environment = os.environ | {"PYTHONPATH": paths, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, "-P", str(Path(__file__).absolute()), "--one", name]
@@ -116,22 +123,34 @@ def main() -> None:
         return
     from workloads import WORKLOADS
 
+    print("| workload | time | compile | first step | steps | evaluation | peak memory, MB |\n" + "|---" * 7 + "|")
     given_names = given.workloads or [*WORKLOADS, "spread"]
     with tempfile.TemporaryDirectory() as before:
         archive = subprocess.run(["git", "archive", given.before], cwd=ROOT, stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "x"], cwd=before, input=archive.stdout, check=True)
         for name in [each for one in given_names for each in (NAMES if one == "spread" else [one])]:
-            rounds = [[in_a_process(root, name) for root in (Path(before), ROOT)] for _ in range(given.rounds)]
+            rounds = []
+            for i in range(given.rounds):
+                order = (Path(before), ROOT)[:: 1 if i % 2 == 0 else -1]
+                found = {root: in_a_process(root, name) for root in order}
+                rounds.append((found[Path(before)], found[ROOT]))
             print(compared(name, rounds), flush=True)
 
 
-def compared(name: str, rounds: list[list[dict[str, float]]]) -> str:
-    """A row of a table: before / after, and their ratio."""
+def compared(name: str, rounds: list[tuple[dict[str, float], dict[str, float]]]) -> str:
+    """Return a row of the table: medians before and after, and the ratio after / before with its interval."""
     kind, cells = "wall" if name in NAMES else "cpu", []
-    for what in ("first step", "steps", "evaluation"):
-        old, new = (statistics.median(one[f"{what} {kind}"] for one in side) for side in zip(*rounds, strict=True))
-        cells.append(f"{old:.3g} / {new:.3g} = {old / new:.2f}")
-    return f"| {name} | {kind} s | {' | '.join(cells)} |"
+    measures = (f"compile {kind}", f"first step {kind}", f"steps {kind}", f"evaluation {kind}", "peak memory")
+    for measure in measures:
+        before, after = np.array([[side[measure] for side in sides] for sides in rounds]).T
+        ratio = np.log(after / before)
+        between = ""
+        if len(rounds) >= 3:
+            low, high = np.exp(mean_interval(ratio))
+            between = f" [{low:.3f}, {high:.3f}]"
+        medians = f"{np.median(before):.3g} → {np.median(after):.3g}"
+        cells.append(f"{medians}: {np.exp(ratio.mean()):.3f}{between}")
+    return f"| {name} | {kind} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
