@@ -230,13 +230,11 @@ def test_meta_workflows_nest():
 @pytest.mark.program
 def test_every_shipped_file_composes_and_says_what_it_is():
     for group in ("agent", "env"):
-        for path in (discovery.PACKAGE_CONFIGS / group).glob("*.yaml"):
-            assert path.read_text().startswith("# "), path.name
-            config.compose_config([f"{group}={path.stem}"])
-    for path in (discovery.PACKAGE_CONFIGS / "experiment").rglob("*.yaml"):
-        config.compose_config(
-            [f"experiment={path.relative_to(discovery.PACKAGE_CONFIGS / 'experiment').with_suffix('')}"]
-        )
+        for name, choice in discovery.find_choices(group).items():
+            assert choice.summary, name
+            config.compose_config([f"{group}={name}"])
+    for name in discovery.find_choices("experiment"):
+        config.compose_config([f"experiment={name}"])
 
 
 WRONG = [
@@ -335,6 +333,38 @@ def test_own_files_in_a_configs_folder_are_found_and_filled_with_defaults(tmp_pa
     cfg = config.compose_config(["env=mine", "env.backend=spring"])
     assert OmegaConf.to_container(cfg.env)["max_episode_steps"] == 1000
     assert cfg.env.backend == "spring"
+
+
+def test_own_tables_are_found_listed_and_come_before_shipped_choices(tmp_path, monkeypatch):
+    lines = {
+        "env/_table.yaml": """
+long: {_target_: Brax, name: fast, max_episode_steps: 5000} # as long: as '#5'
+ant: Grid
+""",
+        "env/deep/_table.yaml": "2048: Grid # of a folder in it\n",
+        "agent/evolver/_table.yaml": "wide: {workflow: {evolver: {_target_: CMAES, population_size: 40}}} # wide\n",
+        "wrapper/_table.yaml": "twice: {_target_: ActionRepeat, count: 2} # twice\n",
+    }
+    for name, text in lines.items():
+        (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert "\n  long                      as long: as '#5'\n" in discovery.format_choices()
+    assert "\n  deep/2048                 of a folder in it\n" in discovery.format_choices()
+    cfg = config.compose_config(["agent=erl", "env=long", "agent/evolver=wide", "wrappers=[twice]"])
+    assert (cfg.env.max_episode_steps, cfg.env.backend) == (5000, "generalized")
+    assert cfg.agent.workflow.evolver.population_size == 40
+    assert config.to_plain_data(cfg)["wrappers"] == [{"_target_": "evorl.envs.actions.ActionRepeat", "count": 2}]
+    for name in ("ant", "deep/2048"):
+        assert config.compose_config([f"env={name}"]).env._target_ == "evorl.envs.sanity.grid.Grid"
+    (tmp_path / "configs" / "env" / "ant.yaml").write_text("_target_: Brax\nname: fast\n")
+    assert config.compose_config(["env=ant"]).env.name == "fast"
+    (tmp_path / "configs" / "env" / "_table.yaml").write_text("ant: 3\n")
+    with pytest.raises(OptionError, match=r"_table\.yaml: ant: 3: must be a class, or what a file would hold in"):
+        config.compose_config(["env=ant"])
+    (tmp_path / "configs" / "env" / "_table.yaml").write_text("ant: {\n")
+    with pytest.raises(OptionError, match=r"_table\.yaml: cannot be read: "):
+        config.compose_config(["env=ant"])
 
 
 def test_a_class_by_its_name_alone_is_saved_in_full():

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 
 from evorl.envs import check_env
 from evorl.envs.games import ExtensiveFormGame, GameTree, Kuhn, Leduc, OpenSpiel
@@ -18,7 +17,7 @@ from evorl.envs.games.tree_builder import build_tree_arrays
 from evorl.errors import OptionError
 from evorl.spaces import random_action
 from evorl.training import episodes
-from evorl.training.configuration.discovery import PACKAGE_CONFIGS
+from evorl.training.configuration.discovery import find_choices
 from evorl.training.configuration.parts import instantiate
 from evorl.training.policy import Policy
 from evorl.types import Env
@@ -254,7 +253,7 @@ def test_pictures_are_of_a_whole_game_with_its_end(tmp_path):
 
 
 def by_name(name, **tree):
-    node = yaml.safe_load((PACKAGE_CONFIGS / "env" / f"{name}.yaml").read_text())
+    node = find_choices("env")[name].read()
     return instantiate(node | {"tree": node["tree"] | tree if tree else node["tree"]}, "env", Env)
 
 

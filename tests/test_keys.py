@@ -5,7 +5,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import pytest
-import yaml
 
 from evorl import tree
 from evorl.agents import PPO
@@ -13,7 +12,7 @@ from evorl.cli import sanity
 from evorl.envs.sanity import Bandit
 from evorl.spaces import random_action
 from evorl.training.configuration import parts
-from evorl.training.configuration.discovery import PACKAGE_CONFIGS
+from evorl.training.configuration.discovery import find_choices
 from evorl.types import Env
 from tests.keys import used_twice
 from tests.tiny import on_policy
@@ -118,11 +117,11 @@ def test_keys_that_serve_once_are_not(program):
 
 def natives():
     """Yield what the files say of environments that need no other library and no physics."""
-    for file in sorted((PACKAGE_CONFIGS / "env").rglob("*.yaml")):
-        settings = yaml.safe_load(file.read_text())
+    for name, choice in find_choices("env").items():
+        settings = choice.read()
         _, _, family, *_ = parts.expand_target(settings["_target_"]).split(".")
         if family in {"arcade", "games", "gymnax", "maze", "mpe", "sanity"} and "???" not in settings.values():
-            yield pytest.param(settings, id=str(file.relative_to(PACKAGE_CONFIGS / "env").with_suffix("")))
+            yield pytest.param(settings, id=name)
 
 
 @pytest.mark.parametrize("settings", list(natives()))

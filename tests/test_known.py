@@ -6,7 +6,7 @@ import pytest
 
 from evorl.errors import OptionError, to_printable
 from evorl.training.configuration import config, parts, trust_check
-from evorl.training.configuration.discovery import find_choices, is_suite
+from evorl.training.configuration.discovery import find_choices
 
 HOST = {"_target_": "evorl.envs.host.env.HostEnv", "name": "CartPole-v1"}
 GAME = {"_target_": "evorl.envs.host.game.HostGame", "name": "mpe2/simple_spread_v3"}
@@ -97,7 +97,7 @@ def test_what_its_reader_trusts_passes_and_nothing_else_does(node, package):
 
 
 SHIPPED = [
-    f"env={name}" for name, file in find_choices("env").items() if not is_suite(file) and "open_spiel" not in name
+    f"env={name}" for name, choice in find_choices("env").items() if not choice.is_suite and "open_spiel" not in name
 ]
 SHIPPED += [f"agent/evolver={name} agent=erl env=fast" for name in find_choices("agent/evolver")]
 SHIPPED += [f"agent={name} env=fast" for name in find_choices("agent") if name != "search"]

@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 
 from evorl.envs import check_env
 from evorl.envs.games import MatrixGame, TwoStep
 from evorl.envs.games.payoffs import CLASSICS, get_classic_payoffs
 from evorl.errors import OptionError
 from evorl.spaces import Discrete, Members, groups
-from evorl.training.configuration.discovery import PACKAGE_CONFIGS
+from evorl.training.configuration.discovery import find_choices
 from evorl.training.configuration.parts import instantiate
 from evorl.types import Env
 
@@ -112,7 +111,7 @@ def test_a_game_meets_the_protocol(env):
 
 
 def by_name(**options):
-    return instantiate(yaml.safe_load((PACKAGE_CONFIGS / "env" / "matrix.yaml").read_text()) | options, "env", Env)
+    return instantiate(find_choices("env")["matrix"].read() | options, "env", Env)
 
 
 def test_games_by_name():

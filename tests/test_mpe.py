@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
 
@@ -20,6 +19,7 @@ from evorl.envs.mpe.tag import compute_boundary_penalty
 from evorl.errors import OptionError
 from evorl.spaces import group_sizes
 from evorl.training.configuration import config
+from evorl.training.configuration.discovery import find_choices
 from evorl.training.configuration.parts import make_task
 
 ROOT = Path(__file__).parents[1]
@@ -145,7 +145,7 @@ def test_the_nearest_come_first():
 
 
 def test_games_by_name():
-    named = [yaml.safe_load(file.read_text()) for file in (ROOT / "configs" / "env" / "mpe").glob("*.yaml")]
+    named = [choice.read() for name, choice in find_choices("env").items() if name.startswith("mpe/")]
     assert {made["_target_"] for made in named} == {"MPE"}
     assert {made["scenario"]["_target_"] for made in named} == {s.__name__ for s in SCENARIOS}
     assert len(named) == len(SCENARIOS) == len(DEFAULT) == 12

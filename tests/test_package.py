@@ -14,15 +14,16 @@ import pytest
 
 import evorl
 from evorl import lazy, package
-from evorl.training.configuration.discovery import PACKAGE_CONFIGS
+from evorl.training.configuration.discovery import GROUPS, find_choices
 from evorl.training.configuration.parts import list_public_classes
 
 ROOT = Path(__file__).parents[1]
 TARGETS = sorted(
     {
         target
-        for path in PACKAGE_CONFIGS.rglob("*.yaml")
-        for target in re.findall(r"_target_: (\S+)", path.read_text(encoding="utf-8"))
+        for group in (*GROUPS, "sampler", "wrapper")
+        for choice in find_choices(group).values()
+        for target in re.findall(r"_target_: (\S+)", choice.text)
     }
 )
 

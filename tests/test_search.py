@@ -204,8 +204,8 @@ def test_mistakes_are_one_line_that_teaches(command):
 
 @pytest.mark.program
 def test_every_problem_composes():
-    for name, path in discovery.find_choices("problem").items():
-        assert path.read_text().startswith("# ")
+    for name, choice in discovery.find_choices("problem").items():
+        assert choice.summary
         workflow, _ = runs.build(config.compose_config(["agent=search", f"problem={name}"]))
         assert isinstance(workflow, Search)
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from evorl import package
 from evorl.command import command, resume_folders, wants_help
 from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
@@ -57,13 +55,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def list_suite_envs(suite: str) -> str:
     """The environments of a suite; raises OptionError where it is none, or not installed."""
-    path = discovery.find_choices("env").get(suite)
-    if path is None or not discovery.is_suite(path):
-        suites = [name for name, path in discovery.find_choices("env").items() if discovery.is_suite(path)]
+    choice = (envs := discovery.find_choices("env")).get(suite)
+    if choice is None or not choice.is_suite:
+        suites = [name for name, one in envs.items() if one.is_suite]
         raise unknown_name_error("suite", suite, suites, "python -m evorl.train --list")
     from evorl.training.configuration.parts import import_target
 
-    target = yaml.safe_load(path.read_text(encoding="utf-8"))["_target_"]
+    target = choice.read()["_target_"]
     return "\n".join(f"env={suite}/{name}" for name in import_target(target).names())
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -360,7 +359,7 @@ def build_sampler_node(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = find_choices("sampler")
     if name not in known:
         raise unknown_name_error("sampler", name, known)
-    node = nodes.fill_defaults(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+    node = nodes.fill_defaults(known[name].read())
     for option in given:
         if option not in node:
             raise unknown_name_error(

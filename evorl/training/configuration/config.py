@@ -1,17 +1,19 @@
 """Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
 
+import builtins
 import dataclasses
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import yaml
 from antlr4.error.Errors import RecognitionException
 from hydra import compose, initialize
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -24,6 +26,7 @@ from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, is_number, require, unknown_name_error
 from evorl.training.configuration import nodes, short_names
+from evorl.training.configuration.choices import TABLE, read_table
 from evorl.training.configuration.discovery import (
     GROUPS,
     check_choices,
@@ -45,7 +48,7 @@ COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the l
 
 
 class DefaultsSource(FileConfigSource):
-    """Files whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
+    """Files and tables, whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
 
     What follows the name of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml
     with it.
@@ -57,22 +60,38 @@ class DefaultsSource(FileConfigSource):
         return "evorl"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """The file, filled up."""
+        """Return what is chosen, filled up."""
         group, _, choice = config_path.partition("/")
-        suite = None if super().is_config(config_path) else split_suite_name(group, choice)
-        result = super().load_config(f"{group}/{suite[0]}" if suite else config_path)
+        suite = None if self._is_choice(config_path) else split_suite_name(group, choice)
+        place = f"{group}/{suite[0]}" if suite else config_path
+        entry = None if super().is_config(place) else self._find_entry(place)
+        if entry is None:
+            result = super().load_config(place)
+        else:
+            result = ConfigResult(self.provider, self.full_path(), OmegaConf.create(entry), {"package": None})
         whole = OmegaConf.create(nodes.fill_defaults(OmegaConf.to_container(result.config)))
-        if not isinstance(whole, DictConfig):
-            return dataclasses.replace(result, config=whole)
-        if suite:
+        if suite and isinstance(whole, DictConfig):
             whole.name = suite[1]
         return dataclasses.replace(result, config=whole)
 
     def is_config(self, config_path: str) -> bool:
-        """Whether there is such a file, or an environment of a suite."""
+        """Return whether there is such a file, a line of a table, or an environment of a suite."""
         group, _, choice = config_path.partition("/")
         suite = split_suite_name(group, choice)
-        return super().is_config(config_path) or (suite is not None and super().is_config(f"{group}/{suite[0]}"))
+        return self._is_choice(config_path) or (suite is not None and self._is_choice(f"{group}/{suite[0]}"))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> "builtins.list[str]":
+        """Return the groups and the choices of a folder."""
+        found = super().list(config_path, results_filter)
+        entries = [] if results_filter == ObjectType.GROUP else read_table(Path(self.path, config_path, TABLE))
+        return sorted({*found, *entries} - {Path(TABLE).stem})
+
+    def _is_choice(self, config_path: str) -> bool:
+        return super().is_config(config_path) or self._find_entry(config_path) is not None
+
+    def _find_entry(self, config_path: str) -> str | None:
+        group, _, name = config_path.rpartition("/")
+        return read_table(Path(self.path, group, TABLE)).get(name)
 
 
 class SearchPath(SearchPathPlugin):
@@ -218,7 +237,7 @@ def _resolve_wrapper(given: Any) -> dict[str, Any]:
     known = find_choices("wrapper")
     if name not in known:
         raise unknown_name_error("wrapper", str(name), known, f"{TRAIN_COMMAND} --list")
-    node = nodes.fill_defaults(yaml.safe_load(known[name].read_text(encoding="utf-8")))
+    node = nodes.fill_defaults(known[name].read())
     own = [one for one in node if one not in ("_target_", "inner")]
     for option in options or {}:
         if option not in own:

@@ -2,15 +2,13 @@
 
 import importlib.util
 import posixpath
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evorl import package
 from evorl.errors import OptionError, require, unknown_name_error
+from evorl.training.configuration.choices import EXTRA_PREFIX, PACKAGES_PREFIX, Choice, read_choices
 
 PACKAGE_FOLDER = Path(__file__).parents[2]
 PACKAGE_CONFIGS = next(
@@ -34,8 +32,6 @@ GROUPS = (
 )
 FOLDER_GROUPS = ("env", "experiment")  # groups with folders
 EVAL_ENV = "eval_env"  # where another environment than that of the training stands, to evaluate in
-PACKAGES_PREFIX = "packages: "  # begins the comment of a file that says what it imports
-EXTRA_PREFIX = "extra: "  # and of one that says by what extra, where that is not its own name
 LEARNER_GROUPS = {
     "core": "workflow.agent",
     "encoder": "workflow.agent",
@@ -78,12 +74,11 @@ def find_config_folders() -> list[Path]:
     return [own, PACKAGE_CONFIGS] if own.is_dir() and own != PACKAGE_CONFIGS else [PACKAGE_CONFIGS]
 
 
-def find_choices(group: str) -> dict[str, Path]:
-    """The files of a group by name; the user's own hide those of the same name that evorl ships."""
-    found: dict[str, Path] = {}
+def find_choices(group: str) -> dict[str, Choice]:
+    """Return the choices of a group by name; the user's own hide those of the same name that evorl ships."""
+    found: dict[str, Choice] = {}
     for folder in reversed(find_config_folders()):
-        for path in sorted((folder / group).glob("**/*.yaml" if group in FOLDER_GROUPS else "*.yaml")):
-            found[path.relative_to(folder / group).with_suffix("").as_posix()] = path
+        found |= read_choices(folder / group, group in FOLDER_GROUPS)
     return found
 
 
@@ -92,52 +87,34 @@ def format_choices() -> str:
     lines = []
     for group in (*GROUPS, "wrapper"):
         lines.append(f"{group}=" if group != "wrapper" else "wrappers=[...]")
-        files = {f"{name}/NAME" if is_suite(path) else name: path for name, path in find_choices(group).items()}
-        width = max(map(len, files))
-        for name, path in files.items():
-            lines.append(f"  {name:{width}}  {read_summary(path)}{_format_missing_packages(path)}".rstrip())
+        choices = {f"{name}/NAME" if one.is_suite else name: one for name, one in find_choices(group).items()}
+        width = max(map(len, choices))
+        for name, choice in choices.items():
+            lines.append(f"  {name:{width}}  {choice.summary}{_format_missing_packages(choice)}".rstrip())
     return "\n".join(lines)
-
-
-def read_summary(path: Path) -> str:
-    """The first comment of a file."""
-    return next(
-        (
-            comment
-            for comment in _read_comments(path)
-            if not comment.startswith(("@package", PACKAGES_PREFIX, EXTRA_PREFIX))
-        ),
-        "",
-    )
-
-
-def is_suite(path: Path) -> bool:
-    """Whether a file is of any environment of a suite: its name is to be given."""
-    return bool(re.search(r"^name: \?\?\?$", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def split_suite_name(group: str, name: str) -> tuple[str, str] | None:
     """The suite of an environment such as gymnax/CartPole-v1, and its name there; None where it is of none."""
     suite, _, rest = name.partition("/")
-    path = find_choices(group).get(suite) if group == "env" and rest else None
-    return (suite, rest) if path is not None and is_suite(path) else None
+    choice = find_choices(group).get(suite) if group == "env" and rest else None
+    return (suite, rest) if choice is not None and choice.is_suite else None
 
 
-def _format_missing_packages(path: Path) -> str:
-    """What is to be installed for a file, where it is not."""
-    needed = (
-        comment.removeprefix(PACKAGES_PREFIX).split()
-        for comment in _read_comments(path)
-        if comment.startswith(PACKAGES_PREFIX)
-    )
-    lacks = any(importlib.util.find_spec(package) is None for packages in needed for package in packages)
-    extra = next((x.removeprefix(EXTRA_PREFIX) for x in _read_comments(path) if x.startswith(EXTRA_PREFIX)), path.stem)
-    return f"; {package.install_command(extra)}" if lacks else ""
+def _format_missing_packages(choice: Choice) -> str:
+    """Return how to install what a choice imports, where it is not installed."""
+    needed = _find_words(choice, PACKAGES_PREFIX)
+    extra = next(iter(_find_words(choice, EXTRA_PREFIX)), choice.path.stem)
+    return f"; {package.install_command(extra)}" if any(map(_is_missing, needed)) else ""
 
 
-def _read_comments(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [line[1:].strip() for line in lines if line.startswith("#")]
+def _find_words(choice: Choice, prefix: str) -> list[str]:
+    lines = (comment.removeprefix(prefix).split() for comment in choice.comments if comment.startswith(prefix))
+    return [word for words in lines for word in words]
+
+
+def _is_missing(name: str) -> bool:
+    return importlib.util.find_spec(name) is None
 
 
 def resolve_group(key: str) -> tuple[str, str]:
@@ -186,11 +163,11 @@ def _locate_choice(split: Sequence[tuple[str, str, str]], key: str) -> str:
 
 def _is_team(name: str) -> bool:
     """Whether the agent of a file, or of the one that it goes on from, is a team of others."""
-    path = find_choices("agent").get(name)
-    node: Any = _read_yaml(path)
+    choice = find_choices("agent").get(name)
+    node: Any = choice.read() if choice is not None else {}
     for part in ("workflow", "agent"):
         node = node[part] if isinstance(node.get(part), dict) else {}
-    bases = (base for base, same in _read_defaults(path).items() if base == same and base != name)
+    bases = (base for base, same in _read_defaults(choice).items() if base == same and base != name)
     return "agents" in node or any(map(_is_team, bases))
 
 
@@ -198,7 +175,7 @@ def _find_learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
     """Where the agent is that learns, of agents within each other the innermost, as agent.inner; and its name."""
     given = {key: value for key, _, value in split}
     of_experiment = find_experiment_agents(given.get("experiment", "null"))
-    place, key, name = "agent", "agent", str(_read_defaults(PACKAGE_CONFIGS / "config.yaml").get("agent"))
+    place, key, name = "agent", "agent", str(_read_defaults(Choice(PACKAGE_CONFIGS / "config.yaml")).get("agent"))
     while True:
         name = given.get(key) or of_experiment.get(resolve_group(key)[1], name)
         inner = _find_inner_agent(name)
@@ -229,7 +206,7 @@ def check_choices(arguments: list[str]) -> None:
                 and name.isprintable()
                 and not split_suite_name(group, name)
             ):
-                alike = [f"{one}/{name.partition('/')[2]}" for one, path in known.items() if is_suite(path)]
+                alike = [f"{one}/{name.partition('/')[2]}" for one, choice in known.items() if choice.is_suite]
                 raise unknown_name_error(group, name, [*known, *alike], "python -m evorl.train --list")
     _check_agents(arguments)
 
@@ -258,19 +235,10 @@ def find_experiment_agents(experiment: str) -> dict[str, str]:
     return found
 
 
-def _read_defaults(path: Path | None) -> dict[str, str]:
-    """What a file chooses, by place, or by itself where it says none; nothing where it cannot be read."""
+def _read_defaults(one: Choice | None) -> dict[str, str]:
+    """Return what a choice chooses itself, by place, or by itself where it says none."""
     found: dict[str, str] = {}
-    for choice in _read_yaml(path).get("defaults") or []:
+    for choice in (one.read() if one is not None else {}).get("defaults") or []:
         choice = choice if isinstance(choice, dict) else {choice: choice}
         found |= {str(key).removeprefix("override ").lstrip("/"): str(name) for key, name in choice.items()}
     return found
-
-
-def _read_yaml(path: Path | None) -> dict[str, Any]:
-    """What a file says; nothing where it cannot be read."""
-    try:
-        file = yaml.safe_load(path.read_text(encoding="utf-8")) if path is not None else None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    return file if isinstance(file, dict) else {}
