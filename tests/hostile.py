@@ -183,6 +183,32 @@ def searched(**changes):
     return definition(lambda data: data["space"][0].update(changes))
 
 
+def of_variant(**changes):
+    """Change the training of a sweep."""
+    return definition(lambda data: data["variants"][0].update(changes))
+
+
+def of_base(**changes):
+    """Change the configuration of the training of a sweep."""
+    return definition(lambda data: data["variants"][0]["base"].update(changes))
+
+
+def placed(*places):
+    """Change where the value of the parameter that a sweep searches goes."""
+    return of_variant(places={"agent.workflow.agent.critic_lr": places})
+
+
+def chosen(*words):
+    """Add words to what was given on the command line."""
+    return definition(lambda data: data["variants"][0]["chosen"].extend(words))
+
+
+def chooses(place, *categories):
+    """Have a sweep choose categories of an option in a place of it."""
+    indices = {"_target_": "evorl.priors.Choice", "values": [*range(len(categories))]}
+    return both(searched(categories=categories, prior=indices, default=categories[0]), placed(place))
+
+
 def values(found):
     """Give the trials of a sweep, none of which has ended, other values."""
     options = json.dumps(found)
@@ -368,26 +394,30 @@ DAMAGED = [
 ]  # fmt: skip
 SWEEPS = [
     Payload("values that are parts", SWEEP, values({"agent.workflow.agent.critic_lr": TOUCH})),
-    Payload("values that are a name", SWEEP, both(searched(places=["env._target_"]), values({"agent.workflow.agent.critic_lr": "os.system"}))),
+    Payload("values that are a name", SWEEP, both(placed("env._target_"), values({"agent.workflow.agent.critic_lr": "os.system"}))),
     Payload("values that are not searched", SWEEP, values({"env._target_": "os.system"})),
     Payload("values of another option, its report", REPORT, values({"x": 1.0})),
     Payload("values out of range", SWEEP, values({"agent.workflow.agent.critic_lr": 1e9})),
-    Payload("a place that is no number", SWEEP, searched(places=["agent.workflow.agent"])),
-    Payload("a place that is nowhere", SWEEP, searched(places=["__class__.x"])),
+    Payload("a place that is no number", SWEEP, placed("agent.workflow.agent")),
+    Payload("a place that is nowhere", SWEEP, placed("__class__.x")),
     Payload("a prior that is a command", REPORT, searched(prior=TOUCH)),
     Payload("a sampler that is a command", REPORT, definition(lambda data: data.update(sampler=TOUCH))),
-    Payload("a base that is a command", SWEEP, definition(lambda data: data["base"].update(env=TOUCH))),
-    Payload("a base that begins from a run", SWEEP, definition(lambda data: data["base"].update(init_from="run"))),
-    Payload("a base that records to Weights & Biases", SWEEP, definition(lambda data: data["base"].update(wandb=True))),
+    Payload("a base that is a command", SWEEP, of_base(env=TOUCH)),
+    Payload("a base that begins from a run", SWEEP, of_base(init_from="run")),
+    Payload("a base that records to Weights & Biases", SWEEP, of_base(wandb=True)),
     Payload("trust in the file", SWEEP, both(
-        definition(lambda data: data["base"].update(env=TOUCH)), sql("INSERT OR REPLACE INTO sweep VALUES ('trust', '[\"os\"]')"))),
-    Payload("a choice that is a command", EXPERIMENT, definition(
-        lambda data: data.update(chosen=["agent.workflow._target_=os.system", "+agent.workflow.command='touch pwned'"]))),
-    Payload("a choice that searches elsewhere", EXPERIMENT, definition(
-        lambda data: data.update(chosen=["hydra.searchpath=[file:///tmp]", *data["chosen"]]))),
-    Payload("a choice that is an interpolation", EXPERIMENT, definition(
-        lambda data: data.update(chosen=[*data["chosen"], "+x=${oc.env:SECRET}"]))),
-    Payload("a choice that is a path", EXPERIMENT, definition(lambda data: data.update(chosen=["agent=../../secret"]))),
+        of_base(env=TOUCH), sql("INSERT OR REPLACE INTO sweep VALUES ('trust', '[\"os\"]')"))),
+    Payload("a choice that is a command", EXPERIMENT, of_variant(
+        chosen=["agent.workflow._target_=os.system", "+agent.workflow.command='touch pwned'"])),
+    Payload("a choice that searches elsewhere", EXPERIMENT, chosen("hydra.searchpath=[file:///tmp]")),
+    Payload("a choice that is an interpolation", EXPERIMENT, chosen("+x=${oc.env:SECRET}")),
+    Payload("a choice that is a path", EXPERIMENT, of_variant(chosen=["agent=../../secret"])),
+    Payload("classes to choose from", SWEEP, chooses("env._target_", "os.system", "os.abort")),
+    Payload("names to choose from", SWEEP, chooses("env.name", "os:system", "os:abort")),
+    Payload("paths to choose from", SWEEP, chooses("agent.workflow.agent.hidden", "../victim", "/tmp/victim")),
+    Payload("commands to choose from", SWEEP, chooses("agent.workflow.agent.hidden", TOUCH, "relu")),
+    Payload("lines to choose from", EXPERIMENT, chooses("agent.workflow.agent.hidden", "relu\nwandb: true", "tanh")),
+    Payload("choices of more trainings than there are", SWEEP, searched(name="agent", categories=["td3", "sac"])),
     Payload("a score with lines of its own", EXPERIMENT, definition(
         lambda data: data.update(score="return\nwandb: true\n#"))),
     Payload("an owner that is a path", SWEEP, sql(
@@ -424,12 +454,12 @@ TINY = (
 MAKE_SWEEP = """
 import sys
 from pathlib import Path
-from evorl.sweeps import definition
+from evorl.sweeps import definition, space_options
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, Evaluation
-data, space, chosen = definition.parse_search(sys.argv[1:], ["space={}", "space.critic_lr=${log_uniform:1e-4,1e-2}"])
-sampler = definition.build_sampler_node("random", {})
-found = definition.SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0)
+variants, space = space_options.parse_search(sys.argv[1:], ["space={}", "space.critic_lr=${log_uniform:1e-4,1e-2}"])
+sampler = space_options.build_sampler_node("random", {})
+found = definition.SweepDefinition(variants, space, sampler, "return", "env_steps", 0)
 Path("sweep").mkdir()
 settings = {"definition": found.to_data(), "trials": 3, "seed": 0, "workers": 1, "vmapped": 1, "side_by_side": None}
 store = SweepStore.create(Path("sweep"), settings | {"trust": []})  # which was one until schema 2

@@ -5,7 +5,7 @@ import pytest
 from evorl.cli import train
 from evorl.errors import OptionError
 from evorl.names import find_by_ending
-from evorl.sweeps.definition import resolve_option
+from evorl.sweeps.space_options import find_option, parse_search
 from evorl.training.configuration import config, short_names
 from tests.tiers import program_fixture
 
@@ -102,15 +102,16 @@ def test_every_name_of_another_library_has_one_of_ours():
 
 def test_a_sweep_finds_what_it_searches_by_the_same_names():
     data = config.to_plain_data(config.compose_config(["agent=cemrl", "env=hopper"]))
-    assert resolve_option(data, "agent.actor_lr") == "agent.workflow.agent.actor_lr"
-    assert resolve_option(data, "actor_lr") == "agent.workflow.agent.actor_lr"
-    assert resolve_option(data, "population_size") == "agent.workflow.evolver.population_size"
+    assert find_option(data, "agent.actor_lr") == "agent.workflow.agent.actor_lr"
+    assert find_option(data, "actor_lr") == "agent.workflow.agent.actor_lr"
+    assert find_option(data, "population_size") == "agent.workflow.evolver.population_size"
+    assert find_option(data, "actor_l") is None
     with pytest.raises(OptionError, match=r"unknown parameter space\.actor_l;"):
-        resolve_option(data, "actor_l")
+        parse_search(["agent=cemrl", "env=hopper"], ["space.actor_l=0.1"])
     data = config.to_plain_data(config.compose_config(["agent=puffer", "env=hopper"]))
-    assert resolve_option(data, "learning_rate.over") == "agent.workflow.agent.learning_rate.over"
+    assert find_option(data, "learning_rate.over") == "agent.workflow.agent.learning_rate.over"
     with pytest.raises(OptionError, match=r"is no number, and .*; space\.learning_rate\.start is one"):
-        resolve_option(data, "learning_rate")
+        parse_search(["agent=puffer", "env=hopper"], ["space.learning_rate=${uniform:0,1}"])
 
 
 @program_fixture(scope="module")

@@ -1,5 +1,6 @@
 """python -m evorl.sweep, as a user calls it."""
 
+import contextlib
 import json
 import re
 import signal
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from evorl.cli import sweep
 from evorl.errors import OptionError
 from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trials import DONE
+from evorl.training.configuration import config
 from tests.tiers import program_fixture
 
 TINY = [
@@ -46,6 +49,15 @@ def swept(folder, *arguments):
     with started(folder, *arguments) as process:
         out, err = process.communicate(timeout=300)
     return process.returncode, out, err
+
+
+AGENT_OPTIONS = "hidden", "activation"
+
+
+def compose_in(folder, *arguments):
+    """Return the configuration of a training that begins in a folder."""
+    with contextlib.chdir(folder):
+        return config.to_plain_data(config.compose_config(arguments))
 
 
 def trials(folder):
@@ -167,3 +179,32 @@ def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_pat
     for a, b in zip(trials(tmp_path / "turn"), trials(tmp_path / "vmapped"), strict=True):
         assert a.point == b.point
         np.testing.assert_allclose(a.curve[-1], b.curve[-1], rtol=1e-4)
+
+
+@pytest.mark.program
+def test_agents_and_layers_are_chosen_and_each_shape_is_trained(tmp_path):
+    given = [one for one in TINY if "hidden" not in one and one != "agent=ppo"]
+    chosen = ["space.agent=[ppo,a2c]", "space.hidden=[[8],[4,4]]", "space.activation=[relu,tanh]"]
+    shared = [*given, *chosen, "sampler=random", "trials=6"]
+    assert swept(tmp_path, *shared, "vmapped=6", "sweep_dir=several")[::2] == (0, "")
+    code, out, err = swept(tmp_path, *shared, "sweep_dir=alone")
+    assert (code, err) == (0, "")
+    several, alone = trials(tmp_path / "several"), trials(tmp_path / "alone")
+    assert several == alone
+    assert [one.state for one in alone] == [DONE] * 6
+    assert {one.values["agent"] for one in alone} == {"ppo", "a2c"}
+    for one in alone:
+        saved = yaml.safe_load((get_trial_folder(tmp_path / "alone", one.number) / "config.yaml").read_text())
+        assert saved["agent"]["name"] == one.values["agent"]
+        agent = saved["agent"]["workflow"]["agent"]
+        assert [agent["hidden"], agent["activation"]] == [
+            one.values[f"agent.workflow.agent.{x}"] for x in AGENT_OPTIONS
+        ]
+    top = alone[int(re.search(r"\nbest: trial (\d+), return", out)[1])]
+    assert f": agent {top.values['agent']}, env_steps" in out
+    assert f"hidden {str(top.values['agent.workflow.agent.hidden']).replace(' ', '')}, activation" in out
+    code, out, err = swept(tmp_path, "report", "alone", "experiment=tuned")
+    assert (code, err) == (0, "")
+    cfg = compose_in(tmp_path, "experiment=tuned")
+    saved = yaml.safe_load((get_trial_folder(tmp_path / "alone", top.number) / "config.yaml").read_text())
+    assert cfg["agent"] == saved["agent"]

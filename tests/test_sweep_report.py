@@ -13,9 +13,9 @@ import yaml
 from evorl.cli import sweep
 from evorl.errors import OptionError
 from evorl.priors import LogUniform, Uniform
-from evorl.sweeps import definition, plots, reports
+from evorl.sweeps import plots, reports, space_options
 from evorl.sweeps.definition import SweepDefinition
-from evorl.sweeps.experiment import format_experiment
+from evorl.sweeps.experiment import format_experiment, format_trial_experiment
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, FAILED, Evaluation, SweepTrial
@@ -31,8 +31,11 @@ GIVEN = [
 
 
 def defined():
-    data, space, chosen = definition.parse_search(CHOSEN, GIVEN)
-    return SweepDefinition(data, chosen, space, definition.build_sampler_node("random", {}), "return", "env_steps", 0)
+    return defined_as(*space_options.parse_search(CHOSEN, GIVEN))
+
+
+def defined_as(variants, space):
+    return SweepDefinition(variants, space, space_options.build_sampler_node("random", {}), "return", "env_steps", 0)
 
 
 def filled(folder, found):
@@ -60,50 +63,107 @@ def test_a_definition_comes_back_from_its_store():
 
 
 def test_what_stands_for_an_option_elsewhere_is_changed_too():
-    data, space, _ = definition.parse_search(
+    (variant,), space = space_options.parse_search(
         ["agent=pbt", "agent/inner=ppo", "env=cartpole"], ["space={}", "space.inner.workflow.num_envs=${choice:4,8}"]
     )
     places = {"agent.inner.workflow.num_envs", "agent.workflow.population.inner.num_envs"}
-    assert (space.parameters[0].name, set(space.parameters[0].places)) == ("agent.inner.workflow.num_envs", places)
-    _, same, _ = definition.parse_search(
+    assert {name: set(of) for name, of in variant.places.items()} == {"agent.inner.workflow.num_envs": places}
+    _, same = space_options.parse_search(
         ["agent=pbt", "agent/inner=ppo", "env=cartpole"], ["space={}", "space.num_envs=${choice:4,8}"]
     )
     assert same == space
-    assert definition.resolve_option(data, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
+    assert space_options.find_option(variant.base, "inner.workflow.num_steps") == "agent.inner.workflow.num_steps"
 
 
 def test_a_prior_in_place_of_a_number_is_searched_kept_and_written():
     rate = "agent.workflow.agent.learning_rate"
     given = ["agent=ppo", "env=cartpole", f"{rate}=${{log_uniform:1e-4,1e-3}}", "num_envs=8"]
-    data, space, chosen = definition.parse_search(given, ["space={}"])
+    (variant,), space = space_options.parse_search(given, ["space={}"])
     assert [(one.name, one.prior, one.default) for one in space.parameters] == [(rate, LogUniform(1e-4, 1e-3), 3e-4)]
-    sampler = definition.build_sampler_node("random", {})
-    kept = SweepDefinition.from_data(SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0).to_data())
-    definition.require_same_space(["space={}"], kept, "sweep=x")
+    kept = SweepDefinition.from_data(defined_as((variant,), space).to_data())
+    space_options.require_same_space(["space={}"], kept, "sweep=x")
     with pytest.raises(OptionError, match=r"sweep=x: is of another space: there .*entropy_weight is not searched"):
-        definition.require_same_space([], kept, "sweep=x")
-    assert kept.list_numbers() == {rate}
+        space_options.require_same_space([], kept, "sweep=x")
+    assert variant.searched_numbers == {rate}
+    assert kept.get_program_key({rate: 1e-4}) == kept.get_program_key({rate: 1e-3})
     assert kept.build_configuration({rate: 5e-4})["agent"]["workflow"]["agent"]["learning_rate"] == 5e-4
-    written = yaml.safe_load(format_experiment(chosen, {rate: 5e-4}, "title", kept.base))
+    written = yaml.safe_load(format_experiment(variant.chosen, {rate: 5e-4}, "title", kept.base))
     assert written["agent"]["workflow"] == {"agent": {"learning_rate": 5e-4}, "num_envs": 8}
 
 
 def test_the_numbers_of_a_schedule_are_searched_kept_and_written():
     rate, beta = "agent.workflow.agent.learning_rate", "agent.workflow.sampling.beta"
     given = ["space={}", "space.learning_rate.start=${log_uniform:1e-4,1e-2}", "space.env_steps=${uniform:1e3,9e3}"]
-    data, space, chosen = definition.parse_search(["agent=puffer", "env=cartpole"], given)
-    places = {one.name: set(one.places) for one in space.parameters}
+    (variant,), space = space_options.parse_search(["agent=puffer", "env=cartpole"], given)
+    places = {name: set(of) for name, of in variant.places.items()}
     assert places[f"{rate}.start"] == {f"{rate}.start"}
     assert places["env_steps"] == {"env_steps", f"{rate}.over", f"{beta}.over"}  # all of a training
-    sampler = definition.build_sampler_node("random", {})
-    found = SweepDefinition(data, chosen, space, sampler, "return", "env_steps", 0)
+    found = defined_as((variant,), space)
     trial = found.build_configuration({f"{rate}.start": 5e-4, "env_steps": 2000})["agent"]["workflow"]
     assert (trial["agent"]["learning_rate"]["start"], trial["agent"]["learning_rate"]["over"]) == (5e-4, 2000)
-    written = yaml.safe_load(format_experiment(chosen, {f"{rate}.start": 5e-4}, "title", data))
+    written = yaml.safe_load(format_experiment(variant.chosen, {f"{rate}.start": 5e-4}, "title", variant.base))
     assert written["agent"]["workflow"]["agent"] == {"learning_rate": {"start": 5e-4}}
     both = [*given, "space.learning_rate.over=${uniform:10,90}"]
-    _, space, _ = definition.parse_search(["agent=puffer", "env=cartpole"], both)
-    assert {one.name: set(one.places) for one in space.parameters}["env_steps"] == {"env_steps", f"{beta}.over"}
+    (variant,), _ = space_options.parse_search(["agent=puffer", "env=cartpole"], both)
+    assert set(variant.places["env_steps"]) == {"env_steps", f"{beta}.over"}
+
+
+AGENTS = ["space={}", "space.agent=[a2c,ppo]", "space.clip=${uniform:0.1,0.4}", "space.hidden=[[8],[4,4]]"]
+KIND, CLIP, HIDDEN = "agent", "agent.workflow.agent.clip", "agent.workflow.agent.hidden"
+
+
+def test_choices_of_agents_are_trainings_of_their_own():
+    found = defined_as(*space_options.parse_search(["agent=ppo", "env=cartpole", "num_envs=16"], AGENTS))
+    assert SweepDefinition.from_data(found.to_data()) == found
+    assert found.space.defaults == {KIND: "ppo", HIDDEN: [8], CLIP: 0.2}
+    values = {KIND: "a2c", CLIP: 0.3, HIDDEN: [4, 4]}
+    data = found.build_configuration(values)
+    assert data["agent"]["name"] == "a2c"
+    assert data["agent"]["workflow"]["num_envs"] == 16
+    assert data["agent"]["workflow"]["agent"]["hidden"] == [4, 4]
+    assert found.build_configuration(values | {KIND: "ppo"})["agent"]["workflow"]["agent"]["clip"] == 0.3
+    keys = {
+        name: found.get_program_key(values | change)
+        for name, change in {
+            "same": {},
+            "clip": {CLIP: 0.1},
+            "layers": {HIDDEN: [8]},
+            "agent": {KIND: "ppo"},
+        }.items()
+    }
+    assert keys["same"] == keys["clip"]
+    assert len(set(keys.values())) == 3
+    trial = SweepTrial(7, (0.5, 0.5, 0.5), values, DONE, (Evaluation(1.0, 1.0, 1.0),))
+    written = yaml.safe_load(format_trial_experiment(found, trial))
+    assert {"override /agent": "a2c"} in written["defaults"]
+    assert written["agent"]["workflow"] == {"num_envs": 16, "agent": {"hidden": [4, 4]}}
+    space_options.require_same_space(AGENTS, found, "sweep=x")
+    for other in (["space.agent=[ppo,dqn]"], ["space.hidden=[[8],[16]]"], ["space.clip=0.2"]):
+        with pytest.raises(OptionError, match="sweep=x: is of another space: there "):
+            space_options.require_same_space([*AGENTS, *other], found, "sweep=x")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("space.activation=[relu,foo]", "unknown activation foo; allowed: elu, gelu, leaky_relu, relu, swish, tanh"),
+        ("space.activation=[relu]", r"space.activation=\['relu'\]: must be two values or more, all different"),
+        ("space.activation=[relu,relu]", "must be two values or more, all different"),
+        ("space.activation=${uniform:0,1}", r"is no number, .* give values to choose from, space.activation=\[...\]"),
+        ("space.workflow.agent.core=[gru,lstm]", r"is a part; search its options, or a group such as space.core=\[gru"),
+        ("space.agent=[ppo,pppo]", "unknown agent pppo; did you mean ppo"),
+        ("space.agent=[ppo,td3]", "space.agent=td3: TD3 needs actions that are vectors of real numbers"),
+        ("space.agent=[dqn,a2c]", r"agent=ppo: must be one of those that space.agent has"),
+        ("space.env=[cartpole,acrobot]", "cannot be searched: scores of several tasks are on no one scale"),
+        ("space.env.name=[a,b]", "has no values to choose from"),
+        ("space.num_envs=[8.5,9]", "must be whole numbers"),
+        ("space.hidden=[[8],[0]]", "agent.workflow.agent.hidden|hidden"),
+    ],
+)
+def test_wrong_values_to_choose_from_are_one_line(given, message):
+    with pytest.raises(OptionError, match=message) as refused:
+        space_options.parse_search(["agent=ppo", "env=cartpole"], ["space={}", given])
+    assert "\n" not in str(refused.value)
 
 
 def test_the_page_loads_nothing_and_shows_everything(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from evorl.errors import OptionError
 from evorl.sweeps import database, worker_pool
 from evorl.sweeps import store as stores
-from evorl.sweeps.definition import SweepDefinition
+from evorl.sweeps.definition import SweepDefinition, Variant
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.store import MAX_DEATHS, SweepStore, require_any_success
 from evorl.sweeps.trial_training import TrialRecorder
@@ -215,7 +215,7 @@ def swept_by(tmp_path, monkeypatch):
         (tmp_path / "sweep").mkdir()
         lines = []
         with made(tmp_path / "sweep", trials) as store:
-            worker_pool.run_sweep(store, SweepDefinition({}, (), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
+            worker_pool.run_sweep(store, SweepDefinition((), SPACE, {}, "return", "env_steps", 0), 1, lines.append)
         return lines
 
     return sweep
@@ -277,7 +277,7 @@ def row(kind, used, **numbers):
 def test_a_score_of_steps_is_told_at_as_many_points_as_evaluations_and_the_same_after_a_stop(tmp_path):
     rows = [row("train", used, **{"return": used}) for used in (0.2, 0.3, 0.55, 0.7, 0.8)]
     rows += [row("evaluation", 0.8, **{"return": 9.0}), row("train", 1.0, **{"return": 1.0}), row("evaluation", 1.0)]
-    found = SweepDefinition({"evaluations": 4}, (), SPACE, {}, "train/return", "env_steps", 0)
+    found = SweepDefinition((Variant({"evaluations": 4}, (), {}),), SPACE, {}, "train/return", "env_steps", 0)
     budget = Budget(env_steps=100)
     with made(tmp_path) as store, store.register_owner() as owner:
         store.claim_trials(owner, 2, SPACE, RandomSearch())

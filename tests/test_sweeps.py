@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 
 from evorl.errors import OptionError
-from evorl.priors import LogUniform, PowerOfTwo, Uniform
+from evorl.priors import Choice, LogUniform, PowerOfTwo, Uniform
 from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, compute_log_likelihood
 from evorl.sweeps.protein import Protein
 from evorl.sweeps.random_search import RandomSearch
@@ -93,7 +93,6 @@ def test_a_space_decodes_to_options_as_they_are_given():
         SPACE.truncate_budgets(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
     )
     assert SPACE.compute_min_share(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
-    assert SPACE.get_program_key(SPACE.defaults, {RATE.name}) == ((ENVS.name, 16),)
     with pytest.raises(OptionError, match="names nothing to search"):
         SearchSpace(())
 
@@ -213,3 +212,55 @@ def test_a_trial_is_stopped_below_the_quantile_of_eight_at_its_cost():
     assert not is_behind(running(bar - 0.01), [*others[:7], replace(others[7], state=FAILED)])
     assert not is_behind(running(bar - 0.01, used=0.2), others)
     assert not is_behind(running(0.0, cost=5.0), others)  # none has come that far
+
+
+KIND = Parameter("agent.workflow.agent.activation", Choice((0, 1, 2, 3)), "tanh", ("relu", "tanh", "swish", None))
+LAYERS = Parameter("agent.workflow.agent.hidden", Choice((0, 1, 2)), [64], ([64], [64, 64], [1]))
+MIXED = SearchSpace((RATE, KIND, LAYERS))
+
+
+def test_categories_are_values_of_their_own():
+    assert [KIND.decode(u) for u in (0.0, 0.24, 0.26, 0.6, 1.0)] == ["relu", "relu", "tanh", "swish", None]
+    assert [KIND.decode(KIND.encode(value)) for value in KIND.categories] == list(KIND.categories)
+    assert MIXED.decode(MIXED.center) == {RATE.name: 1e-3, KIND.name: "tanh", LAYERS.name: [64]}
+    truth = Parameter("agent.workflow.x", Choice((0, 1, 2)), 1, (1, True, "1"))
+    assert [truth.decode(truth.encode(value)) for value in (1, True, "1")] == [1, True, "1"]
+    for value in (1.0, False, "x", [1]):
+        with pytest.raises(OptionError, match="must be one of 1, true, 1"):
+            truth.require_allowed(value)
+
+
+def test_two_categories_are_as_far_apart_as_any_other_two():
+    rows = MIXED.to_features(np.array([[0.3, (i + 0.5) / 4, 0.1] for i in range(4)]))
+    assert rows.shape == (4, 1 + 4 + 3)
+    far = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
+    np.testing.assert_allclose(far, 1 - np.eye(4))
+
+
+def test_categories_are_drawn_anew_with_the_probability_that_is_asked_for():
+    rng, alike = np.random.default_rng(0), []
+    changed = []
+    for _ in range(400):
+        drawn = MIXED.explore_categories(np.tile(MIXED.center, (50, 1)), 0.25, rng)
+        np.testing.assert_array_equal(drawn[:, 0], MIXED.center[0])
+        same = [len(set(drawn[:, i])) == 1 for i in (1, 2)]
+        alike.append(sum(same))
+        changed += [(drawn[:, 1] != MIXED.center[1]).mean()] * (not any(same))
+    assert np.mean(alike) == pytest.approx(0.25, abs=3 * np.sqrt(0.25 * 0.75 / 400))
+    assert np.mean(changed) == pytest.approx(0.25 * 3 / 4, abs=0.01)
+
+
+@pytest.mark.parametrize("sampler", [Protein(), *SAMPLERS[2:]], ids=lambda x: type(x).__name__)
+def test_samplers_find_the_best_of_unordered_categories(sampler):
+    """Of 12 combinations one is 1 better than those that share a category with it, which are 1 better than the rest."""
+    hits = 0
+    for seed in range(5):
+        trials = []
+        for i in range(24):
+            u = sampler.suggest(MIXED, trials, 1, seed)[0]
+            values = MIXED.decode(u)
+            score = float(values[KIND.name] is None) + float(values[LAYERS.name] == [64, 64])
+            trials.append(SweepTrial(i, tuple(u), values, DONE, (Evaluation(1.0, 100.0, score),)))
+        hits += sum(one.score == 2 for one in trials)
+    by_chance = 5 * 24 / 12
+    assert hits > 2 * by_chance

@@ -3,7 +3,7 @@
 import datetime
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
   python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
 
   space.NAME=      what is searched beside what the agent declares, and where: a number or a field of the agent or
-                   its workflow (space.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a number
+                   its workflow (space.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a list
+                   has the values to choose from (space.activation=[relu,tanh], space.agent=[ppo,a2c]); a number
                    fixes it, and space={} leaves out what is declared
   trials=40        how many
   workers=1        processes that train them, with cores of their own where there are as many
@@ -122,25 +123,25 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
 
 def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
     """A new sweep, as it was asked for; raises OptionError."""
-    from evorl.sweeps import definition, store, trial_batch, trial_training
+    from evorl.sweeps import definition, space_options, store, trial_batch, trial_training
 
     for one in rest:
         if one.partition("=")[0] in TRAINING_ONLY_OPTIONS:
             raise OptionError(f"{one}: is of one training, not of a sweep")
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     chosen = [one for one in rest if one not in searched]
-    node = definition.build_sampler_node(
+    node = space_options.build_sampler_node(
         options.get("sampler", DEFAULT_OPTIONS["sampler"]), options.get("sampler.", {})
     )
-    data, space, chosen = definition.parse_search(chosen, searched)
+    variants, space = space_options.parse_search(chosen, searched)
     score, cost = (str(options.get(name, DEFAULT_OPTIONS[name])) for name in ("score", "cost"))
-    found = definition.SweepDefinition(data, chosen, space, node, score, cost, data["seed"])
+    found = definition.SweepDefinition(variants, space, node, score, cost, variants[0].base["seed"])
     known = trial_training.list_metric_names(found)
     for name, value in (("score", score), ("cost", cost)):
         if value not in known:
             raise unknown_name_error(name, value, known)
     trial_batch.require_batchable(found, options.get("vmapped", DEFAULT_OPTIONS["vmapped"]))
-    folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS_DIR / _default_name(data)
+    folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS_DIR / _default_name(found.base)
     if folder.exists() and not store.is_empty_or_partial(folder):
         raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
 
 def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) -> tuple[Any, Any]:
     """A sweep that is there, with as many trials and workers as are asked for now; raises OptionError."""
-    from evorl.sweeps import definition, trial_batch
+    from evorl.sweeps import definition, space_options, trial_batch
 
     store, found = definition.open_sweep(Path(str(options.pop("resume"))), trust, "resume")
     for trial in store.read_trials(found.space):
@@ -159,7 +160,7 @@ def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[s
     changed = {name: value for name, value in options.items() if name in RESUMABLE_OPTIONS}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:
-        definition.require_same_space(searched, found, f"resume={store.folder}")
+        space_options.require_same_space(searched, found, f"resume={store.folder}")
     for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
         allowed = f"a resumed sweep keeps its configuration; only {', '.join(RESUMABLE_OPTIONS)} may change"
         raise OptionError(f"{name}: {allowed}")
@@ -184,7 +185,7 @@ def parse_sweep_options(given: Sequence[str], known: Sequence[str]) -> dict[str,
     return found
 
 
-def _default_name(data: dict[str, Any]) -> str:
+def _default_name(data: Mapping[str, Any]) -> str:
     from evorl.training.configuration import config
 
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

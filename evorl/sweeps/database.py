@@ -12,7 +12,7 @@ from evorl.training.records import files
 
 NAME = "sweep.sqlite"  # in the folder of a sweep
 PARTIAL_NAME = f".{NAME}"  # a file that is being made
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # a rollback journal may name any file, which SQLite then deletes
 MAX_VALUE_LENGTH = files.MB  # characters of a value
 LOCK_TIMEOUT_SECONDS = 60  # that one waits for another's transaction

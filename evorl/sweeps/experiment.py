@@ -49,11 +49,11 @@ def format_trial_experiment(definition: SweepDefinition, trial: SweepTrial) -> s
     Raises:
         OptionError: where what was chosen is no choice and not in the configuration.
     """
-    title = (
-        f"{config.format_title(definition.base)}: trial {trial.number} of a sweep, {describe_trial(trial, definition)}"
-    )
     definition.check_values(trial.values)
-    return format_experiment(definition.chosen, trial.values, title, definition.base)
+    variant = definition.find_variant(trial.values)
+    told = f"trial {trial.number} of a sweep, {describe_trial(trial, definition)}"
+    values = {name: value for name, value in trial.values.items() if variant.places[name]}
+    return format_experiment(variant.chosen, values, f"{config.format_title(variant.base)}: {told}", variant.base)
 
 
 def format_experiment(

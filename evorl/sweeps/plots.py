@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from evorl.command import pyplot
 from evorl.sweeps.gaussian_process import GaussianProcess
-from evorl.sweeps.space import SearchSpace, shorten_name
+from evorl.sweeps.space import SearchSpace, format_value, shorten_name
 from evorl.sweeps.trials import STOPPED, SweepTrial, collect_observations, find_pareto_points, subsample_evenly
 
 GRID, SAMPLE = 16, 256  # of a coordinate, and of the others, over which an effect is averaged
@@ -65,23 +65,24 @@ def compute_main_effects(space: SearchSpace, trials: Sequence[SweepTrial]) -> di
         space, trials, CURVE_POINTS, lambda score, cost: subsample_evenly(np.arange(len(score)), MAX_POINTS)
     )
     scale = max(float(np.ptp(known.score)), 1e-9)
-    process = GaussianProcess.fit(known.x, (known.score - known.score.mean()) / scale)
+    process = GaussianProcess.fit(space.to_features(known.x), (known.score - known.score.mean()) / scale)
     sample = np.random.default_rng(0).uniform(size=(GRID * SAMPLE, space.size))
-    total = max(float(process.mean(sample).var()), 1e-12)
+    predict = lambda u: process.mean(space.to_features(u))  # noqa: E731
+    total = max(float(predict(sample).var()), 1e-12)
     shares = {
-        one.name: _compute_effect_variance(process, sample[:SAMPLE], i) / total
+        one.name: _compute_effect_variance(predict, sample[:SAMPLE], i) / total
         for i, one in enumerate(space.parameters)
     }
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-def _compute_effect_variance(process: GaussianProcess, sample: Float[np.ndarray, "n d"], i: int) -> float:
-    """The variance of the mean along coordinate i."""
+def _compute_effect_variance(predict: Callable[[Any], Any], sample: Float[np.ndarray, "n d"], i: int) -> float:
+    """Return the variance of the mean along coordinate i."""
     means = []
     for value in (np.arange(GRID) + 0.5) / GRID:
         moved = sample.copy()
         moved[:, i] = value
-        means.append(process.mean(moved).mean())
+        means.append(predict(moved).mean())
     return float(np.var(means))
 
 
@@ -100,8 +101,10 @@ def plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial], 
     ends = [one.prior.bounds for one in space.parameters] + [(float(scores.min()), float(scores.max()))]
     for at, (low, high) in enumerate(ends):
         axis.axvline(at, color="grey", linewidth=0.5)
-        for place, value in ((-0.06, low), (1.02, high)):
-            axis.text(at, place, f"{value:.4g}", ha="center", fontsize=7)
+        categories = space.parameters[at].categories if at < space.size else ()
+        labels = [((i + 0.5) / len(categories), format_value(value)) for i, value in enumerate(categories)]
+        for place, label in labels or ((-0.06, f"{low:.4g}"), (1.02, f"{high:.4g}")):
+            axis.text(at, place, label, ha="center", fontsize=7)
     axis.set_xticks(range(space.size + 1), [shorten_name(one.name) for one in space.parameters] + [score], fontsize=7)
     axis.set_yticks([])
     axis.set_ylim(-0.1, 1.1)

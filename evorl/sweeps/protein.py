@@ -30,11 +30,13 @@ class Protein:
     the cost, both in [0, 1], are what two Gaussian processes expect there, the latter's prior mean being 1. They know
     up to curve_points points of each trial's curve, and of all these the most_points that tell most
     (trials.select_informative). The first trial is that of the defaults. What is pending counts as having the mean
-    score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides.
+    score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides. Categories, which
+    PufferLib does not search, are one-hot; as nothing is expected of one that was not tried, some are tried by chance.
     """
 
     candidates: int = 256  # around each point that none is better than
     reach: float = 0.25  # of the unit cube, either way
+    exploration: float = 0.25  # the probability that a candidate, and that a suggestion, has another category
     expansion: float = 1.25
     curve_points: int = 10
     most_points: int = 500
@@ -43,7 +45,8 @@ class Protein:
     def __post_init__(self) -> None:
         for name in ("candidates", "curve_points", "most_points", "most_centers"):
             require_int(name, getattr(self, name))
-        require(0 < self.reach <= 1, "reach", self.reach, "must be above 0 and at most 1")
+        for name in ("reach", "exploration"):
+            require(0 < getattr(self, name) <= 1, name, getattr(self, name), "must be above 0 and at most 1")
         require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
@@ -54,14 +57,15 @@ class Protein:
         pending = [np.array(trial.point) for trial in trials if trial.state == RUNNING]
         chosen = [] if trials else [space.center]
         front = np.flatnonzero(find_pareto_points(known.score, known.cost))
-        models = _SurrogateModels.fit(known) if len(front) else None
+        models = _SurrogateModels.fit(known._replace(x=space.to_features(known.x))) if len(front) else None
         while len(chosen) < n:
             around = known.x[self._select_centers(front, rng)] if models else space.center[None]
             found = self._sample_around(space, around, rng)
             if models is None:
                 chosen.append(found[0])
                 continue
-            score, cost = models.predict(found, [*pending, *chosen])
+            waiting = np.reshape([*pending, *chosen], (-1, space.size))
+            score, cost = models.predict(space.to_features(found), space.to_features(waiting))
             weight = 1 - np.abs(self.expansion * rng.uniform() - cost) if cost is not None else 1.0
             chosen.append(found[np.argmax(score * weight)])
         return np.array(chosen[:n])
@@ -74,7 +78,8 @@ class Protein:
         self, space: SearchSpace, centers: Float[np.ndarray, "m d"], rng: np.random.Generator
     ) -> Float[np.ndarray, "candidates d"]:
         near = np.repeat(centers, self.candidates, axis=0)
-        return np.clip(near + space.compute_search_radius(self.reach) * rng.uniform(-1, 1, near.shape), 0, 1)
+        moved = np.clip(near + space.compute_search_radius(self.reach) * rng.uniform(-1, 1, near.shape), 0, 1)
+        return space.explore_categories(moved, self.exploration, rng)
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,11 @@ class _SurrogateModels:
         return cls(GaussianProcess.fit(known.x, _scale_to_unit(known.score)), cost)
 
     def predict(
-        self, x: Float[np.ndarray, "m d"], pending: list[Float[np.ndarray, " d"]]
+        self, x: Float[np.ndarray, "m features"], pending: Float[np.ndarray, "p features"]
     ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"] | None]:
         score = self.score
-        if pending:
-            score = score.condition_on(np.array(pending), np.full(len(pending), score.y.mean()))
+        if len(pending):
+            score = score.condition_on(pending, np.full(len(pending), score.y.mean()))
         return score.mean(x), None if self.cost is None else 1 + self.cost.mean(x)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from evorl import package
 from evorl.command import pyplot, save_figure
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, is_number, require
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.plots import PLOTS
-from evorl.sweeps.space import shorten_name
+from evorl.sweeps.space import format_value, shorten_name
 from evorl.sweeps.store import SweepStore, get_trial_folder, require_any_success
 from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, SweepTrial
 from evorl.sweeps.worker_pool import describe_trial, find_best_trial, format_values
@@ -85,7 +85,7 @@ def _render_page(
     names = list(definition.space.defaults)
     table = [["trial", definition.score, definition.cost, *map(shorten_name, names), "ended"]]
     for one in sorted(trials, key=lambda one: (find_best_trial([one]) is None, -one.score)):
-        values = [f"{one.values[name]:.6g}" for name in names]
+        values = [f"{x:.6g}" if is_number(x) else format_value(x) for x in map(one.values.get, names)]
         table.append([str(one.number), f"{one.score:.6g}", f"{one.cost:,.6g}", *values, one.message or one.state])
     return PAGE_TEMPLATE.format(
         title=html.escape(f"A sweep of {config.format_title(definition.base)}"),

@@ -96,8 +96,7 @@ class SweepStore:
             self._ended_trials.append(trial)
         if space is None:
             return found, damage
-        names = set(space.defaults)
-        others = [one for one in found if len(one.point) != space.size or one.values.keys() != names]
+        others = [one for one in found if len(one.point) != space.size or not space.holds(one.values)]
         damage += [self._file.make_damage_error(f"its trial {one.number} is of another space") for one in others]
         return [one for one in found if one not in others] if others else found, damage
 
@@ -108,7 +107,7 @@ class SweepStore:
         whole = state in STATES
         whole &= isinstance(message, str) and len(message) <= MAX_VALUE_LENGTH
         whole &= isinstance(point, list) and all(_is_finite(x) and 0 <= x <= 1 for x in point)
-        whole &= isinstance(values, dict) and all(_is_finite(x) for x in values.values())
+        whole &= isinstance(values, dict) and all(map(_is_value, values.values()))
         whole &= all(_is_finite(used) and 0 <= used <= 1 and _is_finite(cost) for used, cost, _ in curve)
         whole &= all(score is None or _is_finite(score) for _, _, score in curve)
         if not (isinstance(number, int) and 0 <= number < 2**31 and whole):
@@ -251,6 +250,13 @@ class SweepStore:
 
 def _is_finite(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 2**63
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether this may be the value of an option: a number, a category, or a list of such."""
+    if isinstance(value, list):
+        return all(map(_is_value, value))
+    return value is None or isinstance(value, (bool, str)) or _is_finite(value)
 
 
 def is_empty_or_partial(folder: Path) -> bool:

@@ -38,18 +38,28 @@ class TPE:
             warnings.simplefilter("ignore")  # constant_liar is an experiment of theirs
             sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup_trials, constant_liar=True, seed=drawn)
             study = optuna.create_study(direction="maximize", sampler=sampler)
-            axes: dict[str, Any] = {f"{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(space.size)}
+            of = optuna.distributions
+            axes: dict[str, Any] = {
+                f"{i}": of.CategoricalDistribution(range(count)) if count else of.FloatDistribution(0, 1)
+                for i, count in enumerate(space.num_categories.tolist())
+            }
             study.add_trials(list(_to_optuna_trials(optuna, trials, axes)))
-            asked = [study.ask(axes).params for _ in range(n)]
-        return np.array([[params[name] for name in axes] for params in asked])
+            asked = np.array([list(study.ask(axes).params.values()) for _ in range(n)], float)
+        counts = space.num_categories
+        return np.where(counts, (asked + 0.5) / np.maximum(counts, 1), asked)
 
 
 def _to_optuna_trials(optuna: Any, trials: Sequence[SweepTrial], axes: dict[str, Any]) -> list[Any]:
-    """Trials as Optuna has them."""
+    """Return trials as Optuna has them."""
+
+    def to_axis(name: str, u: float) -> float:
+        choices = getattr(axes[name], "choices", ())
+        return min(int(u * len(choices)), len(choices) - 1) if choices else u
+
     scores = [trial.score for trial in trials if trial.state != RUNNING and np.isfinite(trial.score)]
     states, found = optuna.trial.TrialState, []
     for trial in trials:
-        params = dict(zip(axes, trial.point, strict=True))
+        params = {name: to_axis(name, u) for name, u in zip(axes, trial.point, strict=True)}
         if trial.state == RUNNING:
             found.append(optuna.trial.create_trial(state=states.RUNNING, params=params, distributions=axes))
         elif scores:

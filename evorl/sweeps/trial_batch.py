@@ -1,7 +1,7 @@
 """Trials of one shape in one program: where one ends, the next takes its place."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -306,8 +306,12 @@ def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
     """Raises OptionError where trials cannot be trained side by side."""
     if vmapped == 1:
         return
-    data = definition.base
-    workflow, budget = runs.build(definition.build_configuration(definition.space.defaults))
+    for values in definition.list_first_values():
+        _require_batchable(definition.build_configuration(values), vmapped)
+
+
+def _require_batchable(data: Mapping[str, Any], vmapped: int) -> None:
+    workflow, budget = runs.build(data)
     require(not budget.is_timed, "vmapped", vmapped, "a budget in minutes is of one run alone")
     require(data["num_seeds"] == 1, "vmapped", vmapped, f"its trials have one seed, not {data['num_seeds']}")
     require(data.get("suite") is None, "vmapped", vmapped, "suites are of one run alone")

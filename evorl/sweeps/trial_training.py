@@ -124,21 +124,31 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
 
 def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:
     """Give lines about what of the smallest budget that is searched, or of that of all trials, cannot be kept."""
-    values = definition.space.defaults
-    if (i := definition.space.budget_index) is not None:
-        one = definition.space.parameters[i]
-        values |= {one.name: one.decode(0.0)}
-    data = definition.build_configuration(values)
-    workflow, budget = runs.build(data)
-    yield from dry_run.find_unmet_limits(workflow, budget, runs.get_chunk_size(data))
+    lines: dict[str, None] = {}
+    for values in definition.list_first_values():
+        if (i := definition.space.budget_index) is not None:
+            one = definition.space.parameters[i]
+            values |= {one.name: one.decode(0.0)}
+        data = definition.build_configuration(values)
+        workflow, budget = runs.build(data)
+        lines |= dict.fromkeys(dry_run.find_unmet_limits(workflow, budget, runs.get_chunk_size(data)))
+    yield from lines
 
 
 def list_metric_names(definition: SweepDefinition) -> set[str]:
-    """What a score or a cost may be: the numbers of the rows of evaluations, and train/NAME of steps.
+    """Return what a score or a cost may be: numbers of the rows of evaluations, and train/NAME of steps.
 
-    Nothing is compiled. Raises OptionError where the trial of the defaults cannot be trained.
+    Nothing is compiled.
+
+    Raises:
+        OptionError: where the trial of the defaults, with any choice of groups, cannot be trained.
     """
-    data = definition.build_configuration(definition.space.defaults)
+    first, *others = (_list_metric_names(definition, values) for values in definition.list_first_values())
+    return first.intersection(*others)
+
+
+def _list_metric_names(definition: SweepDefinition, values: Mapping[str, Any]) -> set[str]:
+    data = definition.build_configuration(values)
     workflow, _ = runs.build(data)
     program = Program(workflow, [data["seed"]], 1, False)
     with explain_index_overflow(), explain_missing_numbers():

@@ -40,7 +40,7 @@ class SweepTrial:
 
     number: int
     point: tuple[float, ...]  # [d], in the unit cube
-    values: Mapping[str, float]  # by option
+    values: Mapping[str, Any]  # by option
     state: str = RUNNING
     curve: tuple[Evaluation, ...] = ()
     message: str = ""  # why it has failed

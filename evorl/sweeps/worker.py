@@ -10,7 +10,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> Non
     store, definition = open_sweep(folder, trust, "resume")
     settings = store.settings
     sampler, space, before = definition.build_sampler(), definition.space, None
-    get_program_key = partial(space.get_program_key, numbers=definition.list_numbers())
+    get_program_key = definition.get_program_key
     with store.register_owner() as owner:
 
         def claim_trials() -> list[SweepTrial]:

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from evorl.errors import OptionError
 from evorl.machine import count_cores
 from evorl.sweeps.definition import SweepDefinition
-from evorl.sweeps.space import shorten_name
+from evorl.sweeps.space import format_value, shorten_name
 from evorl.sweeps.store import MAX_DEATHS, SweepStore
 from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, SweepTrial
 from evorl.training.records import files
@@ -195,8 +196,6 @@ def find_best_trial(trials: Sequence[SweepTrial]) -> SweepTrial | None:
     return max(sound, key=lambda one: (one.score, -one.cost), default=None)
 
 
-def format_values(values: Mapping[str, float]) -> str:
-    """The values of a trial, by their shortest names."""
-    return ", ".join(
-        f"{shorten_name(name)} {f'{x:,}' if isinstance(x, int) else f'{x:g}'}" for name, x in values.items()
-    )
+def format_values(values: Mapping[str, Any]) -> str:
+    """Return the values of a trial, by their shortest names."""
+    return ", ".join(f"{shorten_name(name)} {format_value(value)}" for name, value in values.items())

@@ -30,7 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as evorl.sweep does
 
 import numpy as np
 
-from evorl.sweeps import definition, reports, worker_pool
+from evorl.sweeps import definition, reports, space_options, worker_pool
 from evorl.sweeps.database import NAME
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import SearchSpace
@@ -106,8 +106,8 @@ def timed(what: Callable[[], Any]) -> tuple[float, float]:
 
 def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) -> None:
     chosen = ["agent=ppo", "env=cartpole"]
-    data, space, chosen = definition.parse_search(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
-    found = SweepDefinition(data, chosen, space, definition.build_sampler_node(sampler, {}), "return", "env_steps", 0)
+    variants, space = space_options.parse_search(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
+    found = SweepDefinition(variants, space, space_options.build_sampler_node(sampler, {}), "return", "env_steps", 0)
     folder.mkdir(parents=True)
     settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
     store, lines = SweepStore.create(folder, settings | {"definition": found.to_data()}), list[str]()
