@@ -203,6 +203,11 @@ def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
     return copy
 
 
+def is_bound(value: Any) -> bool:
+    """Return whether a value is a part with the numbers of a state, or none that could have any."""
+    return not is_part(value) or SKELETON in vars(value)
+
+
 def get_skeleton(value: T) -> T:
     """Return the part that a bound one was made of, which has a hash; any other as it is."""
     return vars(value).get(SKELETON, value)

@@ -354,8 +354,32 @@ def test_a_workflow_has_the_numbers_of_its_state():
     assert float(workflow.bound(moved).agent.learning_rate) == pytest.approx(0.1)
     assert float(workflow.bound(still).agent.learning_rate) == 0
     step = jax.jit(workflow.step)
-    for state, same in ((still, True), (moved, False)):
-        after = step(state, key)[0].agent.actor.params
-        equal = jax.tree.map(lambda a, b: bool((a == b).all()), after, state.agent.actor.params)
-        assert all(jax.tree.leaves(equal)) == same
+
+    @jax.jit
+    def by_stages(state, key):
+        (plan, carry), (_, key_play, key_absorb) = workflow.plan(state, key), jax.random.split(key, 3)
+        state, played = workflow.rollout(state, plan, key_play)
+        return workflow.learn_from(state, carry, played, key_absorb)
+
+    @jax.jit
+    def by_rollouts(state, key):
+        state, rollout, _ = workflow.collect(state, key)
+        return workflow.learn(state, rollout, key)
+
+    for advance in (step, by_stages, by_rollouts):
+        for state, same in ((still, True), (moved, False)):
+            after = advance(state, key)[0].agent.actor.params
+            equal = jax.tree.map(lambda a, b: bool((a == b).all()), after, state.agent.actor.params)
+            assert all(jax.tree.leaves(equal)) == same
+
+
+def test_a_child_takes_what_its_workflow_says_it_inherits():
+    workflow = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(4), episodes=2)
+    state, parent = (workflow.init(jax.random.key(i), {"evolver": {"std": 0.1 * (i + 1)}}) for i in range(2))
+    child = workflow.inherit(state, parent)
+    assert float(child.numbers["evolver"]["std"]) == pytest.approx(0.2)
+    for name in ("agent", "evolver", "obs_statistics"):
+        assert getattr(child, name) is getattr(parent, name)
+    assert child.env_params is state.env_params
+    assert workflow.parallel_axes == workflow.vector_env.parallel_axes
     assert step._cache_size() == 1

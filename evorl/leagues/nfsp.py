@@ -109,11 +109,6 @@ class NFSP(base.BaseStagedWorkflow):
         """The games in which it collects and evaluates."""
         return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, is_anticipatory=True))
 
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
     def state_sharding(self, state: NFSPState) -> NFSPState:
         return NFSPState("", "", "", "", mesh.ENVS, "")
 

@@ -81,8 +81,8 @@ class StagedWorkflow(Protocol):
     """A workflow of parts, which workflows.base.step_or_evaluate joins, so that one program holds its physics once.
 
     A step is plan, rollout, learn_from; an evaluation is plan_evaluation, rollout, evaluation_metrics. The two plans
-    have one structure; leaves of different shapes are broadcast to each other. Stages are called of the workflow
-    with the numbers of the state, `workflow.bound(state)`; itself it has those that it was made with.
+    have one structure; leaves of different shapes are broadcast to each other. Stages have the numbers of the state
+    that they are given.
     """
 
     def plan(self, state: State, key: Key) -> tuple[Any, Any]:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from evorl.agents.losses import TD_ERROR
 from evorl.agents.memory import is_recurrent
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import require_key
-from evorl.parts import bind, is_part
+from evorl.parts import bind, is_bound, is_part
 from evorl.types import (
     Actor,
     ActorCritic,
@@ -39,11 +40,46 @@ T = TypeVar("T")
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
 
 
+STAGES = "plan", "plan_evaluation", "rollout", "learn_from", "evaluation_metrics", "behaviour"
+
+
+def bind_first(method: Callable[..., T]) -> Callable[..., T]:
+    """Call a method of a workflow, whose first argument is a state, of the workflow with the numbers of that state.
+
+    One that is bound already, as within `step`, is left as it is.
+    """
+
+    @wraps(method)
+    def call(self: Any, state: Any, *given: Any, **named: Any) -> T:
+        return method(self if is_bound(self) else self.bound(state), state, *given, **named)
+
+    return call
+
+
 class BaseStagedWorkflow:
     """The step and the evaluation of a workflow that has their stages (evorl.types.StagedWorkflow).
 
-    The stages are those of the workflow with the numbers of its state, `bound`; step, evaluate and policy bind it.
+    A subclass that is a part has the numbers of the state in its stages, whoever calls them. By default it inherits
+    the fields of `inherited`, and is shared among devices as its population is, or else its environments.
     """
+
+    inherited: ClassVar[tuple[str, ...]] = ("agent",)  # fields of the state that a child takes from its parent
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in STAGES:
+            if name in vars(cls):
+                setattr(cls, name, bind_first(vars(cls)[name]))
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """By axis of a mesh, how many of what is independent there are in an iteration."""
+        parallel = getattr(self, "population", None) or getattr(self, "vector_env", None)
+        return parallel_axes(parallel)
+
+    def inherit(self, state: Any, parent: Any) -> Any:
+        """Return the state with the numbers of its parent and what that has learned; all else stays its own."""
+        return replace(state, numbers=parent.numbers, **{name: getattr(parent, name) for name in self.inherited})
 
     def count_env_steps(self, state: Any) -> Array:
         """Return how many env steps have been taken, [] float32, by which schedules go: `env_steps` of the state."""

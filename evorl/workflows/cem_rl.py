@@ -183,8 +183,4 @@ class CEMRL(shared_replay_learning.BaseHybrid):
 
     def policy(self, state: CEMRLState, explores: bool = False) -> PolicyFn:
         """How the center of the distribution acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
-
-    def inherit(self, state: CEMRLState, parent: CEMRLState) -> CEMRLState:
-        """state with the agent, the distribution and the hyperparameters of parent; it keeps its replay."""
-        return replace(state, agent=parent.agent, evolver=parent.evolver, numbers=parent.numbers)
+        return self.behaviour(state).bind_params(state.agent.actor.params, explores)

@@ -227,8 +227,4 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     def policy(self, state: ERLState, explores: bool = False) -> PolicyFn:
         """How the evolver's center acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(self.evolver.solution(state.evolver), explores)
-
-    def inherit(self, state: ERLState, parent: ERLState) -> ERLState:
-        """state with the agents, the population and the hyperparameters of parent; it keeps its replay."""
-        return replace(state, agent=parent.agent, evolver=parent.evolver, numbers=parent.numbers)
+        return self.behaviour(state).bind_params(self.evolver.solution(state.evolver), explores)

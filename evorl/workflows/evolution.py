@@ -71,6 +71,7 @@ class Evolution(base.BaseStagedWorkflow):
     eval_episodes: int = 128
     chunk: int = 20
 
+    inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "obs_statistics")
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
 
     def __post_init__(self) -> None:
@@ -102,11 +103,6 @@ class Evolution(base.BaseStagedWorkflow):
         episodes = -(-self.eval_episodes // self.num_blocks)
         num_envs, actors = self.num_envs // self.num_blocks, self.evolver.population_size // self.num_blocks
         return VectorEnv(self.env, self.agent, num_envs, actors, 1, episodes, self.chunk)
-
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -211,7 +207,7 @@ class Evolution(base.BaseStagedWorkflow):
 
     def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
         """How the center acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def with_policy_params(self, state: EvolutionState, params: Params) -> EvolutionState:
         """state with these parameters as its center."""
@@ -220,8 +216,3 @@ class Evolution(base.BaseStagedWorkflow):
     def results(self, state: EvolutionState) -> SearchResults | None:
         """The evolver's, where it collects."""
         return self.evolver.results(state.evolver)
-
-    def inherit(self, state: EvolutionState, parent: EvolutionState) -> EvolutionState:
-        """state with the agent, the distribution, what its policy needs and the hyperparameters of parent."""
-        taken = {"agent": parent.agent, "evolver": parent.evolver, "obs_statistics": parent.obs_statistics}
-        return replace(state, numbers=parent.numbers, **taken)

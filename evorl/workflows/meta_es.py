@@ -44,6 +44,7 @@ class MetaES(base.BaseStagedWorkflow):
     lifetime: int = 16  # steps of each run
     search: tuple[str, ...] = ()  # as of PBT
 
+    inherited: ClassVar[tuple[str, ...]] = ("evolver",)
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
 
     def __post_init__(self) -> None:
@@ -65,11 +66,6 @@ class MetaES(base.BaseStagedWorkflow):
         if "env_steps" in found:  # every life begins with the first iteration of its members
             found["env_steps"] = found["env_steps"][0], int(base.max_total_env_steps(self.population, self.lifetime))
         return found
-
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent: the members, where the population says so."""
-        return base.parallel_axes(self.population)
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> MetaESState:
         numbers = resolve_numbers(self, numbers)
@@ -107,7 +103,3 @@ class MetaES(base.BaseStagedWorkflow):
     def evaluation_metrics(self, state: MetaESState, played: LifeMetrics) -> Metrics:
         del state
         return metrics_of.reduce_members(played.evaluation) | {"members/return": played.evaluation["return"]}
-
-    def inherit(self, state: MetaESState, parent: MetaESState) -> MetaESState:
-        """state with the distribution and the hyperparameters of parent."""
-        return replace(state, evolver=parent.evolver, numbers=parent.numbers)

@@ -99,11 +99,6 @@ class OffPolicy(base.BaseStagedWorkflow):
         every = -(-self.num_steps // chunks)
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
 
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
     def state_sharding(self, state: OffPolicyState) -> OffPolicyState:
         return OffPolicyState("", "", "", mesh.ENVS, "", "", "")
 
@@ -272,7 +267,7 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> PolicyFn:
         """How the agent acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """state with the agent and the hyperparameters of parent; it keeps its replay and environments.

@@ -113,11 +113,6 @@ class OnPolicy(base.BaseStagedWorkflow):
         starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
 
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
-        return self.vector_env.parallel_axes
-
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
         return OnPolicyState("", "", "", mesh.ENVS, "", "", "", "")
 
@@ -197,16 +192,17 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
         """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]."""
-        bound = self.bound(state)
-        state, played = bound.rollout(state, bound.plan(state, key)[0], key)
+        state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
+    @base.bind_first
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """num_epochs passes over a rollout, leaves [num_steps, num_envs, ...]."""
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
+    @base.bind_first
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
         """The state that knows a rollout's rewards, and what is learned from it, leaves [num_steps, num_envs, ...].
 
@@ -219,6 +215,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         batch = self.build_batch(state, replace(rollout, weight=()))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=(), bootstrap_value=())
 
+    @base.bind_first
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
@@ -300,7 +297,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> PolicyFn:
         """How the agent acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(state.agent.actor.params, explores)
+        return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
         """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay.

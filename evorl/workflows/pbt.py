@@ -80,11 +80,6 @@ class PBT(base.BaseStagedWorkflow):
         """The most env steps that the first generation takes."""
         return base.max_total_env_steps(self.population, self.steps_per_generation + self.warmup_steps)
 
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent: the members, where the population says so."""
-        return base.parallel_axes(self.population)
-
     def state_sharding(self, state: PBTState) -> PBTState:
         return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
 

@@ -1,7 +1,7 @@
 """PGA-MAP-Elites: a quality-diversity archive, part of whose offspring learns by the gradient of a critic."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     eval_episodes: int = 100
     chunk: int = 20
     policy_lr: Number = number(1e-3, 0, 1, "learning rate of the offspring that learns")
+    inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "center")
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
@@ -171,7 +172,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def policy(self, state: PGAMEState, explores: bool = False) -> PolicyFn:
         """How the solution acts in one environment, greedily or exploring."""
-        return self.bound(state).behaviour(state).bind_params(state.center, explores)
+        return self.behaviour(state).bind_params(state.center, explores)
 
     def with_policy_params(self, state: PGAMEState, params: Params) -> PGAMEState:
         """state with these parameters as its solution."""
@@ -180,8 +181,3 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def results(self, state: PGAMEState) -> SearchResults | None:
         """The evolver's, where it collects."""
         return self.evolver.results(state.evolver)
-
-    def inherit(self, state: PGAMEState, parent: PGAMEState) -> PGAMEState:
-        """state with the agent, the archive and the hyperparameters of parent; it keeps its replay."""
-        taken = {"agent": parent.agent, "evolver": parent.evolver, "center": parent.center}
-        return replace(state, numbers=parent.numbers, **taken)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +58,7 @@ class Search(base.BaseStagedWorkflow):
     problem: Problem
     evolver: Evolver
     same_episodes: bool = True
+    inherited: ClassVar[tuple[str, ...]] = ("evolver",)
 
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)
@@ -136,10 +137,6 @@ class Search(base.BaseStagedWorkflow):
         solution = self.plan_evaluation(state, jax.random.key(0))
         played = self.rollout(state, solution, jax.random.key(0))[1]
         return SearchResults(solution, self._primary_objective(played), jnp.ones(1, bool))
-
-    def inherit(self, state: SearchState, parent: SearchState) -> SearchState:
-        """state with the evolver and the hyperparameters of parent."""
-        return replace(state, evolver=parent.evolver, numbers=parent.numbers)
 
     def _as_means(self, fitness: Any) -> dict[str, Array]:
         if isinstance(fitness, QDEvaluation):

@@ -1,7 +1,7 @@
 """What the hybrids of evolution and gradients share: many actors that play into one replay and learn from it."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from jaxtyping import Array, Int
@@ -34,11 +34,7 @@ from evorl.workflows.base import (
 class BaseHybrid(BaseStagedWorkflow):
     """The rollout of a hybrid of evolution and gradients, which its replay then holds."""
 
-    @property
-    def parallel_axes(self) -> dict[str, int]:
-        """What is independent: its environments."""
-        hybrid: Any = self
-        return hybrid.vector_env.parallel_axes
+    inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver")
 
     def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
         """Return the state with what was played in its replay, and what was played."""

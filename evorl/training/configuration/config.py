@@ -116,12 +116,11 @@ def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
     """Return what ${linear:1e-3,0,100_000} stands for; without its last number, over all of a training."""
 
     def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
-        resolver = f"${{{name.lower()}:{','.join(map(str, given))}}}"
-        wanted = f"must be as ${{{name.lower()}:start,end}} over all of a training, or with env steps after them"
+        resolver = f"${{{name}:{','.join(map(str, given))}}}"
+        wanted = f"must be as ${{{name}:start,end}} over all of a training, or with env steps after them"
         require(len(given) in (2, 3), "schedule", resolver, wanted)
         env_steps = _root_.get("env_steps")
-        start, end, over = given if len(given) == 3 else (*given, math.inf if env_steps is None else env_steps)
-        return {"_target_": f"evorl.schedules.{name}", "start": start, "end": end, "over": over}
+        return nodes.make_schedule_node(name, given, math.inf if env_steps is None else env_steps)
 
     return resolve
 
@@ -136,8 +135,8 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
     "fixed": _make_prior_resolver("Fixed", "value"),
     "or_inf": lambda number: math.inf if number is None else number,
-    "linear": _make_schedule_resolver("Linear"),
-    "cosine": _make_schedule_resolver("Cosine"),
+    "linear": _make_schedule_resolver("linear"),
+    "cosine": _make_schedule_resolver("cosine"),
 }
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)

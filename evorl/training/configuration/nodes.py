@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evorl.parts import get_default
@@ -42,10 +42,19 @@ def _expand_schedule(value: str) -> Any:
         numbers = [_parse_number(one) for one in found[2].split(",")] if found else []
     except ValueError:
         return value
-    if not found or len(numbers) not in (2, 3):
-        return value
-    start, end, over = numbers if len(numbers) == 3 else (*numbers, ALL_ENV_STEPS)
-    return {"_target_": f"evorl.schedules.{found[1].title()}", "start": start, "end": end, "over": over}
+    return make_schedule_node(found[1], numbers, ALL_ENV_STEPS) if found and len(numbers) in (2, 3) else value
+
+
+def make_schedule_node(name: str, numbers: Sequence[Any], training: Any) -> dict[str, Any]:
+    """Return the node of a schedule.
+
+    Args:
+        name: linear or cosine.
+        numbers: where it begins, where it ends, and over how many env steps, or without these over the training.
+        training: the env steps of a training.
+    """
+    start, end, over = (*numbers, training)[:3]
+    return {"_target_": f"evorl.schedules.{name.title()}", "start": start, "end": end, "over": over}
 
 
 def _parse_number(text: str) -> float:
