@@ -5,7 +5,8 @@ python scripts/benchmarks/before_after.py --before COMMIT spread      workloads 
 python scripts/benchmarks/before_after.py --before COMMIT             all
 
 Measured in each process: the time to trace and compile what a training compiles (Program.init and Program.run), the
-first step (compilation included), medians of five chunks of steps and of five evaluations, and the peak memory.
+first step (compilation included), medians of five chunks of steps and of five evaluations, the peak memory, and what
+does not depend on the machine's load: instructions of the compiled program, and its temporary memory.
 E-workloads are in CPU seconds on one device; those of `spread` in wall seconds, on the devices that a training takes.
 A ratio is after / before: the geometric mean over the rounds, with its 95 % t interval from 3 rounds on. Run it on an
 otherwise idle machine.
@@ -88,6 +89,7 @@ def measured(name: str) -> dict[str, float]:
     state = init.lower(keys, numbers).compile(FAST_COMPILE_OPTIONS)(keys, numbers)
     run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
     found = {"compile cpu": time.process_time() - started[0], "compile wall": time.perf_counter() - started[1]}
+    found |= {"instructions": run.as_text().count(" = "), "temporary memory": get_temporary_bytes(run) / 2**20}
     state, _, _ = jax.block_until_ready(run(state, keys, *make_run_args(0, 1, False)))
     found |= {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
     state, _, _ = run(state, keys, *make_run_args(1, iterations, False))
@@ -100,6 +102,11 @@ def measured(name: str) -> dict[str, float]:
         cpu, wall = (statistics.median(column) for column in zip(*times[1:], strict=True))
         found |= {f"{what} cpu": cpu, f"{what} wall": wall}
     return found | {"peak memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def get_temporary_bytes(compiled: Any) -> int:
+    """Return the bytes that a compiled program needs beside its arguments and results."""
+    return compiled.memory_analysis().temp_size_in_bytes
 
 
 def in_a_process(root: Path, name: str) -> dict[str, float]:
@@ -123,7 +130,10 @@ def main() -> None:
         return
     from workloads import WORKLOADS
 
-    print("| workload | time | compile | first step | steps | evaluation | peak memory, MB |\n" + "|---" * 7 + "|")
+    print(
+        "| workload | time | compile | first step | steps | evaluation | peak memory, MB | instructions | temporary, MB |"
+    )
+    print("|---" * 9 + "|")
     given_names = given.workloads or [*WORKLOADS, "spread"]
     with tempfile.TemporaryDirectory() as before:
         archive = subprocess.run(["git", "archive", given.before], cwd=ROOT, stdout=subprocess.PIPE, check=True)
@@ -140,7 +150,8 @@ def main() -> None:
 def compared(name: str, rounds: list[tuple[dict[str, float], dict[str, float]]]) -> str:
     """Return a row of the table: medians before and after, and the ratio after / before with its interval."""
     kind, cells = "wall" if name in NAMES else "cpu", []
-    measures = (f"compile {kind}", f"first step {kind}", f"steps {kind}", f"evaluation {kind}", "peak memory")
+    times = (f"{what} {kind}" for what in ("compile", "first step", "steps", "evaluation"))
+    measures = (*times, "peak memory", "instructions", "temporary memory")
     for measure in measures:
         before, after = np.array([[side[measure] for side in sides] for sides in rounds]).T
         ratio = np.log(after / before)
