@@ -130,10 +130,8 @@ def main() -> None:
         return
     from workloads import WORKLOADS
 
-    print(
-        "| workload | time | compile | first step | steps | evaluation | peak memory, MB | instructions | temporary, MB |"
-    )
-    print("|---" * 9 + "|")
+    columns = "compile", "first step", "steps", "evaluation", "peak MB", "instructions", "temporary MB"
+    print(f"| workload | time | {' | '.join(columns)} |\n" + "|---" * (2 + len(columns)) + "|")
     given_names = given.workloads or [*WORKLOADS, "spread"]
     with tempfile.TemporaryDirectory() as before:
         archive = subprocess.run(["git", "archive", given.before], cwd=ROOT, stdout=subprocess.PIPE, check=True)
