@@ -204,8 +204,13 @@ def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether a value is a part with the numbers of a state, or none that could have any."""
-    return not is_part(value) or SKELETON in vars(value)
+    """Return whether a value is a part with the numbers of a state, or is none, so that it could not have any.
+
+    One that was made of a bound part by `dataclasses.replace` is bound, as it has arrays for numbers.
+    """
+    if not is_part(value) or SKELETON in vars(value):
+        return True
+    return any(isinstance(number, jax.Array) for number in jax.tree.leaves(read_numbers(value)))
 
 
 def get_skeleton(value: T) -> T:

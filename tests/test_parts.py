@@ -371,10 +371,11 @@ def test_a_workflow_has_the_numbers_of_its_state():
             after = advance(state, key)[0].agent.actor.params
             equal = jax.tree.map(lambda a, b: bool((a == b).all()), after, state.agent.actor.params)
             assert all(jax.tree.leaves(equal)) == same
+        assert advance._cache_size() == 1
 
 
 def test_a_child_takes_what_its_workflow_says_it_inherits():
-    workflow = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(4), episodes=2)
+    workflow = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(4))
     state, parent = (workflow.init(jax.random.key(i), {"evolver": {"std": 0.1 * (i + 1)}}) for i in range(2))
     child = workflow.inherit(state, parent)
     assert float(child.numbers["evolver"]["std"]) == pytest.approx(0.2)
@@ -382,4 +383,3 @@ def test_a_child_takes_what_its_workflow_says_it_inherits():
         assert getattr(child, name) is getattr(parent, name)
     assert child.env_params is state.env_params
     assert workflow.parallel_axes == workflow.vector_env.parallel_axes
-    assert step._cache_size() == 1

@@ -1,5 +1,7 @@
 """Short names of options stand for the one option that ends so, and nothing else is guessed."""
 
+from pathlib import Path
+
 import pytest
 
 from evorl.cli import train
@@ -65,6 +67,33 @@ def test_a_number_in_place_of_a_schedule_is_told_once(capsys, monkeypatch):
     ]
     config.compose_config(["agent=ppo", "env=cartpole", "agent.workflow.agent.learning_rate=1e-3"])
     assert not capsys.readouterr().err
+
+
+def test_a_number_in_place_of_a_schedule_of_ones_own_is_told(capsys, monkeypatch, tmp_path):
+    (tmp_path / "configs" / "agent").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("halving.py").write_text("""
+from flax import struct
+from evorl.schedules import Schedule
+
+@struct.dataclass
+class Halving(Schedule):
+    start: float
+    every: float
+    ends = ("start",)
+
+    def value(self, env_steps):
+        return self.start * 0.5 ** (env_steps / self.every)
+""")
+    Path("configs/agent/mine.yaml").write_text("""
+defaults: [ppo]
+workflow:
+  agent:
+    learning_rate: {_target_: halving.Halving, start: 1e-3, every: 1000}
+""")
+    config.compose_config(["agent=mine", "env=cartpole", "learning_rate=1e-4"])
+    assert "learning_rate=1e-4: in place of Halving(start=0.001, every=1000)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [

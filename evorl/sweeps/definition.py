@@ -24,7 +24,6 @@ from evorl.training.records import files
 from evorl.types import Prior
 
 SPACE = "space"
-PRIORS_PREFIX = "evorl.priors."
 MAX_WORD_LENGTH = 1000  # characters of a word of the command line
 MAX_CATEGORY_LENGTH, MAX_CATEGORY_DEPTH = 100, 3  # characters of a word to choose, lists within one another
 CATEGORY_PLACES = "agent.", "env.", "problem."  # which begin the names of options that may have categories
@@ -267,4 +266,4 @@ def is_category(value: Any, depth: int = MAX_CATEGORY_DEPTH) -> bool:
 
 def is_prior(value: Any) -> bool:
     """Return whether a value of a configuration is a prior."""
-    return isinstance(value, dict) and str(value.get("_target_")).startswith(PRIORS_PREFIX)
+    return isinstance(value, dict) and str(value.get("_target_")).startswith(nodes.PRIORS_PREFIX)

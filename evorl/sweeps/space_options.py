@@ -35,7 +35,6 @@ from evorl.types import Prior
 
 SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration has
 MAX_VARIANTS = 32  # combinations of groups that are searched
-CHOICE_TARGET = "evorl.priors.Choice"
 TASK_GROUPS = "env", "problem", "experiment"  # which say what is learned
 
 
@@ -151,12 +150,15 @@ def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str
         OptionError: with the first option whose prior differs.
     """
     bare, wanted = _parse_space_overrides(given)
-    there = {one.name: Categories(one.categories) if one.categories else one.prior for one in kept.space.parameters}
+    there: dict[str, Any] = {
+        one.name: Categories(one.categories) if one.categories else one.prior for one in kept.space.parameters
+    }
     asked: dict[str, Any] = {}
     for name in [name for name in wanted if _is_group(name)]:
         chosen = wanted.pop(name)
-        same = name in there and set(there[name].values) == set(chosen.values)  # whichever the search begins with
-        asked[name] = there[name] if same else chosen
+        known, asked[name] = there.get(name), chosen
+        if isinstance(known, Categories) and isinstance(chosen, Categories) and set(known.values) == set(chosen.values):
+            asked[name] = known  # whichever the search begins with
     for variant in kept.variants:
         resolved, _, _ = _resolve_priors(variant.base, find_numbers(variant.base), bare, wanted)
         names = {place: name for name, places in variant.places.items() for place in places}
@@ -226,7 +228,7 @@ def _parse_prior(name: str, value: Any) -> Any:
     node = found["value"]
     wanted = "must be a prior, such as ${log_uniform:1e-5,1e-2}, a list of values to choose from, or a number"
     require(isinstance(node, dict), name, value, wanted)
-    if node.get("_target_") == CHOICE_TARGET:
+    if node.get("_target_") == f"{nodes.PRIORS_PREFIX}Choice":
         return _make_categories(name, node["values"])
     return parts.instantiate(node, name, Prior)
 

@@ -25,7 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, is_number, require, unknown_name_error
-from evorl.training.configuration import nodes, short_names
+from evorl.schedules import Schedule
+from evorl.training.configuration import nodes, parts, short_names
 from evorl.training.configuration.choices import TABLE, read_table
 from evorl.training.configuration.discovery import (
     GROUPS,
@@ -37,13 +38,13 @@ from evorl.training.configuration.discovery import (
     to_hydra_overrides,
 )
 from evorl.training.configuration.hydra_internals import FileConfigSource, get_node
+from evorl.training.configuration.nodes import PRIORS_PREFIX
 
 ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
 TRAIN_COMMAND = "python -m evorl.train"
 PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
 
 
-NUMBER_MODULES = "evorl.schedules.", "evorl.priors."  # of what stands in the place of a number
 COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the last one is Hydra's too
 
 
@@ -109,7 +110,7 @@ for plugin in (DefaultsSource, SearchPath):
 
 def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any]]:
     """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
-    return lambda *given: {"_target_": f"evorl.priors.{name}", **dict(zip(values, given, strict=True))}
+    return lambda *given: {"_target_": f"{PRIORS_PREFIX}{name}", **dict(zip(values, given, strict=True))}
 
 
 def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
@@ -207,9 +208,17 @@ def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
     before = compose("config", to_hydra_overrides([one for one in overrides if one not in numbers]))
     for override in numbers:
         node = _select(before, override.partition("=")[0])
-        if isinstance(node, Mapping | DictConfig) and str(node.get("_target_")).startswith(NUMBER_MODULES):
+        if isinstance(node, Mapping | DictConfig) and _stands_for_number(str(node.get("_target_"))):
             values = ", ".join(f"{key}={value}" for key, value in node.items() if key != "_target_")
             short_names.tell_once(f"{override}: in place of {_get_class_name(node)}({values})")
+
+
+def _stands_for_number(target: str) -> bool:
+    """Return whether a class, named in full, is a schedule, of evorl or one's own, or a prior of evorl."""
+    if target.startswith(PRIORS_PREFIX):
+        return True
+    found = parts.import_target(target) if target != "None" else None
+    return isinstance(found, type) and issubclass(found, Schedule)
 
 
 def _select(cfg: DictConfig, name: str) -> Any:

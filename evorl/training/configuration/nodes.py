@@ -14,6 +14,7 @@ from evorl.training.configuration.parts import (
     list_public_classes,
 )
 
+PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # which begin the names of their classes
 SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
 ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # over all of a training
 
@@ -54,7 +55,7 @@ def make_schedule_node(name: str, numbers: Sequence[Any], training: Any) -> dict
         training: the env steps of a training.
     """
     start, end, over = (*numbers, training)[:3]
-    return {"_target_": f"evorl.schedules.{name.title()}", "start": start, "end": end, "over": over}
+    return {"_target_": f"{SCHEDULES_PREFIX}{name.title()}", "start": start, "end": end, "over": over}
 
 
 def _parse_number(text: str) -> float:
