@@ -22,7 +22,8 @@ from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.types import Batch, Transition
 from evorl.workflows import OnPolicy, segments
-from evorl.workflows.minibatch_epochs import MinibatchEpochs
+from evorl.workflows.minibatch_epochs import run_epochs, standardize_advantages
+from evorl.workflows.refreshed_epochs import RefreshedEpochs
 from evorl.workflows.sampling import SHUFFLED, PrioritizedSegments, Shuffled, compute_segment_probabilities
 from tests.counting import Counting
 
@@ -96,7 +97,7 @@ def test_segments_are_drawn_by_their_advantages_none_twice():
 def test_shuffled_takes_its_turn():
     turn = jnp.array([4, 0, 2])
     rows, weight = SHUFFLED.sample(jax.random.key(0), turn, jnp.ones((5, 1)))
-    assert (rows.tolist(), weight) == (turn.tolist(), ())
+    assert (rows.tolist(), weight) == (turn.tolist(), None)
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,12 @@ class Told(Random):
 
     def loss(self, params, batch):
         del params
-        of_rows = {VALUE: batch.value + 1, RATIO: jnp.full_like(batch.value, 2.0)}
         seen = {"value": batch.value.mean(), "advantage": batch.advantage.mean(), "target": batch.target.mean()}
-        return jnp.float32(0), seen | of_rows
+        return jnp.float32(0), seen
+
+    def loss_with_rows(self, params, batch):
+        of_rows = {VALUE: batch.value + 1, RATIO: jnp.full_like(batch.value, 2.0)}
+        return jnp.float32(0), self.loss(params, batch)[1] | of_rows
 
     def update(self, state, loss):
         return state + 1, loss(())[1]
@@ -130,11 +134,11 @@ def test_what_was_learned_from_is_estimated_anew(refresh, seen):
     nothing = jnp.zeros((4, 3))
     batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (10 * value + ratio, value)  # noqa: E731
-    passes = MinibatchEpochs(TOLD, SHUFFLED, 2, False, refresh, estimated)
-    first, metrics, _ = jax.jit(passes.run_epochs)(0, batch, jax.random.key(0), jnp.int32(1))
+    epochs = RefreshedEpochs(TOLD, SHUFFLED, 2, False, refresh, estimated)
+    first, metrics, _ = jax.jit(epochs.run)(0, batch, jax.random.key(0), jnp.int32(1))
     assert int(first) == 2
     np.testing.assert_allclose([metrics[name] for name in ("value", "advantage", "target")], seen[0])
-    _, metrics, done = jax.jit(passes.run_epochs)(0, batch, jax.random.key(0), jnp.int32(2))
+    _, metrics, done = jax.jit(epochs.run)(0, batch, jax.random.key(0), jnp.int32(2))
     both = np.mean(seen, 0)
     np.testing.assert_allclose([metrics[name] for name in ("value", "advantage", "target")], both)
     assert set(metrics) == {"value", "advantage", "target"}
@@ -151,11 +155,54 @@ def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
     class Always(Shuffled):
         def sample(self, key, turn, advantage):
             del key, advantage
-            return jnp.zeros_like(turn), ()
+            return jnp.zeros_like(turn), None
 
     for refresh, mean in (("minibatch", 0.5), ("epoch", 0.0)):
-        passes = MinibatchEpochs(TOLD, Always(), 1, False, refresh, estimated)
-        assert float(passes.run_epochs(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
+        epochs = RefreshedEpochs(TOLD, Always(), 1, False, refresh, estimated)
+        assert float(epochs.run(0, batch, jax.random.key(0), jnp.int32(1))[1]["target"]) == mean
+
+
+@dataclass(frozen=True)
+class Summing(Told):
+    """An agent whose state is, of each segment, how often it was learned from, and in which minibatch last."""
+
+    def loss(self, params, batch):
+        return jnp.float32(0), {"segments": batch.value[:, 0].astype(jnp.int32)}
+
+    def update(self, state, loss):
+        (counts, last, turn), segments = state, loss(())[1]["segments"]
+        return (counts.at[segments].add(1), last.at[segments].set(turn), turn + 1), {}
+
+
+def test_an_epoch_learns_from_each_segment_once_in_an_order_of_its_own():
+    n = 12
+    batch = Batch((), *(jnp.arange(n, dtype=jnp.float32)[:, None],) * 5)
+    agent = fill_spaces(Summing(), Counting())
+    start = jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.int32), jnp.int32(0)
+    run = jax.jit(lambda times, valid=None: run_epochs(agent, start, batch, jax.random.key(0), times, 3, valid))
+    orders = []
+    for epochs in (1, 2):
+        (counts, last, minibatches), _, done = run(jnp.int32(epochs))
+        assert counts.tolist() == [epochs] * n
+        assert (int(minibatches), int(done)) == (4 * epochs, epochs)
+        assert np.bincount(last - 4 * (epochs - 1)).tolist() == [3] * 4
+        orders.append((last % 4).tolist())
+    assert orders[0] != orders[1]
+    valid = jnp.where(jnp.arange(n) < 8, jnp.arange(n), jnp.arange(n) - 8)  # the last four are not there
+    assert run(jnp.int32(1), valid)[0][0].tolist() == [2] * 4 + [1] * 4 + [0] * 4
+
+
+def test_plain_epochs_are_those_that_nothing_refreshes():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
+    batch = Batch((), x, x, x, x, x)
+    plain = run_epochs(TOLD, 0, standardize_advantages(batch), jax.random.key(1), jnp.int32(3), 2)
+    refreshed = RefreshedEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
+    for ours, theirs in zip(
+        jax.tree.leaves(plain),
+        jax.tree.leaves(refreshed.run(0, batch, jax.random.key(1), jnp.int32(3))),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.program
@@ -168,7 +215,7 @@ def test_other_values_and_ratios_give_the_advantages_of_numpy():
     rng = np.random.default_rng(0)
     value, ratio = rng.normal(size=(6, 4)), np.exp(rng.normal(size=(6, 4)))
     given = segments.split_into_segments((jnp.float32(value), jnp.float32(ratio)), 2)
-    advantage, target = workflow.bound(state).make_minibatch_epochs(state, rollout, batch).estimate_advantages(*given)
+    advantage, target = workflow.bound(state).make_refreshed_epochs(state, rollout, batch).estimate_advantages(*given)
     scale = float(workflow.value_scale(state))
     cut = np.asarray(rollout.truncated).copy()
     cut[-1] = True
@@ -179,7 +226,7 @@ def test_other_values_and_ratios_give_the_advantages_of_numpy():
     np.testing.assert_allclose(segments.join_segments(target, 4), expected + value, rtol=1e-4, atol=1e-4)
     again = (
         workflow.bound(state)
-        .make_minibatch_epochs(state, rollout, batch)
+        .make_refreshed_epochs(state, rollout, batch)
         .estimate_advantages(*segments.split_into_segments((batch.value, batch.ratio), 2))
     )
     np.testing.assert_allclose(segments.join_segments(again[0], 4), batch.advantage, rtol=1e-4, atol=1e-5)
@@ -199,10 +246,10 @@ def test_segments_are_joined_as_they_were_cut(steps):
 
 
 def test_weights_are_those_of_normalized_advantages():
-    passes = MinibatchEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
+    epochs = RefreshedEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
     advantage = jnp.array([[1.0, 2.0], [3.0, 6.0]])
     part = Batch((), (), (), (), advantage, ())
-    found = passes.weight_advantages(part, jnp.array([2.0, 0.5])).advantage
+    found = epochs.weight_advantages(part, jnp.array([2.0, 0.5])).advantage
     x = np.asarray(advantage)
     np.testing.assert_allclose(found, np.array([[2.0], [0.5]]) * (x - x.mean()) / x.std(), rtol=1e-5)
 

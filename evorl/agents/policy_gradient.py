@@ -255,29 +255,33 @@ class PolicyGradient(BaseAgent, ABC):
         return jax.lax.fori_loop(0, place.max() + 1, evaluate_successor, jnp.zeros_like(t.reward))
 
     def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
-        """The loss [] on segments of a batch, leaves [segments, steps, ...]."""
-        segments, steps = batch.log_prob.shape
-        if self.is_recurrent:
-            memory = batch.memory
-            batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
-            _, policy, value = self.apply_sequence(params, batch.obs, memory, batch.done)
-            batch, log_prob, value, entropy = tree.merge_axes(
-                (batch, policy.log_prob(batch.raw_action), value, policy.entropy())
-            )
-        else:
-            batch = tree.merge_axes(batch)
-            policy, value = self.apply(params, batch.obs)
-            log_prob, entropy = policy.log_prob(batch.raw_action), policy.entropy()
+        """Return the loss [] on segments of a batch, leaves [segments, steps, ...]."""
+        rows, log_prob, value, entropy = self.evaluate_rows(params, batch)
         if self.num_values == 1:
-            loss, metrics = self.loss_of_rows(batch, log_prob, value, entropy)
-            of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - batch.log_prob)))
-            place = lambda x: x.reshape(steps, segments).T if self.is_recurrent else x.reshape(segments, steps)  # noqa: E731
-            return loss, metrics | dict(zip(ROW_METRICS, map(place, of_rows), strict=True))
+            return self.loss_of_rows(rows, log_prob, value, entropy)
 
         def loss_of_value(value: Array, before: Array) -> tuple[Array, Metrics]:
-            return self.loss_of_rows(replace(batch, value=before), log_prob, value, entropy)
+            return self.loss_of_rows(replace(rows, value=before), log_prob, value, entropy)
 
-        return tree.mean(jax.vmap(loss_of_value, -1)(value, batch.ensemble_values))
+        return tree.mean(jax.vmap(loss_of_value, -1)(value, rows.ensemble_values))
+
+    def loss_with_rows(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
+        """Return the loss with two more metrics, value and ratio of each step, [segments, steps], of what learns."""
+        (segments, steps), (rows, log_prob, value, entropy) = batch.log_prob.shape, self.evaluate_rows(params, batch)
+        loss, metrics = self.loss_of_rows(rows, log_prob, value, entropy)
+        of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - rows.log_prob)))
+        place = lambda x: x.reshape(steps, segments).T if self.is_recurrent else x.reshape(segments, steps)  # noqa: E731
+        return loss, metrics | dict(zip(ROW_METRICS, map(place, of_rows), strict=True))
+
+    def evaluate_rows(self, params: Params, batch: Batch) -> tuple[Batch, Array, Array, Array]:
+        """Return the rows of segments, leaves [rows, ...], and their log-probabilities, values and entropies."""
+        if not self.is_recurrent:
+            rows = tree.merge_axes(batch)
+            policy, value = self.apply(params, rows.obs)
+            return rows, policy.log_prob(rows.raw_action), value, policy.entropy()
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+        _, policy, value = self.apply_sequence(params, steps.obs, batch.memory, steps.done)
+        return tree.merge_axes((steps, policy.log_prob(steps.raw_action), value, policy.entropy()))
 
     def update(self, state: PolicyGradientState, loss: LossFn) -> tuple[PolicyGradientState, Metrics]:
         actor, metrics = state.actor.apply_gradients(loss, self.learning_rate, self.max_grad_norm)

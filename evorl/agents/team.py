@@ -19,7 +19,7 @@ from evorl.agents.group_agent import (
     require_learner,
     take_member,
 )
-from evorl.agents.losses import ROW_METRICS, TD_ERROR
+from evorl.agents.losses import TD_ERROR
 from evorl.agents.member_observer import MemberObserver
 from evorl.agents.members import TrainStates, member_transitions, merge_group_metrics
 from evorl.agents.policy_gradient import PolicyGradient
@@ -255,7 +255,7 @@ class Team(BaseAgent):
                 value, metrics = each(of, jnp.arange(side.n))
                 value, metrics = value.sum(), tree.mean(metrics)
             total += value
-            found[name] = {key: x for key, x in metrics.items() if key not in ROW_METRICS}
+            found[name] = metrics
         return total, merge_group_metrics(found)
 
     def _update_agents(self, how: str, state: TeamState, loss: Any, able: Any) -> Any:

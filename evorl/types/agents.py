@@ -128,9 +128,12 @@ class OnPolicyAgent(Agent, Protocol):
 class AdvantageRecomputer(OnPolicyAgent, Protocol):
     """One whose advantages can be estimated anew while it learns from them.
 
-    Its batches have `ratio` and `bootstrap_value`, and its losses the metrics "rows/value" and "rows/ratio", [segments,
-    steps], of the network that learns (agents.losses).
+    Its batches have `ratio` and `bootstrap_value`.
     """
+
+    def loss_with_rows(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
+        """Return the loss with the metrics "rows/value" and "rows/ratio" too, [segments, steps] (agents.losses)."""
+        ...
 
     def compute_advantages(
         self, transitions: Transition, ratio: Array, value: Array, bootstrap_value: Array

@@ -91,14 +91,21 @@ class BaseStagedWorkflow:
         return bind(self, state.numbers, workflow.count_env_steps(state))
 
     def step(self, state: Any, key: Key) -> tuple[Any, Metrics]:
-        """Plan, roll out and learn."""
-        workflow: Any = self
-        return step_or_evaluate(workflow, state, key, False)[:2]
+        """Return the state after an iteration, which plans, rolls out and learns, and its metrics."""
+        require_key(key)
+        workflow: Any = bind_to_state(self, state)
+        key_plan, key_rollout, key_learn = jax.random.split(key, 3)
+        plan, carry = workflow.plan(state, key_plan)
+        state, played = workflow.rollout(state, plan, key_rollout)
+        return workflow.learn_from(state, carry, played, key_learn)
 
     def evaluate(self, state: Any, key: Key) -> Metrics:
-        """Plan an evaluation, roll it out and measure it."""
-        workflow: Any = self
-        return step_or_evaluate(workflow, state, key, True)[2]
+        """Return the metrics of a rollout of what was learned; the state stays as it is."""
+        require_key(key)
+        workflow: Any = bind_to_state(self, state)
+        key_plan, key_rollout, _ = jax.random.split(key, 3)
+        played = workflow.rollout(state, workflow.plan_evaluation(state, key_plan), key_rollout)[1]
+        return workflow.evaluation_metrics(state, played)
 
 
 def drop_shared_fields(state: State) -> State:
@@ -114,16 +121,26 @@ def as_evaluation(found: Metrics) -> Metrics:
 def step_or_evaluate(
     workflow: Workflow, state: State, key: Key, evaluating: bool | Array
 ) -> tuple[State, Metrics, Metrics]:
-    """A step or, where evaluating, an evaluation, which leaves the state alone; the metrics of the other are zeros.
+    """Take a step or, where evaluating, evaluate, which leaves the state alone.
 
-    The flag must be the same for all vmapped copies. A workflow of parts is compiled with one play for both; of one
-    that has only step and evaluate both are.
+    Args:
+        workflow: of stages, so that one program holds its rollout once; of one that has only step and evaluate it holds
+            both.
+        state: of the workflow.
+        key: of the step or the evaluation, of which either draws as `step` and `evaluate` do.
+        evaluating: the same for all vmapped copies.
+
+    Returns:
+        The state, the metrics of the step and those of the evaluation; of what is not done they are zeros, or nothing
+        where the flag is a bool.
     """
     require_key(key)
     if isinstance(workflow, CombinedStepWorkflow):
         return workflow.step_or_evaluate(state, key, evaluating)
+    if isinstance(evaluating, bool):
+        return (state, {}, workflow.evaluate(state, key)) if evaluating else (*workflow.step(state, key), {})
     if isinstance(workflow, StagedWorkflow):
-        return _step_or_evaluate_parts(bind_to_state(workflow, state), state, key, evaluating)
+        return _step_or_evaluate_stages(bind_to_state(workflow, state), state, key, evaluating)
     shapes = jax.eval_shape(lambda: (workflow.step(state, key)[1], workflow.evaluate(state, key)))
     no_step, no_evaluation = tree.zeros_like(shapes)
     return jax.lax.cond(
@@ -138,46 +155,43 @@ def bind_to_state(workflow: T, state: State) -> T:
     return workflow.bound(state) if isinstance(workflow, BaseStagedWorkflow) and is_part(workflow) else workflow
 
 
-def _step_or_evaluate_parts(
-    workflow: StagedWorkflow, state: State, key: Key, evaluating: bool | Array
+def _step_or_evaluate_stages(
+    workflow: StagedWorkflow, state: State, key: Key, evaluating: Array
 ) -> tuple[State, Metrics, Metrics]:
-    """step_or_evaluate of a workflow of parts.
+    """Take a step or evaluate, in a program that has one rollout for both.
 
-    What is planned is small, so that a branch may write it; the state, whose replay a branch would copy, is written in
-    a loop of no turn or one, which copies nothing.
+    1. A branch (`lax.cond`) makes one plan or the other: a plan is small, and a branch copies all that it returns. Both
+       plans have one shape, to which each is broadcast; an evaluation carries zeros.
+    2. The rollout plays whichever plan it is.
+    3. Learning is a loop of one turn, or of none in an evaluation: unlike a branch, a loop writes its state, with the
+       replay in it, in place.
+
+    `plan` and `learn_from` are jitted, as their shapes are asked for first: so each is traced once.
     """
-    key_plan, key_play, key_absorb = jax.random.split(key, 3)
-    if isinstance(evaluating, bool):
-        todo, carry = (
-            (workflow.plan_evaluation(state, key_plan), None) if evaluating else workflow.plan(state, key_plan)
-        )
-    else:
-        plan = jax.jit(workflow.plan)  # so that its shapes and its code come from one trace
-        shapes = jax.eval_shape(lambda: (plan(state, key_plan), workflow.plan_evaluation(state, key_plan)))
-        common = jax.tree.map(_broadcast_struct, shapes[0][0], shapes[1])
+    key_plan, key_rollout, key_learn = jax.random.split(key, 3)
+    make_plan = jax.jit(workflow.plan)
+    (step_plan, step_carry), evaluation_plan = jax.eval_shape(
+        lambda: (make_plan(state, key_plan), workflow.plan_evaluation(state, key_plan))
+    )
+    shapes = jax.tree.map(_broadcast_struct, step_plan, evaluation_plan)
 
-        def broadcast_plan(plan: Any) -> Any:
-            return jax.tree.map(lambda x, to: jnp.broadcast_to(x, to.shape).astype(to.dtype), plan, common)
+    def broadcast_plan(plan: Any) -> Any:
+        return jax.tree.map(lambda x, to: jnp.broadcast_to(x, to.shape).astype(to.dtype), plan, shapes)
 
-        def make_step_plan() -> tuple[Any, Any]:
-            todo, carry = plan(state, key_plan)
-            return broadcast_plan(todo), tree.drop_weak_types(carry)
+    def plan_step() -> tuple[Any, Any]:
+        plan, carry = make_plan(state, key_plan)
+        return broadcast_plan(plan), tree.drop_weak_types(carry)
 
-        todo, carry = jax.lax.cond(
-            evaluating,
-            lambda: (broadcast_plan(workflow.plan_evaluation(state, key_plan)), tree.zeros_like(shapes[0][1])),
-            make_step_plan,
-        )
-    state, played = workflow.rollout(state, todo, key_play)
-    if isinstance(evaluating, bool):
-        if evaluating:
-            return state, {}, workflow.evaluation_metrics(state, played)
-        return *workflow.learn_from(state, carry, played, key_absorb), {}
-    absorb = jax.jit(lambda state: workflow.learn_from(state, carry, played, key_absorb))
-    nothing = tree.zeros_like(jax.eval_shape(absorb, state)[1])
+    def plan_evaluation() -> tuple[Any, Any]:
+        return broadcast_plan(workflow.plan_evaluation(state, key_plan)), tree.zeros_like(step_carry)
+
+    plan, carry = jax.lax.cond(evaluating, plan_evaluation, plan_step)
+    state, played = workflow.rollout(state, plan, key_rollout)
+    learn = jax.jit(lambda state: workflow.learn_from(state, carry, played, key_learn))
+    no_metrics = tree.zeros_like(jax.eval_shape(learn, state)[1])
     evaluation = workflow.evaluation_metrics(state, played)
     once = (~evaluating).astype(jnp.int32)
-    state, metrics = tree.masked_fori_loop(once, lambda _, loop: absorb(loop[0]), (state, nothing))
+    state, metrics = tree.masked_fori_loop(once, lambda _, loop: learn(loop[0]), (state, no_metrics))
     return state, metrics, evaluation
 
 

@@ -31,8 +31,9 @@ from evorl.types import (
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, replace_nan_envs
-from evorl.workflows.minibatch_epochs import NEVER, REFRESH, MinibatchEpochs
-from evorl.workflows.sampling import SHUFFLED, Sampling
+from evorl.workflows.minibatch_epochs import run_epochs, standardize_advantages
+from evorl.workflows.refreshed_epochs import NEVER, REFRESH, RefreshedEpochs
+from evorl.workflows.sampling import SHUFFLED, Sampling, Shuffled
 from evorl.workflows.trajectories import Trajectories
 
 
@@ -106,6 +107,16 @@ class OnPolicy(base.BaseStagedWorkflow):
     def segment_length(self) -> int:
         """Steps of a segment."""
         return self.sampling.length or (self.num_steps if is_recurrent(self.agent) else 1)
+
+    @property
+    def segments_per_minibatch(self) -> int:
+        """Segments of a minibatch."""
+        return self.batch_size // self.segment_length
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every segment is in one minibatch of each epoch, with the advantages that it has from the start."""
+        return type(self.sampling) is Shuffled and self.refresh == NEVER
 
     @property
     def vector_env(self) -> VectorEnv:
@@ -224,9 +235,15 @@ class OnPolicy(base.BaseStagedWorkflow):
         if not isinstance(rollout.weight, tuple):
             there, some = segments.valid_segments(rollout.weight, self.segment_length)
             num_epochs = jnp.where(some, num_epochs, 0)
-        agent, metrics, done = self.make_minibatch_epochs(state, rollout, batch).run_epochs(
-            state.agent, self.split_batch(batch), key, num_epochs, there
-        )
+        cut = self.split_batch(batch)
+        if self.is_plain:
+            cut = standardize_advantages(cut, there) if self.normalize_advantages else cut
+            agent, metrics, done = run_epochs(
+                self.agent, state.agent, cut, key, num_epochs, self.segments_per_minibatch, there
+            )
+        else:
+            epochs = self.make_refreshed_epochs(state, rollout, batch)
+            agent, metrics, done = epochs.run(state.agent, cut, key, num_epochs, there)
         older, statistics = state.stale_params, state.obs_statistics
         if self.staleness:
             older = tree.shift_in(older, state.agent.actor.params)
@@ -237,8 +254,8 @@ class OnPolicy(base.BaseStagedWorkflow):
         )
         return state, metrics | {"gradient_steps": done * (self.num_transitions // self.batch_size)}
 
-    def make_minibatch_epochs(self, state: OnPolicyState, rollout: Transition, batch: Batch) -> MinibatchEpochs:
-        """How a rollout is learned from, with advantages that follow from other values and ratios where refreshed."""
+    def make_refreshed_epochs(self, state: OnPolicyState, rollout: Transition, batch: Batch) -> RefreshedEpochs:
+        """Return how a rollout is learned from where its advantages are refreshed or its segments sampled."""
 
         def estimate_advantages(value: Array, ratio: Array) -> tuple[Array, Array]:
             agent: Any = self.agent
@@ -247,8 +264,8 @@ class OnPolicy(base.BaseStagedWorkflow):
             advantage, target = agent.compute_advantages(t, ratio, value, batch.bootstrap_value)
             return segments.split_into_segments((advantage * scale, target), self.segment_length)
 
-        size, normalized = self.batch_size // self.segment_length, self.normalize_advantages
-        return MinibatchEpochs(self.agent, self.sampling, size, normalized, self.refresh, estimate_advantages)
+        size, normalized = self.segments_per_minibatch, self.normalize_advantages
+        return RefreshedEpochs(self.agent, self.sampling, size, normalized, self.refresh, estimate_advantages)
 
     def build_batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
         """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""

@@ -31,7 +31,7 @@ class Sampling(Protocol):
     def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], Any]:
-        """Which n segments, and what each weighs, [n], or () where all weigh alike.
+        """Return which n segments, and what each weighs, [n], or None where all weigh alike.
 
         `turn` are the next n of a random order of all.
         """
@@ -49,9 +49,9 @@ class Shuffled:
 
     def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
-    ) -> tuple[Int[Array, " n"], tuple[()]]:
+    ) -> tuple[Int[Array, " n"], None]:
         del key, advantage
-        return turn, ()
+        return turn, None
 
 
 SHUFFLED = Shuffled()

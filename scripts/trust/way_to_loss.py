@@ -1,0 +1,68 @@
+"""Count what a reader passes from the step of a workflow to the loss of its agent, and the lines of the program.
+
+python scripts/trust/way_to_loss.py
+
+Frames are calls of functions of evorl, files those that they are in. StableHLO is the text of one step that JAX gives to
+XLA: PPO as E7 of benchmark.py (inverted_pendulum), without its environment's physics in the second number.
+"""
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import evorl
+from evorl import PPO, TD3, CartPole, OffPolicy, OnPolicy, part
+from evorl.envs.sanity import Continuous
+
+PACKAGE = Path(evorl.__file__).parent
+SEEN: list[traceback.FrameSummary] = []
+
+
+def remember_stack() -> None:
+    """Keep the calls of evorl from `step` to here."""
+    if not SEEN:
+        frames = [one for one in traceback.extract_stack() if Path(one.filename).is_relative_to(PACKAGE)]
+        SEEN.extend(frames[max(i for i, one in enumerate(frames) if one.name == "step") :])
+
+
+@part
+class SeenPPO(PPO):
+    """PPO that says where it is called from."""
+
+    def loss_of_rows(self, *given: Any) -> Any:
+        remember_stack()
+        return super().loss_of_rows(*given)
+
+
+@part
+class SeenTD3(TD3):
+    """TD3 that says where it is called from."""
+
+    def critic_loss(self, *given: Any) -> Any:
+        remember_stack()
+        return super().critic_loss(*given)
+
+
+def main() -> None:
+    print("| | frames | files | their lines | StableHLO lines |")
+    print("|---" * 5 + "|")
+    workflows = {
+        "PPO": OnPolicy(CartPole(), SeenPPO(hidden=(64, 64))),
+        "TD3": OffPolicy(Continuous(), SeenTD3(hidden=(64, 64)), capacity=1000, batch_size=32, random_steps=40),
+    }
+    for name, workflow in workflows.items():
+        SEEN.clear()
+        key = jax.random.key(0)
+        state = jax.eval_shape(workflow.init, key)
+        text = jax.jit(workflow.step).lower(state, key).as_text()
+        files = {one.filename for one in SEEN}
+        lines = sum(len(Path(one).read_text(encoding="utf-8").splitlines()) for one in files)
+        print(f"| {name} | {len(SEEN)} | {len(files)} | {lines:,} | {len(text.splitlines()):,} |")
+        for one in SEEN:
+            print(f"    {Path(one.filename).relative_to(PACKAGE)}: {one.name}")
+
+
+if __name__ == "__main__":
+    main()
