@@ -160,30 +160,47 @@ class PLR(curricula.BaseCurriculum):
         return replace(plan, starts=curricula.make_level_starts(dealt.levels, self.repeats), restart=True), dealt
 
     def choose_levels(self, state: PLRState, key: Key) -> LevelBatch:
-        """What is played: new levels, replays, or children; side by side all that there are."""
-        key_new, key_choice, key_draw, key_edit = jax.random.split(key, 4)
-        n, buffer = self.num_levels, state.buffer
-        new, made_of, generator = self.generator.ask(key_new, state.generator, self.env, n, state.env_params)
-        ready = 2 * buffer.size >= self.capacity
+        """Return what an iteration plays: new levels, replayed or mutated ones; side by side a batch of each.
+
+        Where a batch is not to be, new levels stand in its place, and count once.
+        """
+        key_new, key_choice, key_replay, key_mutate = jax.random.split(key, 4)
+        new, genomes, generator = self.generate_levels(state, key_new)
+        ready = 2 * state.buffer.size >= self.capacity
         chosen = self.side_by_side | jax.random.bernoulli(key_choice, self.replay)
-        replays = ready & chosen & (self.side_by_side | ~state.children_due)
-        places, drawn = buffer.sample_indices(key_draw, n, self.curation, replays)
-        batches, fresh = (
-            [new, tree.select(replays, buffer.get_levels(places), new)],
-            [jnp.bool_(True), jnp.bool_(False)],
-        )
-        if isinstance(self.env, MutableLevelEnv) and self.num_edits:
-            mutate = jax.vmap(partial(self.env.mutate_level, num_edits=self.num_edits))
-            children = mutate(jax.random.split(key_edit, n), state.parents)
-            batches, fresh = [*batches, tree.select(state.children_due, children, new)], [*fresh, state.children_due]
-        if self.side_by_side:  # where a batch is not to be, there are the new levels once more, which count once
-            levels, fresh = tree.merge_axes(tree.stack(batches)), jnp.repeat(jnp.stack(fresh), n)
-            generated = jnp.bool_(True)
+        is_replay = ready & chosen & (self.side_by_side | ~state.children_due)
+        replayed, indices, ages = self.replay_levels(state, key_replay, is_replay)
+        batches, are_new = [new, tree.select(is_replay, replayed, new)], [jnp.bool_(True), jnp.bool_(False)]
+        if self.num_edits:
+            mutated = self.mutate_levels(state, key_mutate)
+            batches.append(tree.select(state.children_due, mutated, new))
+            are_new.append(state.children_due)
+        if self.side_by_side:
+            levels, is_new = tree.merge_axes(tree.stack(batches)), jnp.repeat(jnp.stack(are_new), self.num_levels)
+            is_generated = jnp.bool_(True)
         else:
-            which = jnp.where(state.children_due, 2, replays)
-            levels, fresh = tree.index(tree.stack(batches), which), jnp.broadcast_to(~replays, n)
-            generated = which == 0
-        return LevelBatch(levels, places, drawn.score_table.age, replays, fresh, generated, made_of, generator)
+            which = jnp.where(state.children_due, 2, is_replay)
+            levels, is_new = tree.index(tree.stack(batches), which), jnp.broadcast_to(~is_replay, self.num_levels)
+            is_generated = which == 0
+        return LevelBatch(levels, indices, ages, is_replay, is_new, is_generated, genomes, generator)
+
+    def generate_levels(self, state: PLRState, key: Key) -> tuple[Level, Any, Any]:
+        """Return new levels of the generator [n], what it made them of, and its state."""
+        return self.generator.ask(key, state.generator, self.env, self.num_levels, state.env_params)
+
+    def replay_levels(self, state: PLRState, key: Key, where: Bool[Array, ""]) -> tuple[Level, Array, Array]:
+        """Return levels of the buffer [n], drawn by their scores and ages, their places, and the ages of all after it.
+
+        Where not so, they are any, and no ages change.
+        """
+        indices, after = state.buffer.sample_indices(key, self.num_levels, self.curation, where)
+        return state.buffer.get_levels(indices), indices, after.score_table.age
+
+    def mutate_levels(self, state: PLRState, key: Key) -> Level:
+        """Return a mutation of each level that was replayed last [n], by num_edits edits."""
+        env: Any = self.env
+        mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
+        return mutate(jax.random.split(key, self.num_levels), state.parents)
 
     def learn_from(self, state: PLRState, carry: LevelBatch, played: Rollout, key: Key) -> tuple[PLRState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
