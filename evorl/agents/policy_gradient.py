@@ -1,4 +1,4 @@
-"""The base of agents that learn a policy and a value from what they have just done."""
+"""The base of on-policy agents with a policy and a value function: A2C, PPO, IMPALA and Puffer."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -34,12 +34,12 @@ class PolicyGradientState:
 
 @part
 class PolicyGradient(BaseAgent, ABC):
-    """A policy and a value that learn from what was just done: the base of A2C, PPO, IMPALA and Puffer.
+    """A policy and a value function that learn from rollouts: the base of A2C, PPO, IMPALA and Puffer.
 
-    A subclass says what is to be learned, by equations on arrays that know no network: `estimate_advantages`, and
-    where it differs `loss_of_rows` and `early_stop`. Without hidden layers policy and value are linear. Real actions
-    are drawn from the distribution named, whose standard deviations are parameters. Of num_values values, each with a
-    network of its own and the same targets, the mean is the value.
+    A subclass gives the equations, on arrays that know no network: `estimate_advantages`, and where it differs
+    `loss_of_rows` and `early_stop`. Without hidden layers policy and value are linear. Continuous actions are drawn
+    from the distribution named, whose standard deviations are parameters. With num_values above 1 the value is the
+    mean of an ensemble, whose members have a network each and the same targets.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -85,7 +85,7 @@ class PolicyGradient(BaseAgent, ABC):
         """
 
     def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
-        """Return the loss [] on rows of a batch; log_prob, value and entropy [rows] are those of what learns.
+        """Return the loss [] on rows of a batch; log_prob, value and entropy [rows] are by the parameters that learn.
 
         Here -log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight.
         """
@@ -96,24 +96,24 @@ class PolicyGradient(BaseAgent, ABC):
     def weigh_losses(
         self, actor_loss: Array, critic_loss: Array, entropy: Array, more: Metrics
     ) -> tuple[Array, Metrics]:
-        """Return the two losses and the entropy, each with its weight, and the metrics that tell of them."""
+        """Return the weighted sum of both losses and the entropy, and the metrics."""
         loss = self.actor_weight * actor_loss + self.critic_weight * critic_loss - self.entropy_weight * entropy
         metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
         return loss, jax.lax.stop_gradient(metrics)
 
     def early_stop(self, metrics: Metrics) -> bool | Array:
-        """Return whether to leave out the epochs still to come, from the metrics of the last one."""
+        """Return whether to skip the remaining epochs, from the metrics of the last one."""
         del metrics
         return False
 
     @property
     def head(self) -> Head:
-        """From the numbers of the policy to a distribution, and from its samples to actions."""
+        """The map from outputs of the network to a distribution, and from its samples to actions."""
         return Head(self.action_space, self.distribution)
 
     @property
     def network(self) -> Network | CentralizedNetwork:
-        """The numbers of the distribution and a value, or several, from observations."""
+        """The network from observations to the parameters of the distribution and one or several values."""
         space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
         match get_visible_space(space):
             case PrivilegedObs(space=own, state=state):
@@ -138,7 +138,7 @@ class PolicyGradient(BaseAgent, ABC):
         return is_recurrent(self)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """An action drawn from the policy; extras hold the sample that it comes from, and what the network gave."""
+        """Draw an action; extras hold the sample before the bounds of actions, and the outputs of the network."""
         memory, outputs = self.apply_network("step", params, memory, obs)
         sample = self.policy_and_value(outputs)[0].sample(key)
         return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
@@ -153,37 +153,45 @@ class PolicyGradient(BaseAgent, ABC):
         return require_categorical(self.apply(params, obs)[0]).probs()
 
     def apply_network(self, method: str, params: Params, *args: Any) -> Any:
-        """What a method of the network gives."""
+        """Return the result of a method of the network."""
         return self.network.apply(params, *args, method=method)
 
     def policy_and_value(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
-        """The distribution of samples and the value, or the values, from what the network gives."""
+        """Return the distribution of samples and the value, or the values, from outputs of the network."""
         numbers, log_std, value = outputs
         return self.head.distribution(numbers, log_std), value
 
     def mean_value(self, value: Array) -> Float[Array, "*batch"]:
-        """The value: the mean of several."""
+        """Return the value: the mean of several."""
         return value.mean(-1) if self.num_values > 1 else value
 
     def apply(self, params: Params, obs: Any, memory: Memory | None = None) -> tuple[Distribution, Array]:
-        """What policy gives for observations with a memory each, leaves [steps, envs, ...].
-
-        A batch of any shape where nothing is remembered.
-        """
+        """Return distribution and value for a batch of observations of any shape, with a memory each."""
         memory = self.initial_memory() if memory is None else memory
         return self.policy_and_value(self.apply_network("step", params, memory, obs)[1])
 
     def apply_sequence(
         self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps envs"]
     ) -> tuple[Memory, Distribution, Array]:
-        """Of observations, leaves [steps, envs, ...], that began with memory, leaves [envs, ...]: the memory after
-        each, the distribution of samples and the value, or the values.
+        """Return the memory after each observation of trajectories, the distribution of samples and the values.
+
+        Args:
+            params: of the network.
+            obs: leaves [steps, envs, ...].
+            memory: before the first step, leaves [envs, ...].
+            ended: whether the episode ended with a step; the next one begins with an initial memory.
         """
         memories, outputs = self.apply_network("sequence", params, memory, obs, ended)
         return memories, *self.policy_and_value(outputs)
 
     def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
-        """What the losses take, leaves [num_steps, num_envs, ...]; params may be those that acted."""
+        """Return the batch that the losses take, leaves [num_steps, num_envs, ...].
+
+        Args:
+            params: of the network that learns.
+            transitions: leaves [num_steps, num_envs, ...], with the outputs of the network that acted in extras.
+            acted_by_current_params: whether that network had these parameters; it is not asked again then.
+        """
         t = transitions
         acted = self.policy_and_value(t.extras["outputs"])
         memory, (policy, values) = t.memory, acted
@@ -205,7 +213,7 @@ class PolicyGradient(BaseAgent, ABC):
         return Batch(t.obs, t.extras["sample"], *known, *of_memory, **more)
 
     def choice_masks(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps envs"], Bool[Array, "steps envs"]]:
-        """Of which steps there was a choice, and what follows of which is known; () where there always is one."""
+        """Return which steps had a choice, and of which the successor is known; () where there always is a choice."""
         choice, following = choice_mask(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
         if isinstance(choice, tuple):
             return ()
@@ -219,9 +227,15 @@ class PolicyGradient(BaseAgent, ABC):
         value: Float[Array, "steps envs"],
         bootstrap_value: Float[Array, "steps envs"],
     ) -> tuple[Float[Array, "steps envs"], Float[Array, "steps envs"]]:
-        """The advantages and targets; bootstrap_value is that of a successor which is not the next step.
+        """Return the advantages and the targets of the value.
 
-        A step without a choice has no advantage; what it earns counts for the choice before it (skip_forced_steps).
+        A step without a choice has no advantage; its reward counts for the choice before it (skip_forced_steps).
+
+        Args:
+            transitions: leaves [steps, envs, ...].
+            ratio: of the probability of each action by the policy that learns to that by which it was drawn.
+            value: of each observation.
+            bootstrap_value: of the successor, where that is not the next step.
         """
         t = replace(transitions, reward=self.reward_scale * transitions.reward)
         next_value, choice = (
@@ -237,7 +251,7 @@ class PolicyGradient(BaseAgent, ABC):
         return advantage * (choice[0] & choice[1]) if choice else advantage, target
 
     def bootstrap_value(self, params: Params, t: Transition) -> Float[Array, "steps envs"]:
-        """The values of successors where time ran out, and after the last step; elsewhere 0.
+        """Return the values of successors where time ran out, and after the last step; elsewhere 0.
 
         The network is asked for one such step of every environment at a time.
         """
@@ -289,5 +303,5 @@ class PolicyGradient(BaseAgent, ABC):
 
 
 def _bootstrap_mask(t: Transition) -> Bool[Array, "steps envs"]:
-    """Where what follows a step is not the next one, and is worth something."""
+    """Return where the successor of a step is not the next row and has a value: at time limits and the last row."""
     return t.truncated.at[-1].set(True)

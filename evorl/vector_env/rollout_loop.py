@@ -26,12 +26,12 @@ UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
 
 @runtime_checkable
 class EpisodeStarts(Protocol):
-    """Where episodes begin: a value. What it has `left` is carried from step to step."""
+    """The starts of episodes, as a value of a plan. What is `left` of them is carried from step to step."""
 
     def start_episodes(
         self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
     ) -> tuple[EnvInstance, Any]:
-        """The environments, where they restart at their first start, the same within a group, and what is left."""
+        """Return the environments, at their first start where they restart, one for each group, and what is left."""
         ...
 
     def restart_ended(
@@ -43,17 +43,17 @@ class EpisodeStarts(Protocol):
         episodes: Int[Array, " n"],
         left: Any,
     ) -> tuple[EnvInstance, Any]:
-        """The environments with a new start where ended, each after so many episodes, and what is left then."""
+        """Return the environments with a new start where ended, each after so many episodes, and what is left."""
         ...
 
     def idle_mask(self, left: Any) -> Bool[Array, " n"] | bool:
-        """Which environments have found no start, and wait."""
+        """Return which environments have found no start, and wait."""
         ...
 
 
 @struct.dataclass
 class RolloutPlan:
-    """What n environments are to play. A workflow makes it; another one around it may change it before it is played."""
+    """A plan for n environments. A workflow makes it; a workflow around that may change it before it is played."""
 
     starts: Any  # an EpisodeStarts
     restart: Any = True  # [] bool: from new starts, rather than on from where the environments are
@@ -67,7 +67,7 @@ class RolloutPlan:
     releases: Any = False  # [] bool: whether the environments are of no use afterwards, as after an evaluation
 
     def local_shard(self, n: int, shards: int) -> "RolloutPlan":
-        """What this device plays of it, where n environments are spread over several; elsewhere all of it."""
+        """Return the part of the plan for this device, where n environments are spread over several, else all of it."""
         if shards == 1:
             return self
         group = jnp.arange(n) if isinstance(self.seed_group, tuple) else self.seed_group
@@ -81,7 +81,7 @@ class RolloutPlan:
 
 @dataclass(frozen=True)
 class TransitionStore(Generic[Stored]):
-    """Where transitions go: buffer = add(buffer, transitions [chunk, n, ...], mask [chunk, n]) after `chunk` steps."""
+    """A buffer of transitions: after `chunk` steps it is add(buffer, transitions [chunk, n, ...], mask [chunk, n])."""
 
     chunk: int
     buffer: Stored
@@ -99,7 +99,7 @@ def rollout(
     key: Key,
     store: TransitionStore[Stored],
 ) -> tuple[EnvInstance, EpisodeStats, Stored]:
-    """Plays as planned, from the state of envs or, where it restarts or envs is None, from new starts.
+    """Play a plan, from the state of envs or, where it restarts or envs is None, from new starts.
 
     It ends within store.chunk steps of the last environment's end; memory does not grow with the length of episodes.
     """
@@ -146,7 +146,10 @@ def build_step(
     Callable[[RolloutCarry, None], tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]],
     Callable[[RolloutCarry], Bool[Array, " n"]],
 ]:
-    """What is carried; the scanned step, an interaction of the active environments, the rest stay; which are active."""
+    """Return what a scan carries, its step, and which environments are active.
+
+    A step is an interaction of the active environments; the others stay as they are.
+    """
     n, starts = world.num_envs, plan.starts
     key_starts, key_play = jax.random.split(key)
     group = jnp.arange(n) if isinstance(plan.seed_group, tuple) else plan.seed_group
@@ -201,13 +204,13 @@ def build_step(
 
 
 def sort_by_answer(transitions: Transition, mask: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
-    """Transitions [steps, n, ...]; each environment's that have an answer or are lost come first, in their order."""
+    """Sort transitions [steps, n, ...]: of each environment those with an answer or lost come first, in their order."""
     order = jnp.argsort(~mask & (transitions.weight > 0), axis=0, stable=True)
     return tree.index((transitions, mask), (order, jnp.arange(mask.shape[1])))
 
 
 def truncate_before_lost(transitions: Transition) -> Transition:
-    """Transitions [steps, n, ...] that end where the next one is lost, which its weight 0 says; without the weights."""
+    """Truncate transitions [steps, n, ...] where the next one is lost (its weight is 0), and drop the weights."""
     lost = transitions.weight == 0
     ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
     return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=())

@@ -1,4 +1,4 @@
-"""What the workflows share: acting, evaluating, and one program for both."""
+"""The base of workflows, the program of step and evaluation, and helpers that they share."""
 
 import math
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def bind_first(method: Callable[..., T]) -> Callable[..., T]:
 
 
 class BaseStagedWorkflow:
-    """The step and the evaluation of a workflow that has their stages (evorl.types.StagedWorkflow).
+    """The base of workflows that define the stages of a step and an evaluation (evorl.types.StagedWorkflow).
 
     A subclass that is a part has the numbers of the state in its stages, whoever calls them. By default it inherits
     the fields of `inherited`, and is shared among devices as its population is, or else its environments.
@@ -114,7 +114,7 @@ def drop_shared_fields(state: State) -> State:
 
 
 def as_evaluation(found: Metrics) -> Metrics:
-    """What is computed and not played as the metrics of an evaluation, of one episode."""
+    """Return metrics that are computed without episodes as those of an evaluation of one episode."""
     return found | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
 
 
@@ -196,16 +196,17 @@ def _step_or_evaluate_stages(
 
 
 def _broadcast_struct(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """What both can be broadcast to."""
+    """Return the shape and dtype to which both can be broadcast."""
     return jax.ShapeDtypeStruct(jnp.broadcast_shapes(a.shape, b.shape), jnp.result_type(a.dtype, b.dtype))
 
 
 def loop_with_metrics(
     times: Int[Array, ""], body: Body, carry: Any, early_stop: Callable[[Metrics], Any] = lambda metrics: False
 ) -> tuple[Any, Metrics, Int[Array, ""]]:
-    """carry, metrics <- body(i, carry) for i < times, until the metrics are early_stop.
+    """Repeat carry, metrics = body(i, carry) for i < times, or until early_stop(metrics).
 
-    Returns the carry, the mean metrics, 0 where times is 0, and how often that was.
+    Returns:
+        The carry, the mean metrics, which are 0 where times is 0, and the number of turns.
     """
     body = jax.jit(body)  # so that its shapes and its code come from one trace
     zeros = tree.zeros_like(jax.eval_shape(body, jnp.int32(0), carry)[1])
@@ -220,22 +221,24 @@ def loop_with_metrics(
 
 
 def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
-    """own, but where one of its n environments holds NaN that of parent.
+    """Return a child's environments, but its parent's where one of the n holds NaN.
 
-    axes say where the environments are, as in jax.vmap. What lives on the host cannot be taken over: all there
-    keep theirs, and begin anew.
+    Args:
+        own: of the child.
+        parent: of the parent.
+        axes: of the environments, as in jax.vmap. Those on the host cannot be taken over: they reset.
     """
     taken = jax.vmap(lambda a, b: tree.select(tree.is_nan_free(a), a, b), (axes, axes), axes)(own, parent)
     return hosts.copy_marked_for_reset(taken, own)
 
 
 def update_actor_on_batch(agent: ActorCritic, state: Any, batch: Transition, key: Key) -> tuple[Any, Metrics]:
-    """A gradient step of the actor on its own loss."""
+    """Take a gradient step of the actor on its own loss."""
     return agent.update_actor(state, lambda params: agent.actor_loss(params, state, batch, key))
 
 
 def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> tuple[ReplayBuffer, Metrics]:
-    """The replay that is told of the TD errors in metrics, where it wants to know, and the metrics without them.
+    """Return the replay with priorities by the TD errors in metrics, where it has any, and the metrics without them.
 
     Those of sequences, whose steps come before the batch, lead with what index has, and end with the steps.
     """
@@ -249,17 +252,17 @@ def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> t
 
 
 def parallel_axes(workflow: Any) -> dict[str, int]:
-    """By axis of a mesh, how many of what is independent there are in an iteration of a workflow, where it says so."""
+    """Return by mesh axis how many independent parts an iteration of a workflow has, where it says so."""
     return workflow.parallel_axes if isinstance(workflow, ParallelWorkflow) else {}
 
 
 def state_sharding(workflow: Any, state: State) -> Any:
-    """A prefix of the state: the axis of a mesh that its leaves lead with, or "" where they lead with none."""
+    """Return a prefix of the state with the mesh axis that its leaves lead with, "" for none."""
     return workflow.state_sharding(state) if isinstance(workflow, ShardedWorkflow) else ""
 
 
 def total_iteration_cost(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
-    """The least and the most that so many iterations of a workflow take, where it says so."""
+    """Return the least and the most that so many iterations of a workflow take, where it says so."""
     return {
         name: (times * least, times * most) for name, (least, most) in getattr(workflow, "iteration_cost", {}).items()
     }
@@ -285,7 +288,7 @@ def max_total_env_steps(workflow: Any, iterations: int) -> float:
 
 
 def check_parts(workflow: Any) -> None:
-    """Raises OptionError where the environment or the agent of a workflow is none, but a class, say."""
+    """Raise OptionError where the environment or the agent of a workflow is none, but a class, say."""
     for name, protocol in (("env", Env), ("agent", Actor)):
         part = vars(workflow).get(name)
         if name not in vars(workflow) or (isinstance(part, protocol) and not isinstance(part, type)):
@@ -296,7 +299,7 @@ def check_parts(workflow: Any) -> None:
 
 
 def check_positive(workflow: Any, *names: str) -> None:
-    """Raises OptionError where a named field is no whole number from 1 that an index can be, or as check_parts does."""
+    """Raise OptionError where a named field is no whole number from 1 on, or as check_parts does."""
     check_parts(workflow)
     for name in names:
         require_int(name, getattr(workflow, name))
@@ -309,7 +312,7 @@ def fill_agent_spaces(workflow: Any) -> None:
 
 
 def check_replay(workflow: Any) -> None:
-    """Raises OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
+    """Raise OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
     why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
     require(
         not is_recurrent(workflow.agent) or workflow.replay.has_sequences, "replay", type(workflow.replay).__name__, why

@@ -1,4 +1,4 @@
-"""One agent that learns from what it has just collected: the loop of PPO, A2C and IMPALA."""
+"""Train one on-policy agent: collect a rollout, then learn from it (PPO, A2C, IMPALA, Puffer)."""
 
 from dataclasses import field, replace
 from functools import partial
@@ -51,9 +51,10 @@ class OnPolicyState:
 
 @part
 class OnPolicy(base.BaseStagedWorkflow):
-    """An iteration is num_steps steps of num_envs environments, then num_epochs passes over them.
+    """Train an on-policy agent: each iteration collects a rollout and learns from it in epochs of minibatches.
 
-    A pass takes a gradient step on every batch_size of them, in random order. Observations are normalized by the
+    A rollout is num_steps steps of num_envs environments. An epoch takes a gradient step on every batch_size of them,
+    in random order. Observations are normalized by the
     statistics of those before this iteration, so that acting and learning see the same; values are learned in units of
     `value_scale`, by the rewards so far. The policy that acts is that of `staleness` iterations ago, as where actors
     and learner work at the same time. Minibatches are what the sampling draws. Advantages are estimated once or, as
@@ -100,17 +101,17 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     @property
     def num_transitions(self) -> int:
-        """Transitions of a rollout."""
+        """The number of transitions in a rollout."""
         return self.num_envs * self.num_steps
 
     @property
     def segment_length(self) -> int:
-        """Steps of a segment."""
+        """The number of steps in a segment."""
         return self.sampling.length or (self.num_steps if is_recurrent(self.agent) else 1)
 
     @property
     def segments_per_minibatch(self) -> int:
-        """Segments of a minibatch."""
+        """The number of segments in a minibatch."""
         return self.batch_size // self.segment_length
 
     @property
@@ -151,7 +152,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         return state.iteration.astype(jnp.float32) * self.num_transitions
 
     def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
-        """num_steps steps of every environment, exploring."""
+        """Plan num_steps steps of every environment, exploring."""
         del key
         params = tree.index(state.stale_params, 0) if self.staleness else state.agent.actor.params
         plan = RolloutPlan(
@@ -165,12 +166,12 @@ class OnPolicy(base.BaseStagedWorkflow):
         return plan, ()
 
     def plan_evaluation(self, state: OnPolicyState, key: Key) -> RolloutPlan:
-        """Whole episodes, greedily."""
+        """Plan whole episodes, greedily."""
         del key
         return self.vector_env.plan_evaluation(tree.broadcast(state.agent.actor.params, 1), explores=False)
 
     def rollout(self, state: OnPolicyState, plan: RolloutPlan, key: Key) -> tuple[OnPolicyState, Rollout]:
-        """What was played, and stored as transitions, leaves [num_steps, num_envs, ...]: those of its last steps.
+        """Play a plan, and keep the last num_steps steps as transitions, leaves [num_steps, num_envs, ...].
 
         Where environments on the host are not all waited for, each one's own follow one another, as many as there are.
         """
@@ -202,20 +203,20 @@ class OnPolicy(base.BaseStagedWorkflow):
         return played.stats.evaluation_metrics()
 
     def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
-        """Acts, and gives what it saw, leaves [num_steps, num_envs, ...]."""
+        """Return the state after a rollout, its transitions, leaves [num_steps, num_envs, ...], and its metrics."""
         state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
     @base.bind_first
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
-        """num_epochs passes over a rollout, leaves [num_steps, num_envs, ...]."""
+        """Learn from a rollout, leaves [num_steps, num_envs, ...], in num_epochs epochs."""
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
     @base.bind_first
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
-        """The state that knows a rollout's rewards, and what is learned from it, leaves [num_steps, num_envs, ...].
+        """Return the state with a rollout's reward statistics, and its batch, leaves [num_steps, num_envs, ...].
 
         Advantages are in units of rewards, values in those of `value_scale`.
         """
@@ -230,7 +231,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
-        """So many passes over what is learned from a rollout; its observations count from then on."""
+        """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
         there = None
         if not isinstance(rollout.weight, tuple):
             there, some = segments.valid_segments(rollout.weight, self.segment_length)
@@ -268,7 +269,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         return RefreshedEpochs(self.agent, self.sampling, size, normalized, self.refresh, estimate_advantages)
 
     def build_batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
-        """What the agent learns from a rollout, leaves [num_steps, num_envs, ...]."""
+        """Return the batch that the agent makes of a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalize_obs(state, rollout.obs), self.normalize_obs(state, rollout.next_obs)
         t, scale = self.scale_rewards(state, replace(rollout, obs=obs, next_obs=next_obs))
         fresh = (
@@ -278,19 +279,19 @@ class OnPolicy(base.BaseStagedWorkflow):
         return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 
     def scale_rewards(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Any]:
-        """A rollout with rewards in units of what values are, and that unit, of a game that of each group."""
+        """Return a rollout with rewards in the unit of the values, and that unit, in a game one for each group."""
         scale = self.value_scale(state)
         if not self.normalize_values:
             scale = jax.tree.map(lambda _: scale, rollout.reward)
         return replace(rollout, reward=jax.tree.map(jnp.divide, rollout.reward, scale)), scale
 
     def split_batch(self, batch: Batch) -> Batch:
-        """A batch, leaves [num_steps, num_envs, ...], in segments [n, steps, ...] with the memory before each."""
+        """Cut a batch, leaves [num_steps, num_envs, ...], into segments [n, steps, ...] with the memory before each."""
         memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment_length)))
         return replace(segments.split_into_segments(replace(batch, memory=()), self.segment_length), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Any:
-        """What the network's values are multiplied by to be sums of rewards, so that it learns numbers around 1, [].
+        """Return the factor [] that makes returns of the network's values, so that it learns numbers around 1.
 
         The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer. Of a
         game each group has its own, for all of its members.
@@ -305,21 +306,21 @@ class OnPolicy(base.BaseStagedWorkflow):
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
 
     def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
-        """An observation as the policy sees it."""
+        """Return an observation as the policy sees it: normalized, where observations are."""
         return state.obs_statistics.normalize(obs) if self.normalize_observations else obs
 
     def behaviour(self, state: OnPolicyState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return how the agent acts in one environment, given parameters."""
         return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> PolicyFn:
-        """How the agent acts in one environment, greedily or exploring."""
+        """Return how the agent acts in one environment, greedily or exploring."""
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
-        """state with the agent, what its policy needs and the hyperparameters of parent; its environments stay.
+        """Return the state with the agent, the statistics and the numbers of its parent; it keeps its environments.
 
-        Those that hold NaN are the parent's too.
+        An environment that holds NaN is replaced by the parent's.
         """
         taken = {"agent": parent.agent, "stale_params": parent.stale_params}
         taken |= {"obs_statistics": parent.obs_statistics, "reward_statistics": parent.reward_statistics}
