@@ -1,11 +1,12 @@
-"""Count what a reader passes from the step of a workflow to the loss of its agent, and the lines of the program.
+"""Count what a reader passes from the step of a workflow to the loss of its agent, and the size of the program.
 
 python scripts/trust/way_to_loss.py
 
-Frames are calls of functions of evorl, files those that they are in. StableHLO is the text of one step that JAX gives to
-XLA: PPO as E7 of benchmark.py (inverted_pendulum), without its environment's physics in the second number.
+Frames are calls of functions of evorl, files those that they are in. StableHLO is the text of one step that JAX gives
+to XLA; plain PPO is `tests/plain_ppo.py`, one file of the same arithmetic.
 """
 
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import jax
 import evorl
 from evorl import PPO, TD3, CartPole, OffPolicy, OnPolicy, part
 from evorl.envs.sanity import Continuous
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests import plain_ppo
 
 PACKAGE = Path(evorl.__file__).parent
 SEEN: list[traceback.FrameSummary] = []
@@ -45,13 +49,22 @@ class SeenTD3(TD3):
         return super().critic_loss(*given)
 
 
+def count_plain_lines() -> int:
+    """Return the lines of StableHLO of a step of the plain PPO."""
+    config, env, key = plain_ppo.Config(), CartPole(), jax.random.key(0)
+    params = jax.eval_shape(OnPolicy(env, PPO(hidden=(64, 64))).agent.init, key).actor.params["params"]
+    params = {name: params[name] for name in ("policy", "value")}
+    state = jax.eval_shape(lambda params, key: plain_ppo.init(env, params, key, config), params, key)
+    step = jax.jit(lambda state, key: plain_ppo.step(env, state, key, config))
+    return len(step.lower(state, key).as_text().splitlines())
+
+
 def main() -> None:
-    print("| | frames | files | their lines | StableHLO lines |")
-    print("|---" * 5 + "|")
     workflows = {
         "PPO": OnPolicy(CartPole(), SeenPPO(hidden=(64, 64))),
         "TD3": OffPolicy(Continuous(), SeenTD3(hidden=(64, 64)), capacity=1000, batch_size=32, random_steps=40),
     }
+    rows, calls = [f"| plain PPO | | 1 | | {count_plain_lines():,} |"], []
     for name, workflow in workflows.items():
         SEEN.clear()
         key = jax.random.key(0)
@@ -59,9 +72,9 @@ def main() -> None:
         text = jax.jit(workflow.step).lower(state, key).as_text()
         files = {one.filename for one in SEEN}
         lines = sum(len(Path(one).read_text(encoding="utf-8").splitlines()) for one in files)
-        print(f"| {name} | {len(SEEN)} | {len(files)} | {lines:,} | {len(text.splitlines()):,} |")
-        for one in SEEN:
-            print(f"    {Path(one.filename).relative_to(PACKAGE)}: {one.name}")
+        rows.append(f"| {name} | {len(SEEN)} | {len(files)} | {lines:,} | {len(text.splitlines()):,} |")
+        calls += [f"{name}:", *(f"    {Path(one.filename).relative_to(PACKAGE)}: {one.name}" for one in SEEN)]
+    print("\n".join(["| | frames | files | their lines | StableHLO lines |", "|---" * 5 + "|", *rows, "", *calls]))
 
 
 if __name__ == "__main__":
