@@ -158,8 +158,8 @@ class PolicyGradient(BaseAgent, ABC):
 
     def policy_and_value(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
         """Return the distribution of samples and the value, or the values, from outputs of the network."""
-        numbers, log_std, value = outputs
-        return self.head.distribution(numbers, log_std), value
+        parameters, log_std, value = outputs
+        return self.head.distribution(parameters, log_std), value
 
     def mean_value(self, value: Array) -> Float[Array, "*batch"]:
         """Return the value: the mean of several."""
@@ -238,10 +238,8 @@ class PolicyGradient(BaseAgent, ABC):
             bootstrap_value: of the successor, where that is not the next step.
         """
         t = replace(transitions, reward=self.reward_scale * transitions.reward)
-        next_value, choice = (
-            jnp.where(_bootstrap_mask(t), bootstrap_value, jnp.roll(value, -1, 0)),
-            self.choice_masks(t),
-        )
+        next_value = jnp.where(_bootstrap_mask(t), bootstrap_value, jnp.roll(value, -1, 0))
+        choice = self.choice_masks(t)
         if choice:
             steps = t.reward, value, bootstrap_value, t.terminated, _bootstrap_mask(t), *choice
             changed = jax.vmap(skip_forced_steps, (*(1,) * len(steps), None), 1)(*steps, self.discount)
@@ -255,12 +253,12 @@ class PolicyGradient(BaseAgent, ABC):
 
         The network is asked for one such step of every environment at a time.
         """
-        cut = _bootstrap_mask(t)
-        place = jnp.cumsum(cut, 0) * cut - 1  # of each such step among those of its environment
-        env_index = jnp.arange(cut.shape[1])
+        is_cut = _bootstrap_mask(t)
+        place = jnp.cumsum(is_cut, 0) * is_cut - 1  # of each such step among those of its environment, -1 of others
+        env_index = jnp.arange(is_cut.shape[1])
 
         def evaluate_successor(i: Array, found: Array) -> Array:
-            step = jnp.argmax(place == i, 0)
+            step = jnp.argmax(place == i, 0)  # the i-th of each environment; step 0, in vain, where it has none
             now = jax.tree.map(lambda x: x[step, env_index], (t.obs, t.memory, t.next_obs))
             after = self.apply_network("step", params, now[1], now[0])[0]
             asked = self.mean_value(self.apply(params, now[2], after)[1])
@@ -303,5 +301,8 @@ class PolicyGradient(BaseAgent, ABC):
 
 
 def _bootstrap_mask(t: Transition) -> Bool[Array, "steps envs"]:
-    """Return where the successor of a step is not the next row and has a value: at time limits and the last row."""
+    """Return where the successor of a step is not the next row: at time limits and in the last row.
+
+    What follows a row that terminated counts 0 in any case; see `estimate_advantages`.
+    """
     return t.truncated.at[-1].set(True)

@@ -16,17 +16,26 @@ from evorl.types import Batch, Metrics, Transition
 class PPO(PolicyGradient):
     """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347).
 
-    Defaults are those of table 3, of the optimizer as in table 5 of EvoRL (arXiv:2501.15129).
+    Defaults are those of its table 3; those of the optimizer are of table 5 of EvoRL (arXiv:2501.15129).
     """
 
     gae_lambda: Number = number(
         0.95, 0, 1, "decay of generalized advantage estimation", OneMinus(LogUniform(1e-2, 3e-1))
     )
     clip: Number = number(
-        0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.05, 0.5)
+        0.2,
+        0,
+        about="PPO clip range (epsilon): the objective is flat where the probability ratio is farther from 1",
+        prior=Uniform(0.05, 0.5),
     )
-    value_clip: Number = number(float("inf"), 0, about="how far the value may move from the old one")
-    max_kl: Number = number(float("inf"), 0, about="divergence from the old policy that ends the epochs")
+    value_clip: Number = number(
+        float("inf"),
+        0,
+        about="how far the value may move from that before learning, in units of values (see value_scale)",
+    )
+    max_kl: Number = number(
+        float("inf"), 0, about="mean KL divergence from the policy that acted, beyond which no further epoch begins"
+    )
 
     def estimate_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array
@@ -37,7 +46,7 @@ class PPO(PolicyGradient):
     def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
         """Return -min(ratio A, clip(ratio) A), half the squared error of the value, and the entropy, weighed.
 
-        Equations 7 and 9, with a value that is clipped too.
+        Equations 7 and 9 of Schulman et al. 2017, with a value that is clipped too.
         """
         mean = partial(mean_of_rows, batch.weight)
         log_ratio = log_prob - batch.log_prob

@@ -29,7 +29,10 @@ class Puffer(PPO):
     max_grad_norm: Number = number(1.5, 0, about="gradients are clipped to this norm")
     gae_lambda: Number = number(0.9, 0, 1, "decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))
     clip: Number = number(
-        0.2, 0, about="how far from 1 the ratio of new to old probability still pays", prior=Uniform(0.01, 1.0)
+        0.2,
+        0,
+        about="PPO clip range (epsilon): the objective is flat where the probability ratio is farther from 1",
+        prior=Uniform(0.01, 1.0),
     )
     value_clip: Number = number(0.2, 0, about="how far the value may move from the old one", prior=Uniform(0.1, 5.0))
     max_rho: Number = number(1.0, 0, about="bound of the importance weight of a step's error", prior=Uniform(0.0, 5.0))

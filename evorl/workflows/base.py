@@ -43,10 +43,10 @@ Body = Callable[[Array, Any], tuple[Any, Metrics]]
 STAGES = "plan", "plan_evaluation", "rollout", "learn_from", "evaluation_metrics", "behaviour"
 
 
-def bind_first(method: Callable[..., T]) -> Callable[..., T]:
-    """Call a method of a workflow, whose first argument is a state, of the workflow with the numbers of that state.
+def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a method of a workflow that takes a state: it has the numbers of the state, not those of the workflow.
 
-    One that is bound already, as within `step`, is left as it is.
+    A workflow that is bound already, as within `step`, keeps the numbers that it has.
     """
 
     @wraps(method)
@@ -59,17 +59,17 @@ def bind_first(method: Callable[..., T]) -> Callable[..., T]:
 class BaseStagedWorkflow:
     """The base of workflows that define the stages of a step and an evaluation (evorl.types.StagedWorkflow).
 
-    A subclass that is a part has the numbers of the state in its stages, whoever calls them. By default it inherits
-    the fields of `inherited`, and is shared among devices as its population is, or else its environments.
+    The stages of a subclass are decorated with `with_numbers_of_state`. In a population a member takes over the fields
+    `inherited` of its parent's state. Devices share the members of `population`, or else the environments.
     """
 
-    inherited: ClassVar[tuple[str, ...]] = ("agent",)  # fields of the state that a child takes from its parent
+    inherited: ClassVar[tuple[str, ...]] = ("agent",)  # fields of the state that `inherit` takes from the parent
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in STAGES:
             if name in vars(cls):
-                setattr(cls, name, bind_first(vars(cls)[name]))
+                setattr(cls, name, with_numbers_of_state(vars(cls)[name]))
 
     @property
     def parallel_axes(self) -> dict[str, int]:
@@ -131,8 +131,8 @@ def step_or_evaluate(
         evaluating: the same for all vmapped copies.
 
     Returns:
-        The state, the metrics of the step and those of the evaluation; of what is not done they are zeros, or nothing
-        where the flag is a bool.
+        The state, the metrics of the step and those of the evaluation. Those of what is not done have no meaning, and
+        are missing where the flag is a bool.
     """
     require_key(key)
     if isinstance(workflow, CombinedStepWorkflow):
@@ -162,11 +162,12 @@ def _step_or_evaluate_stages(
 
     1. A branch (`lax.cond`) makes one plan or the other: a plan is small, and a branch copies all that it returns. Both
        plans have one shape, to which each is broadcast; an evaluation carries zeros.
-    2. The rollout plays whichever plan it is.
+    2. The rollout plays whichever plan it is. In an evaluation it stores nothing, so that the state stays as it is.
     3. Learning is a loop of one turn, or of none in an evaluation: unlike a branch, a loop writes its state, with the
        replay in it, in place.
 
-    `plan` and `learn_from` are jitted, as their shapes are asked for first: so each is traced once.
+    `plan` and `learn_from` are jitted, as their shapes are asked for first, so that both are traced once;
+    `plan_evaluation`, which is small, is traced twice.
     """
     key_plan, key_rollout, key_learn = jax.random.split(key, 3)
     make_plan = jax.jit(workflow.plan)
@@ -203,7 +204,7 @@ def _broadcast_struct(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.S
 def loop_with_metrics(
     times: Int[Array, ""], body: Body, carry: Any, early_stop: Callable[[Metrics], Any] = lambda metrics: False
 ) -> tuple[Any, Metrics, Int[Array, ""]]:
-    """Repeat carry, metrics = body(i, carry) for i < times, or until early_stop(metrics).
+    """Repeat `carry, metrics = body(i, carry)` for i below times, or until early_stop(metrics).
 
     Returns:
         The carry, the mean metrics, which are 0 where times is 0, and the number of turns.

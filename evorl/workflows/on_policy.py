@@ -45,7 +45,7 @@ class OnPolicyState:
     envs: Any  # leaves [num_envs, ...]
     stale_params: Any  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
     obs_statistics: Any  # of observations, where they are normalized
-    reward_statistics: Any  # statistics of their sizes, where values are normalized
+    reward_statistics: Any  # of the absolute values of rewards, where values are normalized
     iteration: Any  # [] int32
 
 
@@ -53,12 +53,13 @@ class OnPolicyState:
 class OnPolicy(base.BaseStagedWorkflow):
     """Train an on-policy agent: each iteration collects a rollout and learns from it in epochs of minibatches.
 
-    A rollout is num_steps steps of num_envs environments. An epoch takes a gradient step on every batch_size of them,
-    in random order. Observations are normalized by the
-    statistics of those before this iteration, so that acting and learning see the same; values are learned in units of
-    `value_scale`, by the rewards so far. The policy that acts is that of `staleness` iterations ago, as where actors
-    and learner work at the same time. Minibatches are what the sampling draws. Advantages are estimated once or, as
-    `refresh` says, before each "epoch" or "minibatch", by what the network gave when it last learned from a step.
+    A rollout is num_steps steps of num_envs environments; 0 steps are a whole episode, batch_size=0 is all of a
+    rollout. An epoch takes a gradient step on every batch_size of them, in random order, or as `sampling` draws them.
+    Observations are normalized by the statistics from before this iteration, so that acting and learning see the same.
+    Values are learned in units of `value_scale`, by the rewards so far, those of this rollout among them. The policy
+    that acts is that of `staleness` iterations ago, as where actors and learner work at the same time. Advantages are
+    estimated once or, as `refresh` says, before each "epoch" or "minibatch", from the value and the probability ratio
+    that each step had when it was learned from last.
     """
 
     env: Env
@@ -122,7 +123,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     @property
     def vector_env(self) -> VectorEnv:
         """The environments in which it collects and evaluates."""
-        starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
+        starts = min(4, self.num_steps)  # drawn for each environment; with more episodes than that, some come again
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
 
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
@@ -157,7 +158,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         params = tree.index(state.stale_params, 0) if self.staleness else state.agent.actor.params
         plan = RolloutPlan(
             self.vector_env.make_starts(),
-            restart=state.iteration == 0,
+            restart=state.iteration == 0,  # later rollouts go on where the last one ended
             episodes=UNLIMITED,
             steps=self.num_steps,
             params=tree.broadcast(params, 1),
@@ -207,14 +208,14 @@ class OnPolicy(base.BaseStagedWorkflow):
         state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
-    @base.bind_first
+    @base.with_numbers_of_state
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """Learn from a rollout, leaves [num_steps, num_envs, ...], in num_epochs epochs."""
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
-    @base.bind_first
+    @base.with_numbers_of_state
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
         """Return the state with a rollout's reward statistics, and its batch, leaves [num_steps, num_envs, ...].
 
@@ -227,24 +228,24 @@ class OnPolicy(base.BaseStagedWorkflow):
         batch = self.build_batch(state, replace(rollout, weight=()))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=(), bootstrap_value=())
 
-    @base.bind_first
+    @base.with_numbers_of_state
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
         """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
-        there = None
+        valid = None
         if not isinstance(rollout.weight, tuple):
-            there, some = segments.valid_segments(rollout.weight, self.segment_length)
-            num_epochs = jnp.where(some, num_epochs, 0)
-        cut = self.split_batch(batch)
+            valid, has_any = segments.valid_segments(rollout.weight, self.segment_length)
+            num_epochs = jnp.where(has_any, num_epochs, 0)
+        segmented = self.split_batch(batch)
         if self.is_plain:
-            cut = standardize_advantages(cut, there) if self.normalize_advantages else cut
+            segmented = standardize_advantages(segmented, valid) if self.normalize_advantages else segmented
             agent, metrics, done = run_epochs(
-                self.agent, state.agent, cut, key, num_epochs, self.segments_per_minibatch, there
+                self.agent, state.agent, segmented, key, num_epochs, self.segments_per_minibatch, valid
             )
         else:
             epochs = self.make_refreshed_epochs(state, rollout, batch)
-            agent, metrics, done = epochs.run(state.agent, cut, key, num_epochs, there)
+            agent, metrics, done = epochs.run(state.agent, segmented, key, num_epochs, valid)
         older, statistics = state.stale_params, state.obs_statistics
         if self.staleness:
             older = tree.shift_in(older, state.agent.actor.params)
@@ -272,10 +273,9 @@ class OnPolicy(base.BaseStagedWorkflow):
         """Return the batch that the agent makes of a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalize_obs(state, rollout.obs), self.normalize_obs(state, rollout.next_obs)
         t, scale = self.scale_rewards(state, replace(rollout, obs=obs, next_obs=next_obs))
-        fresh = (
-            self.staleness == 0 and not self.vector_env.make_env_batch(state.env_params).wait_count
-        )  # where some acted before
-        batch = self.agent.build_batch(state.agent.actor.params, t, acted_by_current_params=fresh)
+        has_late_answers = self.vector_env.make_env_batch(state.env_params).wait_count > 0  # to older parameters
+        acted = self.staleness == 0 and not has_late_answers
+        batch = self.agent.build_batch(state.agent.actor.params, t, acted_by_current_params=acted)
         return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 
     def scale_rewards(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Any]:
@@ -291,7 +291,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         return replace(segments.split_into_segments(replace(batch, memory=()), self.segment_length), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Any:
-        """Return the factor [] that makes returns of the network's values, so that it learns numbers around 1.
+        """Return the factor [] by which values of the network are to be multiplied to be returns.
 
         The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer. Of a
         game each group has its own, for all of its members.
