@@ -206,7 +206,7 @@ class PolicyGradient(BaseAgent, ABC):
         advantage, target = self.compute_advantages(t, ratio, value, beyond)
         choice = self.choice_masks(t)
         weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else ()
-        of_memory = (t.is_done, t.memory) if self.is_recurrent else ((), ())
+        of_memory = (t.is_done, t.memory) if self.is_recurrent else ((), ())  # the actor's, also where it is stale
         several = values if self.num_values > 1 else ()
         known = log_prob, value, advantage, target
         more = {"ensemble_values": several, "ratio": ratio, "bootstrap_value": beyond, "weight": weight}
