@@ -15,7 +15,7 @@ from evorl.envs.maze import LevelTable, Maze, RandomWalls, hash_level, ood
 from evorl.envs.wrappers import RewardTransform
 from evorl.errors import OptionError
 from evorl.spaces import Box, Dict, Discrete
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -179,7 +179,7 @@ def test_every_episode_is_on_a_level_that_nothing_has_used(num_envs, limit):
     env = Maze(RandomWalls(7, 7, 10, 20), max_episode_steps=limit)
     world = EnvBatch(env, env.default_params, jnp.int32(0), num_envs)
     policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
-    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, jax.random.key(0))
+    begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, jax.random.key(0))
 
     def advance(playing, _):
         envs, tally, _ = playing

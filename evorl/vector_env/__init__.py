@@ -3,15 +3,8 @@
 from evorl.vector_env import hosts
 from evorl.vector_env.env_batch import EnvBatch, require_level_env
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
-from evorl.vector_env.rollout_loop import (
-    UNLIMITED,
-    EpisodeStarts,
-    RolloutPlan,
-    TransitionStore,
-    build_step,
-    rollout,
-    run_episodes,
-)
+from evorl.vector_env.rollout_loop import build_steps, rollout, run_episodes
+from evorl.vector_env.rollout_plan import UNLIMITED, EpisodeStarts, RolloutPlan, TransitionStore
 from evorl.vector_env.starts import FixedStarts, LevelStarts, ResetStarts, StartQueue
 from evorl.vector_env.vector_env import Behaviour, Rollout, VectorEnv, split_evenly
 
@@ -30,7 +23,7 @@ __all__ = [
     "StartQueue",
     "TransitionStore",
     "VectorEnv",
-    "build_step",
+    "build_steps",
     "hosts",
     "require_level_env",
     "rollout",

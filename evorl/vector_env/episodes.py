@@ -1,5 +1,6 @@
 """What environments carry between two steps, and what they did during a play."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -55,6 +56,21 @@ class EpisodeStats:
         none, returns, info = nothing
         learned, hosted = tree.zeros_like(envs.learned_return), bool(hosts.collect_leases(envs.env_state))
         return cls(none, none, returns, none, info, none, none, ranked, learned, hosted)
+
+    def add_step(self, counts: Any, ended: Any, lost: Any, episode: tuple[Any, Any, Any, Any]) -> "EpisodeStats":
+        """Return the statistics after a step, [n] each: whether it counts, ends an episode, or was lost.
+
+        Args:
+            counts: bool.
+            ended: bool.
+            lost: bool.
+            episode: return, length, summary and learned return of the episode, where it has ended.
+        """
+        sums = self.returns, self.lengths, self.info, self.learned_returns
+        of_episode = tree.select(ended, episode, tree.zeros_like(sums))
+        returns, lengths, info, learned = jax.tree.map(jnp.add, sums, of_episode)
+        numbers = {"steps": self.steps + counts, "episodes": self.episodes + ended, "restarts": self.restarts + lost}
+        return replace(self, **numbers, returns=returns, lengths=lengths, info=info, learned_returns=learned)
 
     @property
     def step_attempts(self) -> Any:

@@ -27,7 +27,7 @@ from evorl.types import (
 from evorl.vector_env import rollout_loop
 from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
-from evorl.vector_env.rollout_loop import UNLIMITED, RolloutPlan, TransitionStore
+from evorl.vector_env.rollout_plan import UNLIMITED, RolloutPlan, TransitionStore
 from evorl.vector_env.starts import ResetStarts
 
 

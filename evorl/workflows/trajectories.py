@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.types import Transition
-from evorl.vector_env.rollout_loop import truncate_before_lost
+from evorl.vector_env.rollout_plan import truncate_before_lost
 
 
 @struct.dataclass

@@ -27,7 +27,7 @@ from peers_timing import compiled, surroundings
 from evorl.envs.arcade import Asteroids, CartPole, Game2048, SpaceInvaders
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.types import Array, Key
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 
 COPIES, STEPS = 1024, 250
 OURS = {name: peer.env for name, peer in GAMES.items()} | {
@@ -45,7 +45,7 @@ def play(env: Any, key: Key) -> Array:
         return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
 
     world = EnvBatch(env, env.default_params, jnp.int32(0), COPIES)
-    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
+    begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry

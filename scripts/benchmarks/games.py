@@ -23,7 +23,7 @@ from peers_timing import compiled, surroundings
 from evorl import tree
 from evorl.envs.games import ExtensiveFormGame, Kuhn, Leduc, MatrixGame, PongDuel, Snakes, TwoStep
 from evorl.types import Array, Key
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 
 COPIES, STEPS = (128, 1024), 250
 GAMES = {
@@ -42,7 +42,7 @@ def play(env: Any, copies: int, key: Key) -> Array:
         return tree.index(actions, now[0]), now + 1, {}
 
     world = EnvBatch(env, env.default_params, jnp.int32(0), copies)
-    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
+    begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry

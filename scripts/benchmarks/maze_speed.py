@@ -28,7 +28,7 @@ from peers_timing import clock, compiled, surroundings
 
 from evorl.envs.maze import LevelTable, Maze, RandomWalls, paths, to_str
 from evorl.types import Array, Key
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 
 WORK = {1: 20000, 32: 2000, 256: 500, 1024: 250}  # environments: steps
 FRESH = Maze(RandomWalls(13, 13, 60, 60))
@@ -42,7 +42,7 @@ def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Arr
         return jax.lax.dynamic_index_in_dim(actions, now[0], keepdims=False), now + 1, {}
 
     world = EnvBatch(env, env.default_params, jnp.int32(0), num_envs)
-    begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
+    begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, key)
 
     def add(carry: Any, _: None) -> tuple[Any, None]:
         playing, total = carry

@@ -26,7 +26,7 @@ from evorl import tree
 from evorl.envs import mpe
 from evorl.spaces import groups
 from evorl.types import Array, Key
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 
 STEPS = 100
 GAMES: dict[str, Callable[[], Any]] = {
@@ -70,7 +70,7 @@ def ours(name: str, copies: int) -> Callable[[Key], Array]:
             return tree.index(actions, now[0]), now + 1, {}
 
         world = EnvBatch(env, env.default_params, jnp.int32(0), copies)
-        begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
+        begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, key)
 
         def add(carry: Any, _: None) -> tuple[Any, None]:
             playing, total = carry

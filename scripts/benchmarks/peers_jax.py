@@ -19,7 +19,7 @@ from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
 
 from evorl import Brax, tree
 from evorl.replay.ring import RingBuffer
-from evorl.vector_env import EnvBatch, FixedStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, FixedStarts, RolloutPlan, build_steps
 
 KEY = jax.random.key(0)
 ENVS, STEPS = 128, 200
@@ -51,7 +51,7 @@ def unrolled(env: Brax) -> Program:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def run(starts: Any) -> Any:
-        begin, step, _ = build_step(world, at_random, RolloutPlan(FixedStarts(starts)), None, KEY)
+        begin, step, *_ = build_steps(world, at_random, RolloutPlan(FixedStarts(starts)), None, KEY)
         (end, stats, _), (steps, _) = jax.lax.scan(step, begin, length=STEPS)
         return end, stats, sums(steps.obs, steps.reward, steps.is_done)
 

@@ -48,7 +48,7 @@ from evorl.replay.ring import RingBuffer
 from evorl.training.devices import compiler_options
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 from evorl.types import Key
-from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_step
+from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 from evorl.workflows.sampling import PrioritizedSegments
 
 Executable = jax.stages.Compiled
@@ -177,7 +177,7 @@ def stepped(env: Any) -> Executable:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
     def run(total: jax.Array, key: Key) -> jax.Array:
-        begin, step, _ = build_step(world, policy, RolloutPlan(ResetStarts()), None, key)
+        begin, step, *_ = build_steps(world, policy, RolloutPlan(ResetStarts()), None, key)
         _, (seen, _) = jax.lax.scan(step, begin, length=4)
         leaves = jax.tree.leaves((seen.next_obs, seen.reward, seen.is_done))
         return total + sum(x.sum(dtype=jnp.float32) for x in leaves)

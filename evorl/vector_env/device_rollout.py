@@ -1,0 +1,48 @@
+"""The steps of a rollout of environments in JAX: act, step, count, and begin the next episode."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from evorl import tree
+from evorl.types import Key, Transition
+from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
+from evorl.vector_env.episodes import EnvInstance, EpisodeStats
+from evorl.vector_env.rollout_plan import RolloutCarry, RolloutPlan, RolloutSteps, truncate_before_lost
+
+
+def build_steps(
+    world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
+) -> RolloutSteps:
+    """Return the steps of a plan, from the state of envs or, where it restarts or envs is None, from new starts.
+
+    A step is an interaction of the active environments; the others stay as they are.
+    """
+    key_starts, group, keys = plan.split_keys(key, world.total_envs)
+    begun, left = plan.starts.start_episodes(world, key_starts, group, envs, jnp.asarray(plan.restart))
+
+    def find_active(carry: RolloutCarry) -> Bool[Array, " n"]:
+        return plan.find_unfinished(*carry[1:], plan.steps)
+
+    def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
+        active = find_active(carry)
+        envs, stats, left = carry
+        after, transition = world.interact(policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts))
+        lost = world.find_lost_steps(after, transition) & active
+        counts = active & ~lost
+        ended = transition.is_done & counts
+        stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))
+        stats = replace(stats, bad_rewards=stats.bad_rewards + (lost & ~tree.find_finite_rows(transition.reward)))
+        envs = tree.select(active, after, envs)
+        envs, left = plan.starts.restart_ended(world, keys, envs, ended | lost, stats.num_ended_or_cut, left)
+        transition = replace(transition, weight=counts.astype(jnp.float32) + ~active)
+        return (envs, stats, left), (transition, counts)
+
+    return RolloutSteps(
+        (begun, EpisodeStats.zeros(begun, world.ranking_group), left),
+        step,
+        find_active,
+        lambda transitions, counts: (truncate_before_lost(transitions), counts),
+    )

@@ -1,0 +1,121 @@
+"""Plans of rollouts: who acts from which starts for how long, and where the transitions go."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Int
+from typing_extensions import Protocol, runtime_checkable
+
+from evorl import mesh
+from evorl.types import Key, Transition
+from evorl.vector_env.env_batch import EnvBatch
+from evorl.vector_env.episodes import EnvInstance, EpisodeStats
+
+Stored = TypeVar("Stored")
+UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
+
+
+@runtime_checkable
+class EpisodeStarts(Protocol):
+    """The starts of episodes, as a value of a plan. What is `left` of them is carried from step to step."""
+
+    def start_episodes(
+        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvInstance, Any]:
+        """Return the environments, at their first start where they restart, one for each group, and what is left."""
+        ...
+
+    def restart_ended(
+        self,
+        world: EnvBatch,
+        keys: Key,
+        envs: EnvInstance,
+        ended: Bool[Array, " n"],
+        episodes: Int[Array, " n"],
+        left: Any,
+    ) -> tuple[EnvInstance, Any]:
+        """Return the environments with a new start where ended, each after so many episodes, and what is left."""
+        ...
+
+    def idle_mask(self, left: Any) -> Bool[Array, " n"] | bool:
+        """Return which environments have found no start, and wait."""
+        ...
+
+
+@struct.dataclass
+class RolloutPlan:
+    """A plan for n environments. A workflow makes it; a workflow around that may change it before it is played."""
+
+    starts: Any  # an EpisodeStarts
+    restart: Any = True  # [] bool: from new starts, rather than on from where the environments are
+    episodes: Any = ()  # [n] or [] int32: of each environment; () for no end
+    steps: Any = ()  # [] int32: of each environment; () for no end
+    seed_group: Any = ()  # [n] int32 below n: those of the same have common random numbers; () for each its own
+    params: Any = ()  # leaves [actors, ...]: by whom the environments act, as many each, side by side
+    explores: Any = ()  # [] or [actors] bool: whether they explore; () for never
+    random_actions: Any = ()  # [] bool: whether they act at random instead; () for never
+    stores: Any = ()  # [] bool: whether what they see is stored, where that is a choice
+    releases: Any = False  # [] bool: whether the environments are of no use afterwards, as after an evaluation
+
+    def local_shard(self, n: int, shards: int) -> "RolloutPlan":
+        """Return the part of the plan for this device, where n environments are spread over several, else all of it."""
+        if shards == 1:
+            return self
+        group = jnp.arange(n) if isinstance(self.seed_group, tuple) else self.seed_group
+
+        def shard_leaf(x: Any) -> Any:
+            return mesh.local_shard(x, mesh.ENVS, len(x) // shards) if jnp.ndim(x) and len(x) > 1 else x
+
+        params, explores, episodes, group = jax.tree.map(shard_leaf, (self.params, self.explores, self.episodes, group))
+        return replace(self, params=params, explores=explores, episodes=episodes, seed_group=group)
+
+    def split_keys(self, key: Key, total_envs: int) -> tuple[Key, Int[Array, " n"], Key]:
+        """Return the key of the starts, the seed group of each environment, and the keys of the environments [n].
+
+        Args:
+            key: of the rollout.
+            total_envs: environments on all devices.
+        """
+        key_starts, key_play = jax.random.split(key)
+        group = jnp.arange(total_envs) if isinstance(self.seed_group, tuple) else self.seed_group
+        return key_starts, group, jax.random.split(key_play, total_envs)[group]
+
+    def find_unfinished(self, stats: EpisodeStats, left: Any, steps: Any) -> Bool[Array, " n"]:
+        """Return which environments have not had their episodes or so many steps, and have a start."""
+        mask = jnp.broadcast_to(~jnp.asarray(self.starts.idle_mask(left)), stats.steps.shape)
+        for done, most in ((stats.num_completed, self.episodes), (stats.step_attempts, steps)):
+            mask = mask if isinstance(most, tuple) else mask & (done < most)
+        return mask
+
+
+@dataclass(frozen=True)
+class TransitionStore(Generic[Stored]):
+    """A buffer of transitions: after `chunk` steps it is add(buffer, transitions [chunk, n, ...], mask [chunk, n])."""
+
+    chunk: int
+    buffer: Stored
+    add: Callable[[Stored, Transition, Bool[Array, "chunk n"]], Stored]
+
+
+RolloutCarry = tuple[EnvInstance, EpisodeStats, Any]  # the last is what the starts have left
+
+
+class RolloutSteps(NamedTuple):
+    """The steps of a rollout, on the device (device_rollout) or on the host (host_rollout)."""
+
+    begin: RolloutCarry
+    step: Callable[[RolloutCarry, None], tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]]  # to be scanned
+    find_active: Callable[[RolloutCarry], Bool[Array, " n"]]
+    # of transitions [steps, n, ...] and which of them count
+    arrange: Callable[[Transition, Bool[Array, "steps n"]], tuple[Transition, Bool[Array, "steps n"]]]
+
+
+def truncate_before_lost(transitions: Transition) -> Transition:
+    """Truncate transitions [steps, n, ...] where the next one is lost (its weight is 0), and drop the weights."""
+    lost = transitions.weight == 0
+    ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
+    return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=())
