@@ -238,6 +238,8 @@ def test_every_shipped_file_composes_and_says_what_it_is():
 
 
 WRONG = [
+    (["~deterministic=false"], "deterministic=removed: must have a value; options of a training cannot be removed"),
+    (["~seed"], "seed=removed: must have a value"),
     (["agnet=td3"], "unknown option agnet; did you mean agent or "),
     (["agent=cemlr"], "unknown agent cemlr; did you mean cemrl, cem or accel? all "),
     (["env=antt"], "unknown env antt; did you mean ant?"),

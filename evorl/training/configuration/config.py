@@ -192,7 +192,11 @@ def _expand_short_names(overrides: Sequence[str]) -> list[str]:
 
 
 def _check_additions(overrides: Sequence[str]) -> None:
-    """Raises OptionError where an override adds an option that nothing reads, as +name=value at the top does."""
+    """Raise OptionError where +name=value adds an option that nothing reads, or ~name removes one of a training."""
+    for one in overrides:
+        name = one.lstrip("~").partition("=")[0]
+        removes = one.startswith("~") and "." not in name and resolve_group(name)[0] not in GROUPS
+        require(not removes, name, "removed", "must have a value; options of a training cannot be removed")
     names = [one.lstrip("+").partition("=")[0] for one in overrides if one.startswith("+")]
     known = {"hydra", *compose("config")} if names else ()
     for name in names:
