@@ -164,8 +164,10 @@ def pyplot() -> Any:
 
 
 def save_figure(figure: Any, out: Any) -> None:
-    """Writes a figure; raises OptionError where that cannot be."""
+    """Write a figure and close it, as pyplot keeps it otherwise; raise OptionError where it cannot be written."""
     try:
         figure.savefig(out, dpi=130)
     except (OSError, ValueError) as error:  # the latter of a suffix that is no format
         raise OptionError(f"out={out}: cannot be written: {str(error).splitlines()[0]}") from error
+    finally:
+        pyplot().close(figure)

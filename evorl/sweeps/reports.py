@@ -63,7 +63,7 @@ def write_report(store: SweepStore, definition: SweepDefinition, name: Any = Non
 def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequence[SweepTrial], found: str) -> str:
     """Writes the pictures and the page; where they are."""
     try:
-        plt = pyplot()
+        pyplot()
     except OptionError as error:
         return f"no pictures: {error}"
     sound, pictures = [one for one in trials if find_best_trial([one]) is not None], {}
@@ -72,7 +72,6 @@ def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequenc
         figure = draw(definition.space, sound, definition.score, definition.cost)
         path.unlink(missing_ok=True)  # so that nothing is written where a link leads
         save_figure(figure, path)
-        plt.close(figure)
         pictures[name] = base64.b64encode(path.read_bytes()).decode()
     files.write_atomically(store.folder / REPORT_NAME, _render_page(definition, trials, found, pictures))
     return f"pictures: {store.folder / REPORT_NAME}"
