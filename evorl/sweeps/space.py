@@ -50,7 +50,7 @@ class Parameter:
 
     @property
     def is_group(self) -> bool:
-        """Whether its categories are files and lines of tables, such as agents."""
+        """True where its categories are files and lines of tables, such as agents."""
         return resolve_group(self.name)[0] in GROUPS
 
     def decode(self, u: float) -> Value:
@@ -135,7 +135,7 @@ class SearchSpace:
 
     @cached_property
     def num_categories(self) -> Int[np.ndarray, " d"]:
-        """How many categories each option has, 0 where it is a number."""
+        """The number of categories of each option, 0 where it is a number."""
         return np.array([len(one.categories) for one in self.parameters])
 
     def to_features(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n features"]:
@@ -149,9 +149,10 @@ class SearchSpace:
     def explore_categories(
         self, u: Float[np.ndarray, "n d"], probability: float, rng: np.random.Generator
     ) -> Float[np.ndarray, "n d"]:
-        """Return points with other categories: each one drawn anew with a probability, and with the same one for all.
+        """Return points with other categories.
 
-        So of all points together, too, one category of one option is drawn with the probability.
+        Each category of each point is drawn anew with the probability. With the same probability all points get one
+        category in common, of one option: else a model that expects little of what was never tried would rule it out.
         """
         counts = self.num_categories
         if not counts.any():

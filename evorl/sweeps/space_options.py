@@ -1,4 +1,4 @@
-"""What the command line says of a sweep: which options are searched, between which bounds or among which values."""
+"""Read from the command line which options a sweep searches, between which bounds or among which values."""
 
 import copy
 import itertools

@@ -36,7 +36,7 @@ def build_steps(
 
     def find_going_on(carry: RolloutCarry) -> Bool[Array, " n"]:
         """Return which environments begin another episode where theirs ends."""
-        return find_active(carry, ()) if world.wait_count else find_active(carry)
+        return find_active(carry, () if world.wait_count else plan.steps)
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
         active = find_active(carry)

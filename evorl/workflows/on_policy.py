@@ -117,7 +117,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every segment is in one minibatch of each epoch, with the advantages that it has from the start."""
+        """True where each epoch takes every segment once, with the advantages that it has from the start."""
         return type(self.sampling) is Shuffled and self.refresh == NEVER
 
     @property

@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def is_suite(self) -> bool:
-        """Whether it is of any environment of a suite: the name of one is to be given."""
+        """True where it stands for any environment of a suite, whose name is to be given."""
         return bool(re.search(r"^name: \?\?\?$", self.text, re.MULTILINE))
 
     def read(self) -> dict[str, Any]:
