@@ -89,7 +89,7 @@ def measured(name: str) -> dict[str, float]:
     state = init.lower(keys, numbers).compile(FAST_COMPILE_OPTIONS)(keys, numbers)
     run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
     found = {"compile cpu": time.process_time() - started[0], "compile wall": time.perf_counter() - started[1]}
-    found |= {"instructions": run.as_text().count(" = "), "temporary memory": get_temporary_bytes(run) / 2**20}
+    found |= {"instructions": str(run.as_text()).count(" = "), "temporary memory": get_temporary_bytes(run) / 2**20}
     state, _, _ = jax.block_until_ready(run(state, keys, *make_run_args(0, 1, False)))
     found |= {"first step cpu": time.process_time() - started[0], "first step wall": time.perf_counter() - started[1]}
     state, _, _ = run(state, keys, *make_run_args(1, iterations, False))

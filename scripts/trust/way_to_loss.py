@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 import evorl
-from evorl import PPO, TD3, CartPole, OffPolicy, OnPolicy, part
+from evorl import PPO, TD3, CartPole, OffPolicy, OnPolicy
 from evorl.envs.sanity import Continuous
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -31,22 +31,15 @@ def remember_stack() -> None:
         SEEN.extend(frames[max(i for i, one in enumerate(frames) if one.name == "step") :])
 
 
-@part
-class SeenPPO(PPO):
-    """PPO that says where it is called from."""
+def watch(agent: type, loss: str) -> None:
+    """Have an agent's loss say where it is called from."""
+    method = getattr(agent, loss)
 
-    def loss_of_rows(self, *given: Any) -> Any:
+    def watched(*given: Any, **named: Any) -> Any:
         remember_stack()
-        return super().loss_of_rows(*given)
+        return method(*given, **named)
 
-
-@part
-class SeenTD3(TD3):
-    """TD3 that says where it is called from."""
-
-    def critic_loss(self, *given: Any) -> Any:
-        remember_stack()
-        return super().critic_loss(*given)
+    setattr(agent, loss, watched)
 
 
 def count_plain_lines() -> int:
@@ -60,9 +53,11 @@ def count_plain_lines() -> int:
 
 
 def main() -> None:
+    watch(PPO, "loss_of_rows")
+    watch(TD3, "critic_loss")
     workflows = {
-        "PPO": OnPolicy(CartPole(), SeenPPO(hidden=(64, 64))),
-        "TD3": OffPolicy(Continuous(), SeenTD3(hidden=(64, 64)), capacity=1000, batch_size=32, random_steps=40),
+        "PPO": OnPolicy(CartPole(), PPO(hidden=(64, 64))),
+        "TD3": OffPolicy(Continuous(), TD3(hidden=(64, 64)), capacity=1000, batch_size=32, random_steps=40),
     }
     rows, calls = [f"| plain PPO | | 1 | | {count_plain_lines():,} |"], []
     for name, workflow in workflows.items():
