@@ -21,6 +21,7 @@ from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.types import Transition
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
+from evorl.vector_env.host_rollout import allocate_pending_step
 from evorl.workflows import Evolution, OffPolicy, OnPolicy, Vmapped
 from evorl.workflows.trajectories import Trajectories
 from tests.conftest import leaves_equal
@@ -66,7 +67,7 @@ def program(env, steps=STEPS):
     keys = jax.random.split(jax.random.key(0), NUM_ENVS)
 
     def begin():
-        envs = world.allocate_pending_step(policy(0), world.init_envs(world.reset(keys)))
+        envs = allocate_pending_step(world, policy(0), world.init_envs(world.reset(keys)))
         return envs, tree.index(world.interact(policy(0), envs, keys)[1], 0)
 
     blank, row = jax.eval_shape(begin)

@@ -30,7 +30,7 @@ def build_steps(
         active = find_active(carry)
         envs, stats, left = carry
         after, transition = world.interact(policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts))
-        lost = world.find_lost_steps(after, transition) & active
+        lost = active & ~tree.find_finite_rows((transition.obs, transition.reward, transition.next_obs))
         counts = active & ~lost
         ended = transition.is_done & counts
         stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))
@@ -45,4 +45,5 @@ def build_steps(
         step,
         find_active,
         lambda transitions, counts: (truncate_before_lost(transitions), counts),
+        lambda envs: envs,
     )

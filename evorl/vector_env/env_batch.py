@@ -1,7 +1,7 @@
 """Copies of one environment, all stepped at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,10 +13,10 @@ from evorl.errors import OptionError, require, unknown_name_error
 from evorl.keys import require_key
 from evorl.spaces import groups, to_shape_structs
 from evorl.types import Env, HasEpisodeInfo, HasRankingGroup, Key, Level, LevelEnv, Memory, TimeStep, Transition
-from evorl.vector_env import hosts
 from evorl.vector_env.episodes import SUMMARIES, EnvInstance
 
-BatchPolicyFn = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
+Choice = tuple[Any, Memory, dict[str, Any]]  # action, the memory after it, and what learning needs beside, [n, ...]
+BatchPolicyFn = Callable[[Any, Memory, Key], Choice]
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,6 @@ class EnvBatch:
             return jax.vmap(self.reset)(keys)
         with jax.named_scope("environment"):
             return self.env.reset(keys, self.params)
-
-    @property
-    def hosted(self) -> bool:
-        """Whether the environment lives on the host, where only those are touched that act or begin."""
-        return hosts.find_host_params(self.params) is not None
-
-    @property
-    def wait_count(self) -> int:
-        """For how many of its environments a step waits on the host; 0 for all."""
-        host = hosts.find_host_params(self.params)
-        return 0 if host is None else -(-min(host.batch, self.total_envs) * self.num_envs // self.total_envs)
-
-    def pending_mask(self, envs: EnvInstance) -> Bool[Array, " n"]:
-        """Which environments have sent an action to the host that has not been answered."""
-        host = hosts.find_host_state(envs.env_state)
-        return host.pending & (host.lease > 0)
-
-    def reset_on_host(self, keys: Key, asked: hosts.HostRequest) -> tuple[Any, Any]:
-        """What reset answers on the host for keys [n], leaves [n, ...]."""
-        with jax.named_scope("environment"):
-            return jax.vmap(self.env.reset)(keys, asked.to_env_params(self.params))
 
     def reset_to_levels(self, keys: Key, levels: Level) -> tuple[Any, Any]:
         """A start on each of levels, leaves [n, ...]; raises OptionError where the environment has none."""
@@ -131,23 +110,29 @@ class EnvBatch:
         """The environments, at first, leaves [n, ...], where so, [n] or []; all of them where there are none yet."""
         return self.init_envs(first) if envs is None else self.restart(envs, first, where)
 
-    def interact(
-        self, policy: BatchPolicyFn, envs: EnvInstance, keys: Key, asked: hosts.HostRequest | None = None
-    ) -> tuple[EnvInstance, Transition]:
-        """One step of all environments, keys [n]; episodes that end are left at their end. On the host as is asked.
-
-        An environment there that waits takes the step that it has sent, and stays as it is but for that until the
-        answer comes.
-        """
+    def interact(self, policy: BatchPolicyFn, envs: EnvInstance, keys: Key) -> tuple[EnvInstance, Transition]:
+        """Return all environments after one step, keys [n], and what happened; an episode that ends is left there."""
         key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-        with jax.named_scope("policy"):
-            action, memory, extras = policy(envs.obs, envs.memory, key_act)
-        sent = (action, memory, extras, jax.random.key_data(key_step)) if self.wait_count else ()
-        if envs.pending_step:
-            action, memory, extras, data = sent = tree.select(self.pending_mask(envs), envs.pending_step, sent)
-            key_step = jax.random.wrap_key_data(data)
+        choice = choose_actions(policy, envs, key_act)
         with jax.named_scope("environment"):
-            env_state, timestep = self.step(key_step, envs.env_state, action, asked)
+            answer = self.step(key_step, envs.env_state, choice[0])
+        return self.record_step(envs, choice, answer)
+
+    def step(self, keys: Key, env_state: Any, action: Any) -> tuple[Any, TimeStep]:
+        """Return the states and time steps after env.step of all environments, leaves [n, ...]."""
+        return jax.vmap(self.env.step, (0, 0, 0, None))(keys, env_state, action, self.params)
+
+    def record_step(
+        self, envs: EnvInstance, choice: Choice, answer: tuple[Any, TimeStep]
+    ) -> tuple[EnvInstance, Transition]:
+        """Return the environments after a step, leaves [n, ...], with their episodes so far, and its transition.
+
+        Args:
+            envs: before the step.
+            choice: what the policy chose.
+            answer: what `step` returned for its action.
+        """
+        (action, memory, extras), (env_state, timestep) = choice, answer
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
         ends = () if timestep.member_ends is None else timestep.member_ends
         members = {"member_ends": ends, "members_done": envs.members_done}
@@ -160,52 +145,8 @@ class EnvBatch:
             for name, how in self.episode_info_spec.items()
         }
         gone = ends if isinstance(ends, tuple) else ends.is_done
-        after = EnvInstance(
-            env_state, timestep.obs, memory, returns, envs.episode_length + 1, info, gone, sent, learned
-        )
-        if envs.pending_step:
-            waiting = replace(envs, env_state=hosts.copy_host_states(envs.env_state, env_state), pending_step=sent)
-            after = tree.select(self.pending_mask(after), waiting, after)
-        return after, transition
-
-    def allocate_pending_step(self, policy: BatchPolicyFn, envs: EnvInstance) -> EnvInstance:
-        """The environments, with room for what they send where it is not waited for."""
-        if not self.wait_count or envs.pending_step:
-            return envs
-        keys = jax.random.split(jax.random.key(0), self.num_envs)
-        sent = jax.eval_shape(lambda: self.interact(policy, envs, keys)[0].pending_step)
-        return replace(envs, pending_step=tree.zeros_like(sent))
-
-    def step(
-        self, keys: Key, env_state: Any, action: Any, asked: hosts.HostRequest | None = None
-    ) -> tuple[Any, TimeStep]:
-        """env.step of all environments, leaves [n, ...]; on the host as is asked."""
-        if not self.hosted:
-            return jax.vmap(self.env.step, (0, 0, 0, None))(keys, env_state, action, self.params)
-        asked = hosts.HostRequest(jnp.ones(self.num_envs, bool)) if asked is None else asked
-        return jax.vmap(self.env.step)(keys, env_state, action, asked.to_env_params(self.params))
-
-    def find_lost_steps(self, after: EnvInstance, transition: Transition) -> Bool[Array, " n"]:
-        """Return which steps count nowhere, as a reward or an observation of theirs is NaN or infinite.
-
-        Of environments on the host those without an answer, because the environment has failed.
-        """
-        if not self.hosted:
-            return ~tree.find_finite_rows((transition.obs, transition.reward, transition.next_obs))
-        return (hosts.get_leases(after.env_state) <= 0) & ~transition.is_done
-
-    def drop_leases(self, envs: EnvInstance, leaves: Any) -> EnvInstance:
-        """The environments; where so, [], without their leases, which others go on with."""
-        return tree.select(jnp.asarray(leaves), hosts.clear_leases(envs), envs) if self.hosted else envs
-
-    def release_leases(self, envs: EnvInstance, leaves: Any) -> EnvInstance:
-        """The environments, of which nothing on the host is kept where so, []."""
-        if not self.hosted:
-            return envs
-        lease, leaves = hosts.get_leases(envs.env_state), jnp.asarray(leaves)
-        keys = jax.random.split(jax.random.key(0), self.num_envs)
-        self.reset_on_host(keys, hosts.HostRequest((lease != 0) & leaves, lease, leaves))
-        return tree.select(leaves, hosts.clear_leases(envs), envs)
+        so_far = returns, envs.episode_length + 1, info, gone, envs.pending_step, learned
+        return EnvInstance(env_state, timestep.obs, memory, *so_far), transition
 
     def summarize_episodes(self, envs: EnvInstance) -> tuple[Any, Any, Any, Any]:
         """The return, the length, the summary and the learned return of episodes that end here, leaves [n, ...]."""
@@ -215,6 +156,12 @@ class EnvBatch:
             for name, total in envs.episode_info.items()
         }
         return envs.episode_return, length, info, envs.learned_return
+
+
+def choose_actions(policy: BatchPolicyFn, envs: EnvInstance, keys: Key) -> Choice:
+    """Return what a policy chooses in environments, keys [n]."""
+    with jax.named_scope("policy"):
+        return policy(envs.obs, envs.memory, keys)
 
 
 def require_level_env(env: Env) -> LevelEnv:

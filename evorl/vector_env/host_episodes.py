@@ -15,64 +15,69 @@ from evorl.vector_env.episodes import EnvInstance
 
 
 @struct.dataclass
-class IdleEnvs:
-    """Which environments wait, as they could not begin an episode."""
+class HostStarts:
+    """Draws of env.reset on the host, in only those environments that begin. What is left is a mask of those that
+    wait, [n], as they could not begin an episode.
+    """
 
-    mask: Any  # [n] bool
+    def start_episodes(
+        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+    ) -> tuple[EnvInstance, Bool[Array, " n"]]:
+        """Return the environments, where they restart, or are in the middle of no episode, at the start of one."""
+        keys = jax.random.split(key, world.total_envs)[group]
+        lease = jnp.zeros(world.num_envs, jnp.int32) if envs is None else hosts.get_leases(envs.env_state)
+        where = restart | (lease <= 0)
+        first = reset_on_host(world, keys, hosts.HostRequest(where, jnp.abs(lease)))
+        return _enter_episodes(world, first, envs, where, jnp.zeros(world.num_envs, bool))
+
+    def restart_ended(
+        self,
+        world: EnvBatch,
+        keys: Key,
+        envs: EnvInstance,
+        ended: Bool[Array, " n"],
+        episodes: Int[Array, " n"],
+        left: Bool[Array, " n"],
+    ) -> tuple[EnvInstance, Bool[Array, " n"]]:
+        """Return the environments at the start of an episode where ended, and which wait.
+
+        The step that ended an episode may have begun the next one (`HostState.has_reset`).
+        """
+        after_step = hosts.find_host_state(envs.env_state)
+        if not isinstance(after_step.has_reset, tuple):
+            begun = ended & after_step.has_reset
+            first = reset_on_host(world, keys, hosts.HostRequest(begun, reset_state=after_step))
+            envs, ended = world.restart(envs, first, begun), ended & ~begun
+
+        def restart_once(
+            _: Array, carry: tuple[EnvInstance, Bool[Array, " n"]]
+        ) -> tuple[EnvInstance, Bool[Array, " n"]]:
+            envs, left = carry
+            request = hosts.HostRequest(ended, jnp.abs(hosts.get_leases(envs.env_state)))
+            first = reset_on_host(world, derive_episode_keys(keys, episodes), request)
+            return _enter_episodes(world, first, envs, ended, left)
+
+        # most steps begin no episode
+        return tree.masked_fori_loop(ended.any().astype(jnp.int32), restart_once, (envs, left))
+
+    def idle_mask(self, left: Bool[Array, " n"]) -> Bool[Array, " n"]:
+        return left
 
 
-def start_episodes(
-    world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
-) -> tuple[EnvInstance, IdleEnvs]:
-    """The environments, where they restart, or are in the middle of no episode, at the start of one."""
-    keys = jax.random.split(key, world.total_envs)[group]
-    lease = jnp.zeros(world.num_envs, jnp.int32) if envs is None else hosts.get_leases(envs.env_state)
-    where = restart | (lease <= 0)
-    first = world.reset_on_host(keys, hosts.HostRequest(where, jnp.abs(lease)))
-    return _enter_episodes(world, first, envs, where, IdleEnvs(jnp.zeros(world.num_envs, bool)))
+def reset_on_host(world: EnvBatch, keys: Key, asked: hosts.HostRequest) -> tuple[Any, Any]:
+    """Return the state and observation of reset on the host for keys [n], leaves [n, ...]."""
+    with jax.named_scope("environment"):
+        return jax.vmap(world.env.reset)(keys, asked.to_env_params(world.params))
 
 
-def request_step(
-    world: EnvBatch, keys: Key, acts: Bool[Array, " n"], goes_on: Bool[Array, " n"], begun: Int[Array, " n"]
-) -> hosts.HostRequest:
-    """What a step asks: that of the environments that act, and, where it ends their episode `begun`, the next one."""
-    share = world.wait_count / world.num_envs if world.wait_count else ()
-    return hosts.HostRequest(
-        acts, autoreset=goes_on, seed=hosts.seeds_from_keys(_episode_keys(keys, begun + 1)), wait_fraction=share
-    )
-
-
-def restart_ended(
-    world: EnvBatch, keys: Key, envs: EnvInstance, where: Bool[Array, " n"], episodes: Int[Array, " n"], left: IdleEnvs
-) -> tuple[EnvInstance, IdleEnvs]:
-    """The environments at the start of an episode where so; `episodes` have begun in each during this play."""
-
-    there = hosts.find_host_state(envs.env_state)
-    if not isinstance(there.has_reset, tuple):
-        begun = where & there.has_reset
-        at_it = world.reset_on_host(keys, hosts.HostRequest(begun, reset_state=there))
-        envs, where = world.restart(envs, at_it, begun), where & ~begun
-
-    def restart_once(_: Array, loop: tuple[EnvInstance, IdleEnvs]) -> tuple[EnvInstance, IdleEnvs]:
-        envs, left = loop
-        first = world.reset_on_host(
-            _episode_keys(keys, episodes), hosts.HostRequest(where, jnp.abs(hosts.get_leases(envs.env_state)))
-        )
-        return _enter_episodes(world, first, envs, where, left)
-
-    return tree.masked_fori_loop(
-        where.any().astype(jnp.int32), restart_once, (envs, left)
-    )  # most steps begin no episode
-
-
-def _episode_keys(keys: Key, episodes: Int[Array, " n"]) -> Key:
-    """Those of episodes by their number in this play; with keys that interact, which splits its own in two, has not."""
+def derive_episode_keys(keys: Key, episodes: Int[Array, " n"]) -> Key:
+    """Return the keys of episodes by their number in this rollout; EnvBatch.interact never derives the same ones."""
     fold = jax.random.fold_in
     return jax.vmap(lambda key, episode: fold(fold(key, episode), 2))(keys, episodes)
 
 
 def _enter_episodes(
-    world: EnvBatch, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, " n"], left: IdleEnvs
-) -> tuple[EnvInstance, IdleEnvs]:
+    world: EnvBatch, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, " n"], left: Array
+) -> tuple[EnvInstance, Bool[Array, " n"]]:
     envs = world.init_or_restart(first, envs, where)
-    return envs, IdleEnvs(left.mask | (where & (hosts.get_leases(envs.env_state) <= 0)))
+    return envs, left | (where & (hosts.get_leases(envs.env_state) <= 0))

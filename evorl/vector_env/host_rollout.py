@@ -13,44 +13,55 @@ from jaxtyping import Array, Bool
 
 from evorl import tree
 from evorl.types import Key, Transition
-from evorl.vector_env import host_episodes, hosts
-from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
+from evorl.vector_env import hosts
+from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch, choose_actions
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
+from evorl.vector_env.host_episodes import HostStarts, derive_episode_keys, reset_on_host
 from evorl.vector_env.rollout_plan import UNLIMITED, RolloutCarry, RolloutPlan, RolloutSteps, truncate_before_lost
+from evorl.vector_env.starts import ResetStarts
 
 
 def build_steps(
     world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
 ) -> RolloutSteps:
     """Return the steps of a plan, as `device_rollout.build_steps` does."""
+    if isinstance(plan.starts, ResetStarts):
+        plan = replace(plan, starts=HostStarts())
+    wait_count = hosts.count_waited(world.params, world.num_envs, world.total_envs)
     key_starts, group, keys = plan.split_keys(key, world.total_envs)
-    before = None if envs is None else world.drop_leases(envs, plan.releases)
-    begun, left = plan.starts.start_episodes(world, key_starts, group, before, jnp.asarray(plan.restart))
-    begun = world.allocate_pending_step(policy, begun)
+    if envs is not None:  # of an evaluation the leases are given back, and those of before are of others
+        envs = tree.select(jnp.asarray(plan.releases), hosts.clear_leases(envs), envs)
+    begun, left = plan.starts.start_episodes(world, key_starts, group, envs, jnp.asarray(plan.restart))
+    begun = allocate_pending_step(world, policy, begun)
 
     def find_active(carry: RolloutCarry, steps: Any = plan.steps) -> Bool[Array, " n"]:
         mask = plan.find_unfinished(*carry[1:], steps)
-        if world.wait_count and not isinstance(steps, tuple):  # once fewer are left than a step waits for, all stop
-            mask &= (mask.sum() >= world.wait_count) | (jnp.asarray(steps) >= UNLIMITED)
+        if wait_count and not isinstance(steps, tuple):  # once fewer are left than a step waits for, all stop
+            mask &= (mask.sum() >= wait_count) | (jnp.asarray(steps) >= UNLIMITED)
         return mask
 
     def find_going_on(carry: RolloutCarry) -> Bool[Array, " n"]:
         """Return which environments begin another episode where theirs ends."""
-        return find_active(carry, () if world.wait_count else plan.steps)
+        return find_active(carry, () if wait_count else plan.steps)
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
         active = find_active(carry)
         envs, stats, left = carry
         if_ended = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
+        seeds = hosts.seeds_from_keys(derive_episode_keys(keys, stats.num_ended_or_cut + 1))
+        share = wait_count / world.num_envs if wait_count else ()
         goes_on = active & find_going_on((envs, if_ended, left))
-        asked = host_episodes.request_step(world, keys, active, goes_on, stats.num_ended_or_cut)
-        after, transition = world.interact(policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts), asked)
+        asked = hosts.HostRequest(active, autoreset=goes_on, seed=seeds, wait_fraction=share)
+        after, transition = interact(
+            world, policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts), asked
+        )
         answered = active
-        if world.wait_count:
-            answered = active & ~world.pending_mask(after)
+        if wait_count:
+            answered = active & ~pending_mask(after)
             ends = transition.terminated & answered, transition.truncated & answered
             transition = replace(transition, terminated=ends[0], truncated=ends[1])
-        lost = world.find_lost_steps(after, transition) & answered
+        failed = (hosts.get_leases(after.env_state) <= 0) & ~transition.is_done
+        lost = failed & answered
         counts = answered & ~lost
         ended = transition.is_done & counts
         stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))
@@ -62,12 +73,59 @@ def build_steps(
         return (envs, stats, left), (transition, counts)
 
     def arrange(transitions: Transition, counts: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
-        if world.wait_count:
+        if wait_count:
             transitions, counts = sort_by_answer(transitions, counts)
         return truncate_before_lost(transitions), counts
 
     start = begun, EpisodeStats.zeros(begun, world.ranking_group), left
-    return RolloutSteps(start, step, find_active, arrange)
+    releases = jnp.asarray(True if envs is None else plan.releases)
+    return RolloutSteps(start, step, find_active, arrange, lambda envs: release_leases(world, envs, releases))
+
+
+def interact(
+    world: EnvBatch, policy: BatchPolicyFn, envs: EnvInstance, keys: Key, asked: hosts.HostRequest
+) -> tuple[EnvInstance, Transition]:
+    """Return environments on the host after a step as asked, keys [n], and what happened.
+
+    One that waits for an answer takes the step that it has sent, and is otherwise as it was until the answer comes.
+    """
+    key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    choice = choose_actions(policy, envs, key_act)
+    sent = ()
+    if envs.pending_step:
+        sent = tree.select(pending_mask(envs), envs.pending_step, (*choice, jax.random.key_data(key_step)))
+        choice, key_step = sent[:3], jax.random.wrap_key_data(sent[3])
+    with jax.named_scope("environment"):
+        params = asked.to_env_params(world.params)
+        answer = jax.vmap(world.env.step)(key_step, envs.env_state, choice[0], params)
+    after, transition = world.record_step(envs, choice, answer)
+    if envs.pending_step:
+        after = replace(after, pending_step=sent)
+        waiting = replace(envs, env_state=hosts.copy_host_states(envs.env_state, after.env_state), pending_step=sent)
+        after = tree.select(pending_mask(after), waiting, after)
+    return after, transition
+
+
+def pending_mask(envs: EnvInstance) -> Bool[Array, " n"]:
+    """Return which environments have sent an action to the host that has not been answered."""
+    host = hosts.find_host_state(envs.env_state)
+    return host.pending & (host.lease > 0)
+
+
+def allocate_pending_step(world: EnvBatch, policy: BatchPolicyFn, envs: EnvInstance) -> EnvInstance:
+    """Return the environments, with room for what they send where a step may have no answer yet."""
+    if not hosts.has_late_answers(world.params) or envs.pending_step:
+        return envs
+    keys = jax.random.split(jax.random.key(0), world.num_envs)
+    sent = jax.eval_shape(lambda: (*choose_actions(policy, envs, keys), jax.random.key_data(keys)))
+    return replace(envs, pending_step=tree.zeros_like(sent))
+
+
+def release_leases(world: EnvBatch, envs: EnvInstance, where: Bool[Array, ""]) -> EnvInstance:
+    """Return the environments, of which nothing on the host is kept where so."""
+    lease, keys = hosts.get_leases(envs.env_state), jax.random.split(jax.random.key(0), world.num_envs)
+    reset_on_host(world, keys, hosts.HostRequest((lease != 0) & where, lease, where))
+    return tree.select(where, hosts.clear_leases(envs), envs)
 
 
 def sort_by_answer(transitions: Transition, mask: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:

@@ -17,6 +17,18 @@ def find_host_params(env_params: Any) -> HostParams | None:
     return next((x for x in _nodes(env_params, HostParams) if isinstance(x, HostParams)), None)
 
 
+def has_late_answers(env_params: Any) -> bool:
+    """Return whether a step of the environment may have no answer yet, as it waits for some of many alone."""
+    host = find_host_params(env_params)
+    return host is not None and host.batch > 0
+
+
+def count_waited(env_params: Any, num_envs: int, total_envs: int) -> int:
+    """Return for how many of the num_envs environments of this device, of total_envs, a step waits; 0 for all."""
+    host = find_host_params(env_params)
+    return 0 if host is None else -(-min(host.batch, total_envs) * num_envs // total_envs)
+
+
 @dataclass(frozen=True)
 class HostRequest:
     """What is asked of environments on the host, leaves [n, ...]."""

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from evorl import mesh, tree
 from evorl.types import Key
-from evorl.vector_env import device_rollout, host_rollout
+from evorl.vector_env import device_rollout, host_rollout, hosts
 from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
 from evorl.vector_env.rollout_plan import EpisodeStarts, RolloutCarry, RolloutPlan, RolloutSteps, TransitionStore
@@ -46,14 +46,14 @@ def rollout(
         return mesh.any_device(tree.any_unbatched(steps.find_active(carry[0])), mesh.ENVS)
 
     (after, stats, _), stored = jax.lax.while_loop(is_running, run_chunk, (steps.begin, store.buffer))
-    return world.release_leases(after, True if envs is None else plan.releases), stats, stored
+    return steps.finish(after), stats, stored
 
 
 def build_steps(
     world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
 ) -> RolloutSteps:
     """Return the steps of a plan where the environments are: on the device or on the host."""
-    where = host_rollout if world.hosted else device_rollout
+    where = device_rollout if hosts.find_host_params(world.params) is None else host_rollout
     return where.build_steps(world, policy, plan, envs, key)
 
 

@@ -112,6 +112,7 @@ class RolloutSteps(NamedTuple):
     find_active: Callable[[RolloutCarry], Bool[Array, " n"]]
     # of transitions [steps, n, ...] and which of them count
     arrange: Callable[[Transition, Bool[Array, "steps n"]], tuple[Transition, Bool[Array, "steps n"]]]
+    finish: Callable[[EnvInstance], EnvInstance]  # what becomes of the environments when all have ended
 
 
 def truncate_before_lost(transitions: Transition) -> Transition:

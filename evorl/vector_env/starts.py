@@ -10,7 +10,6 @@ from jaxtyping import Array, Bool, Int
 
 from evorl import mesh, tree
 from evorl.types import Key
-from evorl.vector_env import host_episodes
 from evorl.vector_env.env_batch import EnvBatch
 from evorl.vector_env.episodes import EnvInstance
 
@@ -20,7 +19,7 @@ class ResetStarts:
     """Draws of env.reset.
 
     `num_starts` starts of each environment, at most `max_starts`, are drawn beforehand and taken in turn, again and
-    again; where env.fresh_reset, each start is one that nothing has used. On the host none is drawn beforehand.
+    again; where env.fresh_reset, each start is one that nothing has used. On the host HostStarts take its place.
     """
 
     num_starts: Any = 1  # [] int32
@@ -29,8 +28,6 @@ class ResetStarts:
     def start_episodes(
         self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
     ) -> tuple[EnvInstance, Any]:
-        if world.hosted:
-            return host_episodes.start_episodes(world, key, group, envs, restart)
         rows = 1 if world.env.fresh_reset else self.max_starts
         keys = jax.random.split(key, (rows, world.total_envs))[:, group]
         table = _build_start_table(jnp.minimum(self.num_starts, rows), rows, lambda row: world.reset(keys[row]))
@@ -47,8 +44,6 @@ class ResetStarts:
         episodes: Int[Array, " n"],
         left: Any,
     ) -> tuple[EnvInstance, Any]:
-        if isinstance(left, host_episodes.IdleEnvs):
-            return host_episodes.restart_ended(world, keys, envs, ended, episodes, left)
         if not world.env.fresh_reset:
             return _restart_from_table(
                 world, envs, ended, episodes % jnp.minimum(self.num_starts, self.max_starts), left
@@ -62,8 +57,9 @@ class ResetStarts:
 
         return left.restart_ended(world, envs, ended, reset_refill)
 
-    def idle_mask(self, left: Any) -> Bool[Array, " n"] | bool:
-        return left.mask if isinstance(left, host_episodes.IdleEnvs) else False
+    def idle_mask(self, left: Any) -> bool:
+        del left
+        return False
 
 
 @struct.dataclass

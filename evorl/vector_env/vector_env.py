@@ -24,7 +24,7 @@ from evorl.types import (
     MultiAgentActor,
     Params,
 )
-from evorl.vector_env import rollout_loop
+from evorl.vector_env import host_rollout, rollout_loop
 from evorl.vector_env.env_batch import BatchPolicyFn, EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
 from evorl.vector_env.rollout_plan import UNLIMITED, RolloutPlan, TransitionStore
@@ -185,7 +185,7 @@ class VectorEnv:
 
         def trace_step() -> tuple[EnvInstance, Any]:
             keys = jax.random.split(jax.random.key(0), self.num_envs)
-            envs = world.allocate_pending_step(policy, world.init_envs(world.reset(keys)))
+            envs = host_rollout.allocate_pending_step(world, policy, world.init_envs(world.reset(keys)))
             return envs, tree.index(world.interact(policy, envs, keys)[1], 0)
 
         envs, row = jax.eval_shape(trace_step)

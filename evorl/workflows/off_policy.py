@@ -132,7 +132,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         window = ()
         if self.has_n_step_window:
-            hosted, apart = bool(hosts.collect_leases(envs)), self.vector_env.make_env_batch(env_params).wait_count > 0
+            hosted, apart = bool(hosts.collect_leases(envs)), hosts.has_late_answers(env_params)
             window = NStepWindow.empty(self.n_step - 1, self.num_envs, row, hosted, apart)
             row = window.widen_row(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)

@@ -28,7 +28,7 @@ from evorl.types import (
     PolicyFn,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
+from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.minibatch_epochs import run_epochs, standardize_advantages
@@ -178,7 +178,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         """
         behaviour = self.behaviour(state)
         shapes = self.vector_env.init_blank_envs(state.agent.actor.params, state.env_params)[1]
-        if self.vector_env.make_env_batch(state.env_params).wait_count:
+        if hosts.has_late_answers(state.env_params):
             apart = Trajectories.empty(shapes, self.num_steps, self.num_envs)
             store = TransitionStore(-(-self.num_steps // 8), apart, Trajectories.add)
             played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
@@ -273,8 +273,8 @@ class OnPolicy(base.BaseStagedWorkflow):
         """Return the batch that the agent makes of a rollout, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalize_obs(state, rollout.obs), self.normalize_obs(state, rollout.next_obs)
         t, scale = self.scale_rewards(state, replace(rollout, obs=obs, next_obs=next_obs))
-        has_late_answers = self.vector_env.make_env_batch(state.env_params).wait_count > 0  # to older parameters
-        acted = self.staleness == 0 and not has_late_answers
+        late = hosts.has_late_answers(state.env_params)  # an answer may be to an action of older parameters
+        acted = self.staleness == 0 and not late
         batch = self.agent.build_batch(state.agent.actor.params, t, acted_by_current_params=acted)
         return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 

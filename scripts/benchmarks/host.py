@@ -24,6 +24,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from evorl.envs.host import EnvPool, HostEnv, pool_registry
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, rollout
+from evorl.vector_env.host_rollout import allocate_pending_step
 
 NUM_ENVS = 64
 
@@ -76,7 +77,7 @@ def in_program(env, steps, batch=0):
         store = TransitionStore(-(-steps // 8) if batch else min(steps, 100), (), lambda *_: ())
         return rollout(world, at_random, RolloutPlan(ResetStarts(), envs is None, steps=steps), envs, key, store)[:2]
 
-    begin = jax.jit(lambda keys: world.allocate_pending_step(at_random, world.init_envs(world.reset(keys))))
+    begin = jax.jit(lambda keys: allocate_pending_step(world, at_random, world.init_envs(world.reset(keys))))
     envs = begin(jax.random.split(jax.random.key(0), NUM_ENVS))
     compiled = jax.jit(lambda envs, key: program(key, envs)).lower(envs, jax.random.key(0)).compile()
     held = [envs]
