@@ -19,14 +19,14 @@ class NStepWindow:
 
     rows: Any
     num_filled: Any  # int32, how many of them, at the end, are there: [], or [n] where environments are not in step
-    lost_mask: Any = ()  # [length, n] bool, of which of them no outcome is known; () where none can be lost
+    lost_mask: Any = None  # [length, n] bool, of which of them no outcome is known; None where none can be lost
 
     @classmethod
     def empty(
         cls, length: int, num_envs: int, row: Transition, loses: bool = False, per_env: bool = False
     ) -> "NStepWindow":
         """Of transitions like row, an array or shapes; apart where environments are not in step with each other."""
-        lost = jnp.zeros((length, num_envs), bool) if loses else ()
+        lost = jnp.zeros((length, num_envs), bool) if loses else None
         filled = jnp.zeros((num_envs,) if per_env else (), jnp.int32)
         return cls(tree.broadcast(tree.zeros_like(row), length, num_envs), filled, lost)
 

@@ -20,7 +20,7 @@ class Counting:
     max_episode_steps: int = 7
     fresh_reset: bool = False
 
-    default_params = ()
+    default_params = None
     observation_space = Box(-float("inf"), float("inf"), (2,))
     action_space = Box(-1.0, 1.0, (1,))
 

@@ -30,7 +30,7 @@ class Chase:
 
     real: bool = False  # whether actions are real numbers, and all are legal
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 4
 
@@ -89,7 +89,7 @@ class Button:
     truncates: bool = False
     fault: str = ""  # a mistake in what it tells
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     max_episode_steps = 100
     observation_space = Dict(

@@ -31,7 +31,7 @@ class Rates:
 
     observation_space = Box(0.0, 1.0, (1,))
     action_space = Discrete(2)
-    default_params = ()
+    default_params = None
     fresh_reset = True
     genome_size = 1
 
@@ -47,7 +47,7 @@ class Rates:
         return a == b
 
     def mutate_level(self, key, level, num_edits):
-        return self.sample_level(key, ())
+        return self.sample_level(key, None)
 
     def crossover_levels(self, key, a, b):
         return jnp.where(jax.random.bernoulli(key), a, b)
@@ -86,12 +86,12 @@ class RatesEditor:
 
     observation_space = Box(0.0, 1.0, (1,))
     action_space = Discrete(2)
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 1
 
     def reset(self, key, params):
-        return RateState(self.env.sample_level(key, ()), jnp.bool_(False), jnp.int32(0)), jnp.zeros(1)
+        return RateState(self.env.sample_level(key, None), jnp.bool_(False), jnp.int32(0)), jnp.zeros(1)
 
     def step(self, key, env_state, action, params):
         return env_state, TimeStep(jnp.zeros(1), jnp.float32(0), jnp.bool_(True), jnp.bool_(False))

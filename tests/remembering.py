@@ -40,7 +40,7 @@ class Recall:
 
     length: int = 3
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     observation_space = Box(-1.0, 1.0, (1,))
     action_space = Box(-1.0, 1.0, (1,))

@@ -105,12 +105,12 @@ def test_a_game_of_two_is_played_to_its_end_in_either_seat():
     env = Pgx("tic_tac_toe")
 
     def game(key):
-        state, obs = env.reset(key, ())
+        state, obs = env.reset(key, None)
         rewards, won = jnp.float32(0), jnp.bool_(False)
         over = jnp.bool_(False)
         for i in range(5):  # of nine moves
             moves = jax.random.fold_in(key, i)
-            after, timestep = env.step(moves, state, obs["legal"].argmax(), ())
+            after, timestep = env.step(moves, state, obs["legal"].argmax(), None)
             rewards += jnp.where(over, 0, timestep.reward)
             won |= ~over & timestep.info["won"]
             state, obs = tree.select(over, (state, obs), (after, timestep.obs))
@@ -129,10 +129,10 @@ def test_a_game_of_two_is_played_to_its_end_in_either_seat():
 def test_an_illegal_action_loses_at_once():
     needs("pgx", "pgx")
     env = Pgx("tic_tac_toe")
-    state, _ = env.reset(KEY, ())
-    state, timestep = env.step(KEY, state, 4, ())
+    state, _ = env.reset(KEY, None)
+    state, timestep = env.step(KEY, state, 4, None)
     if not timestep.terminated:
-        _, timestep = env.step(KEY, state, 4, ())
+        _, timestep = env.step(KEY, state, 4, None)
     assert timestep.terminated
     assert timestep.reward == -1
     with pytest.raises(OptionError, match="is a game of 3"):
@@ -191,7 +191,7 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
     registry = needs("mujoco_playground", "playground").registry
     env, n, steps = Playground("BallInCup", 3, impl="warp"), 2, 5
     keys, actions = jax.random.split(KEY, n), jax.random.uniform(KEY, (steps, n, 2), minval=-1)
-    world = EnvBatch(env, (), (), n)
+    world = EnvBatch(env, None, None, n)
 
     def play(keys):
         begin = starts = world.reset(keys)
@@ -213,7 +213,7 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
             after = jax.vmap(theirs.step)(state, action)
             ended = jnp.broadcast_to((i + 1) % 3 == 0, n)
             data = jax.vmap(lambda a, done, b: a.where(done, b))(after.data, ended, first.data)
-            rest = tree.select(ended, first.replace(data=()), after.replace(data=()))
+            rest = tree.select(ended, first.replace(data=None), after.replace(data=None))
             return (rest.replace(data=data), i + 1), (after.obs, ended)
 
         return jax.lax.scan(step, (first, 0), actions)[1]

@@ -47,7 +47,7 @@ def rng(request):
 @pytest.fixture
 def rows(rng):
     """A batch, and what the network then says of it: log_prob, value, entropy."""
-    batch = Batch((), (), *rng.normal(size=(4, ROWS)).astype(np.float32))
+    batch = Batch(None, None, *rng.normal(size=(4, ROWS)).astype(np.float32))
     return jax.tree.map(jnp.asarray, (batch, *rng.normal(size=(3, ROWS)).astype(np.float32)))
 
 
@@ -105,7 +105,7 @@ def test_batches_of_a_rollout_bootstrap_each_env_alone(rng, space, shared_trunk)
     params = agent.init(jax.random.key(0)).actor.params
     keys = jax.random.split(jax.random.key(1), (5, 2))
     obs = jnp.asarray(rng.normal(size=(5, 2, 3)), jnp.float32)
-    act = lambda obs, key: agent.act(params, obs, (), key)  # noqa: E731
+    act = lambda obs, key: agent.act(params, obs, None, key)  # noqa: E731
     action, _, extras = jax.vmap(jax.vmap(act))(obs, keys)
     t = following(transitions(rng, 5, 2, action, extras["sample"]).replace(obs=obs, extras=extras))
     batch = agent.build_batch(params, t, acted_by_current_params=True)
@@ -268,8 +268,8 @@ def test_epsilon_is_the_share_of_random_actions():
     agent = DQN(hidden=(8,), observation_space=OBS, action_space=CHOICE)
     agent = replace(agent, epsilon=0.4)
     params, obs = agent.init(jax.random.key(0)).actor.params, jnp.ones(3)
-    greedy = agent.mode(params, obs, (), jax.random.key(0))[0]
-    acted = jax.vmap(lambda key: agent.act(params, obs, (), key)[0])(jax.random.split(jax.random.key(1), 4000))
+    greedy = agent.mode(params, obs, None, jax.random.key(0))[0]
+    acted = jax.vmap(lambda key: agent.act(params, obs, None, key)[0])(jax.random.split(jax.random.key(1), 4000))
     assert float((acted != greedy).mean()) == pytest.approx(0.4 * 3 / 4, abs=0.03)
 
 
@@ -284,7 +284,7 @@ def test_without_hidden_layers_a_policy_is_linear():
 
 def test_a_random_agent_is_random_where_others_are_greedy():
     agent = Random(observation_space=OBS, action_space=CHOICE)
-    acted = [agent.mode((), jnp.zeros(3), (), jax.random.key(i))[0] for i in range(400)]
+    acted = [agent.mode(None, jnp.zeros(3), None, jax.random.key(i))[0] for i in range(400)]
     assert stats.chisquare(np.bincount(acted, minlength=4)).pvalue > 1e-3
 
 
@@ -347,7 +347,7 @@ def test_every_agent_sees_through_its_encoder(cls):
     rest = {"params": {name: part for name, part in state.actor.params["params"].items() if name != "encoder"}}
     obs = jnp.array([0.3, -0.2, 0.9])
     seen = 2 * obs @ layer["kernel"] + layer["bias"]
-    act = lambda agent, params, obs: agent.mode(params, obs, (), jax.random.key(0))[0]  # noqa: E731
+    act = lambda agent, params, obs: agent.mode(params, obs, None, jax.random.key(0))[0]  # noqa: E731
     close(act(agent, state.actor.params, obs), act(plain, rest, seen))
 
 

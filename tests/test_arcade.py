@@ -82,12 +82,12 @@ def test_cartpole_is_that_of_gymnasium():
     state, steps = None, 0
     for i in range(2000):
         if state is None:
-            state, obs = env.reset(jax.random.key(i), ())
+            state, obs = env.reset(jax.random.key(i), None)
             theirs.reset()
             theirs.unwrapped.state = tuple(map(float, obs))
             steps = 0
         action = int(rng.integers(2)) if rng.random() < 0.5 else int(obs[2] + obs[3] > 0)
-        state, timestep = step(KEY, state, jnp.int32(action), ())
+        state, timestep = step(KEY, state, jnp.int32(action), None)
         seen, reward, terminated, truncated, _ = theirs.step(action)
         obs, steps = timestep.obs, steps + 1
         np.testing.assert_allclose(obs, seen, atol=1e-4)
@@ -365,7 +365,7 @@ def test_rocks_break_in_two_and_again():
 
 def test_the_grid_draws_its_target_and_over_it_the_agent(tmp_path):
     env = Grid()
-    state, _ = env.reset(jax.random.key(0), ())
+    state, _ = env.reset(jax.random.key(0), None)
     picture = np.asarray(env.render(state))
     marked = np.argwhere((picture != picture[0, 0]).any(-1)).tolist()
     assert marked == sorted([[5, 5], (np.asarray(state.target) + 5).tolist()])

@@ -54,7 +54,7 @@ def test_pong_for_two_is_by_its_rules():
         after, timestep = env.advance(state, {"left": chosen[0], "right": chosen[1]}, chance)
         return after, (state, chosen[:, 0], after, timestep)
 
-    start = env.reset(KEY, ())[0]
+    start = env.reset(KEY, None)[0]
     play = jax.jit(lambda: jax.lax.scan(step, start, (jnp.asarray(follow), jnp.asarray(chances)))[1])
     before, chosen, after, timesteps = jax.device_get(play())
     both = {"hits": np.zeros(2, int), "points": np.zeros(2, int)}
@@ -79,7 +79,7 @@ def test_pong_for_two_is_by_its_rules():
 def test_both_sides_of_pong_are_alike_and_see_what_the_one_of_pong_sees():
     env = PongDuel()
     state = replace(
-        env.reset(KEY, ())[0], paddles=jnp.array([10.0, 400.0]), y=jnp.float32(77), scores=jnp.array([3, 9])
+        env.reset(KEY, None)[0], paddles=jnp.array([10.0, 400.0]), y=jnp.float32(77), scores=jnp.array([3, 9])
     )
     chance, up, down = jnp.array([1, 1]), jnp.array([1]), jnp.array([2])
     after, one = env.advance(state, {"left": up, "right": down}, chance)
@@ -161,7 +161,7 @@ def test_snakes_are_by_their_rules():
             after, timestep = env.advance(state, {"snake": action}, chance)
             return after, (action, chance, timestep)
 
-        start = env.reset(key, ())[0]
+        start = env.reset(key, None)[0]
         return start, jax.lax.scan(step, start, jax.random.split(key, steps))[1]
 
     starts, (actions, chances, timesteps) = jax.device_get(jax.jit(jax.vmap(episode))(jax.random.split(KEY, 40)))
@@ -187,7 +187,7 @@ def test_snakes_are_by_their_rules():
 
 def test_who_meets_or_changes_places_dies():
     env = Snakes(2, 4, 6, 2, 2)
-    state, advance = env.reset(KEY, ())[0], jax.jit(env.advance)
+    state, advance = env.reset(KEY, None)[0], jax.jit(env.advance)
 
     def placed(*cells):
         heads = jnp.array(cells)
@@ -214,7 +214,7 @@ def test_who_meets_or_changes_places_dies():
 )
 def test_a_game_meets_the_protocol_and_is_drawn(env, tmp_path):
     check_env(env, episodes=2)
-    state = env.reset(KEY, ())[0]
+    state = env.reset(KEY, None)[0]
     gif, png = env.draw([state, state], tmp_path)
     assert (gif.suffix, png.suffix) == (".gif", ".png")
     with Image.open(png) as picture:

@@ -142,7 +142,7 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
     assert evolver.init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
-    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites == ()
+    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites == None
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -163,7 +163,7 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     elites = GridArchive((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
     elites = replace(elites, filled=jnp.ones(2, bool))
     emitter = IsoLineEmitter(n)
-    children = np.asarray(jax.jit(lambda key: emitter.ask(key, (), elites))(jax.random.key(0)))
+    children = np.asarray(jax.jit(lambda key: emitter.ask(key, None, elites))(jax.random.key(0)))
     off = children - np.round(children)
     assert children.shape == (n, size)
     np.testing.assert_allclose(off[:, 1:].std(0), 0.005, rtol=0.03)
@@ -305,11 +305,11 @@ def test_several_centers_by_hand():
 def walk(policy, steps=100):
     """A policy's way through the maze, and its return."""
     env = PointMaze()
-    state, obs = env.reset(jax.random.key(0), ())
+    state, obs = env.reset(jax.random.key(0), None)
     way, total = [np.asarray(obs)], 0.0
     step = jax.jit(env.step)
     for _ in range(steps):
-        state, timestep = step(jax.random.key(0), state, jnp.asarray(policy(way[-1]), jnp.float32), ())
+        state, timestep = step(jax.random.key(0), state, jnp.asarray(policy(way[-1]), jnp.float32), None)
         way.append(np.asarray(timestep.obs))
         total += float(timestep.reward)
         if timestep.terminated | timestep.truncated:

@@ -178,7 +178,7 @@ class Grows(Walk):
     ],
 )
 def test_observations_must_be_as_declared(env, message):
-    world = EnvBatch(env, (), (), 2)
+    world = EnvBatch(env, None, None, 2)
     with pytest.raises(OptionError, match=message):
         jax.eval_shape(lambda keys: world.init_envs(world.reset(keys)), jax.random.split(jax.random.key(0), 2))
 
@@ -189,7 +189,7 @@ def test_seeds_must_be_whole(seed):
         fit(OFF_POLICY, seed=seed, budget=ONCE)
     if seed != 2**31:
         with pytest.raises(OptionError, match=r"^seed="):
-            play_episodes(ENV, (), None, (), 1, seed)
+            play_episodes(ENV, None, None, None, 1, seed)
 
 
 def asked(evolver, key):
@@ -205,7 +205,7 @@ TAKE_A_KEY = {
     "search.begin": lambda key: search.init_evolver_state(CEM(4), key, jnp.zeros(2), jnp.zeros),
     "evolver.ask": lambda key: asked(CEM(4), key),
     "seeds": lambda key: asked(SeededES(OpenES(4)), key),
-    "world.reset": lambda key: EnvBatch(ENV, (), (), 2).reset(jax.random.split(key)),
+    "world.reset": lambda key: EnvBatch(ENV, None, None, 2).reset(jax.random.split(key)),
     "Box.sample": Box(0.0, 1.0, (2,)).sample,
     "Dict.sample": Dict({"a": Discrete(2)}).sample,
     "Members.sample": Members(MultiDiscrete((2,)), 2).sample,

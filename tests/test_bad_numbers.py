@@ -38,7 +38,7 @@ class Faulty:
 
     observation_space = Box(-1.0, 10.0, (2,))
     action_space = Discrete(2)
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def reset(self, key, params):
@@ -66,7 +66,7 @@ def policy(obs, memory, keys):
 
 
 def world(env, n=6):
-    return EnvBatch(env, (), (), n)
+    return EnvBatch(env, None, None, n)
 
 
 @pytest.mark.parametrize(("bad", "value"), [("reward", np.nan), ("obs", np.nan), ("reward", -np.inf), ("obs", np.inf)])
@@ -235,8 +235,8 @@ def test_evolution_counts_a_member_with_a_bad_step_as_the_worst():
 def test_a_level_with_a_bad_step_has_no_score():
     weight = jnp.ones((3, 2)).at[1, 1].set(0)
     ends = jnp.zeros((3, 2), bool).at[2].set(True)
-    rollout = Transition((), (), weight, (), jnp.zeros_like(ends), ends, weight=weight)
-    batch = Batch((), (), (), jnp.zeros((3, 2)), jnp.ones((3, 2)), ())
+    rollout = Transition(None, None, weight, None, jnp.zeros_like(ends), ends, weight=weight)
+    batch = Batch(None, None, None, jnp.zeros((3, 2)), jnp.ones((3, 2)), None)
     maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=3)
     agent = PPO(hidden=(4,))
     levels = jax.vmap(maze.sample_level, (0, None))(jax.random.split(KEY, 2), maze.default_params)

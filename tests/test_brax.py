@@ -26,11 +26,11 @@ def own(name, **options):
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_environment_is_brax_by_shape(name):
     env = Brax(name)
-    state, obs = jax.eval_shape(env.reset, jax.random.key(0), ())
+    state, obs = jax.eval_shape(env.reset, jax.random.key(0), None)
     action = jax.ShapeDtypeStruct(env.action_space.shape, jnp.float32)
     if name == "fast":  # its action is any array
         action = jax.ShapeDtypeStruct((1,), jnp.float32)
-    after, timestep = jax.eval_shape(env.step, jax.random.key(0), state, action, ())
+    after, timestep = jax.eval_shape(env.step, jax.random.key(0), state, action, None)
     assert obs.shape == env.observation_space.shape == timestep.obs.shape
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
     assert (timestep.reward.shape, timestep.reward.dtype) == ((), jnp.float32)
@@ -43,7 +43,7 @@ def test_a_trajectory_equals_braxs_own(key):
     actions = jax.random.uniform(key, (30, 1), minval=-1, maxval=1)
 
     def ours(state, action):
-        state, timestep = env.step(key, state, action, ())
+        state, timestep = env.step(key, state, action, None)
         return state, timestep
 
     def raw(state, action):
@@ -70,7 +70,7 @@ def test_options_are_passed_through():
 def test_every_backend_is_the_one_asked_for(backend):
     env = Brax("inverted_pendulum", backend)
     assert env.env.backend == backend
-    state, _ = jax.eval_shape(env.reset, jax.random.key(0), ())
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), None)
     jax.eval_shape(env.step, jax.random.key(0), state, jax.ShapeDtypeStruct((1,), jnp.float32), ())
 
 

@@ -25,7 +25,7 @@ def random_play(env):
     def policy(obs, memory, keys):
         return jax.vmap(env.action_space.sample)(keys), memory, {}
 
-    return play_episodes(env, env.default_params, policy, (), 2, seed=0)
+    return play_episodes(env, env.default_params, policy, None, 2, seed=0)
 
 
 @pytest.mark.program
@@ -40,7 +40,7 @@ def test_metrics_positions_and_contacts_are_braxs_own(name, key):
     actions = jax.random.uniform(key, (STEPS, theirs.action_size), minval=-1, maxval=1)
 
     def ours(state, action):
-        state, timestep = env.step(key, state, action, ())
+        state, timestep = env.step(key, state, action, None)
         return state, timestep.info
 
     def raw(state, action):
@@ -77,9 +77,9 @@ def test_feet_are_found_by_name_and_may_be_given():
 
 
 def stepped(env):
-    state, _ = jax.eval_shape(env.reset, jax.random.key(0), ())
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), None)
     action = jax.ShapeDtypeStruct(env.action_space.shape, jnp.float32)
-    return jax.eval_shape(env.step, jax.random.key(0), state, action, ())
+    return jax.eval_shape(env.step, jax.random.key(0), state, action, None)
 
 
 WRONG = {

@@ -83,12 +83,12 @@ def test_the_game_of_the_docs_is_checked_and_played_by_a_team(tmp_path, monkeypa
     state = jax.eval_shape(workflow.init, jax.random.key(0))
     assert {"return/hider", "return/seeker"} <= set(jax.eval_shape(workflow.step, state, jax.random.key(0))[1])
     env, moves = names["RingTag"](), {"hider": jnp.array([2, 0]), "seeker": jnp.array([2])}
-    state = names["env"].reset(jax.random.key(0), ())[0].replace(place=jnp.array([0.0, 0.4, 2 * np.pi - 0.4]))
-    _, after = env.step(jax.random.key(0), state, moves, ())
+    state = names["env"].reset(jax.random.key(0), None)[0].replace(place=jnp.array([0.0, 0.4, 2 * np.pi - 0.4]))
+    _, after = env.step(jax.random.key(0), state, moves, None)
     # 0.3 beside 0.6 and -0.6
     np.testing.assert_allclose(after.reward["hider"], [0, 0])
     moves["hider"] = jnp.array([0, 1])
-    np.testing.assert_allclose(env.step(jax.random.key(0), state, moves, ())[1].reward["seeker"], [1])
+    np.testing.assert_allclose(env.step(jax.random.key(0), state, moves, None)[1].reward["seeker"], [1])
 
 
 def test_the_windy_grid_is_that_of_the_book():

@@ -18,10 +18,10 @@ RESET, STEP = (jax.jit(function, static_argnums=0) for function in (MazeEditor.r
 
 def made(editor, actions):
     """The states and observations of an episode with these actions, and its last time step."""
-    state, obs = RESET(editor, jax.random.key(0), ())
+    state, obs = RESET(editor, jax.random.key(0), None)
     states, seen = [state], [obs]
     for i, action in enumerate(actions):
-        state, timestep = STEP(editor, jax.random.key(1 + i), state, jnp.int32(action), ())
+        state, timestep = STEP(editor, jax.random.key(1 + i), state, jnp.int32(action), None)
         states.append(state)
         seen.append(timestep.obs)
     return states, seen, timestep
@@ -65,9 +65,9 @@ def test_the_drawing_equals_one_made_in_numpy(key):
 
     def level(actions, key):
         def step(state, action):
-            return editor.step(key, state, action, ())[0], ()
+            return editor.step(key, state, action, None)[0], None
 
-        return jax.lax.scan(step, editor.reset(key, ())[0], actions)[0].level
+        return jax.lax.scan(step, editor.reset(key, None)[0], actions)[0].level
 
     found = jax.jit(jax.vmap(level))(jnp.asarray(actions), jax.random.split(key, 40))
     for i, (*walls, goal, start) in enumerate(actions):
@@ -84,9 +84,9 @@ def test_a_start_on_the_goal_is_drawn_from_all_other_cells_alike(key):
     editor = MazeEditor(MAZE.levels, num_walls=1, num_random=0)
 
     def end(key):
-        state, _ = editor.reset(key, ())
+        state, _ = editor.reset(key, None)
         for cell in (2, 7, 7):
-            state, _ = editor.step(key, state, jnp.int32(cell), ())
+            state, _ = editor.step(key, state, jnp.int32(cell), None)
         return state
 
     ends = jax.jit(jax.vmap(end))(jax.random.split(key, 4400))

@@ -92,7 +92,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
     def seen_rows(_, transitions, mask):
         keep = lambda obs, mask: rows.append(np.asarray(obs)[np.asarray(mask)])  # noqa: E731
         jax.debug.callback(keep, transitions.obs, mask)
-        return ()
+        return None
 
     vector_env.rollout(
         workflow.vector_env.make_env_batch(state.env_params),
@@ -100,7 +100,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
         RolloutPlan(workflow.vector_env.make_starts(every=True), steps=63),
         None,
         jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],
-        TransitionStore(workflow.chunk, (), seen_rows),
+        TransitionStore(workflow.chunk, None, seen_rows),
     )
     seen = np.concatenate(rows)
     np.testing.assert_allclose(state.obs_statistics.mean, seen.mean(0), rtol=1e-4)
@@ -137,9 +137,9 @@ def test_running_statistics_are_those_of_all_observations():
 def test_the_policy_of_a_run_normalizes_as_its_evaluation_does():
     workflow = evolution(Walk(), ARS(4, 2), "running")
     state, _ = steps(workflow, started(workflow), 2)
-    action, _, _ = workflow.policy(state)(jnp.array([0.6]), (), jax.random.key(0))
+    action, _, _ = workflow.policy(state)(jnp.array([0.6]), None, jax.random.key(0))
     normalized = (0.6 - 0.3) / np.sqrt(np.var([0.0, 0.3, 0.6]) + 1e-8)
-    expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), (), jax.random.key(0))
+    expected, _, _ = workflow.agent.mode(state.agent.actor.params, jnp.array([normalized]), None, jax.random.key(0))
     np.testing.assert_allclose(action, expected, rtol=1e-5)
 
 
@@ -273,9 +273,9 @@ def test_exploring_draws_choices_and_greed_does_not():
     params = jax.tree.map(jnp.zeros_like, params)
     params["params"]["Dense_0"]["bias"] = jnp.log(jnp.array([0.2, 0.5, 0.3]))
     keys = jax.random.split(jax.random.key(1), 5000)
-    drawn = jax.vmap(lambda key: policy.act(params, jnp.zeros(1), (), key)[0])(keys)
+    drawn = jax.vmap(lambda key: policy.act(params, jnp.zeros(1), None, key)[0])(keys)
     np.testing.assert_allclose(np.bincount(drawn) / 5000, [0.2, 0.5, 0.3], atol=0.03)
-    greedy = jax.vmap(lambda key: policy.mode(params, jnp.zeros(1), (), key)[0])(keys)
+    greedy = jax.vmap(lambda key: policy.mode(params, jnp.zeros(1), None, key)[0])(keys)
     assert set(np.asarray(greedy)) == {1}
 
 

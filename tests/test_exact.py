@@ -202,11 +202,11 @@ def test_what_agents_play_as_a_table():
         params = agent.init(jax.random.key(0)).actor.params
         table = tabulate_agent(tree, agent, params)
         keys = jax.random.split(jax.random.key(1), 4000)
-        acts = jax.vmap(lambda key, a=agent, p=params: a.act(p, obs, (), key)[0])(keys)
+        acts = jax.vmap(lambda key, a=agent, p=params: a.act(p, obs, None, key)[0])(keys)
         np.testing.assert_allclose(acts.mean(), table[5, 1], atol=4 * 0.5 / 4000**0.5)
         if not isinstance(agent, Random):
             greedy = tabulate_agent(tree, agent, params, greedy=True)
-            mode = agent.mode(params, obs, (), keys[0])[0]
+            mode = agent.mode(params, obs, None, keys[0])[0]
             assert greedy[5].tolist() == [1 - mode, mode]
         else:
             np.testing.assert_array_equal(tabulate_agent(tree, agent, params, greedy=True), make_uniform_policy(tree))

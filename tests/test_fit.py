@@ -77,7 +77,7 @@ class Guess:
 
     def init(self, key, numbers=None, env_params=None):
         del key, env_params
-        return GuessState(numbers, (), jnp.float32(0))
+        return GuessState(numbers, None, jnp.float32(0))
 
     def step(self, state, key):
         del key
@@ -402,7 +402,7 @@ class DiceState:
 class Dice:
     """A state that holds a key, as other libraries' do."""
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 3
     observation_space = Box(0.0, 1.0, (1,))

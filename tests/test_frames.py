@@ -190,7 +190,7 @@ def test_an_agent_learns_the_same_from_frames():
             state = workflow.init(jax.random.key(0))
             for i in range(3):
                 state, _ = step(state, jax.random.key(i))
-            states.append(replace(state, replay=()))
+            states.append(replace(state, replay=None))
         assert leaves_equal(*states)
 
 

@@ -159,11 +159,11 @@ def test_what_is_played_is_the_tree(env):
             state, obs = carry
             key_action, key_step = jax.random.split(key)
             action = random_action(env.action_space, env.observation_space, obs, key_action)
-            after, timestep = env.step(key_step, state, action, ())
+            after, timestep = env.step(key_step, state, action, None)
             return (after, timestep.obs), (state.node, obs, env.player_groups.concatenate(action), after.node, timestep)
 
         key, *keys = jax.random.split(key, 1 + env.max_episode_steps)
-        return jax.lax.scan(step, env.reset(key, ()), jnp.stack(keys))[1]
+        return jax.lax.scan(step, env.reset(key, None), jnp.stack(keys))[1]
 
     keys = jax.random.split(jax.random.key(0), EPISODES)
     nodes, obs, actions, after, timesteps = jax.device_get(jax.jit(jax.vmap(episode))(keys))
@@ -198,11 +198,11 @@ def test_what_is_played_is_the_tree(env):
 
 def test_an_illegal_action_is_the_first_legal_one():
     env = ExtensiveFormGame(Leduc())
-    state, obs = env.reset(jax.random.key(0), ())
+    state, obs = env.reset(jax.random.key(0), None)
     assert obs["player_0"]["legal"].tolist() == [[False, True, True]]
     assert obs["player_1"]["legal"].tolist() == [[True, False, False]]
     fold, call, bet = ({"player_0": x, "player_1": x} for x in jnp.arange(3)[:, None])
-    afters = [int(env.step(jax.random.key(1), state, action, ())[0].node) for action in (fold, call, bet)]
+    afters = [int(env.step(jax.random.key(1), state, action, None)[0].node) for action in (fold, call, bet)]
     assert afters[0] == afters[1] != afters[2]
 
 
@@ -221,7 +221,7 @@ def test_a_game_is_told_in_pictures(tmp_path):
         "player 0: K", "player 1: K", "both: Q", "pot: 26", "0 calls, 1 raises, 0 raises, 1 calls",
         "0 calls, 1 raises, 0 raises, 1 calls", "player 0 gets 0", "player 1 gets 0",
     ]  # fmt: skip
-    gif, png = env.draw([env.reset(jax.random.key(0), ())[0].replace(node=node) for node in (0, deep)], tmp_path)
+    gif, png = env.draw([env.reset(jax.random.key(0), None)[0].replace(node=node) for node in (0, deep)], tmp_path)
     assert (gif.name, png.name) == ("episode.gif", "episode.png")
     assert png.stat().st_size > 500
 
@@ -243,7 +243,7 @@ def test_pictures_are_of_a_whole_game_with_its_end(tmp_path):
         return random_action(env.action_space, env.observation_space, obs, key), memory, {}
 
     policy = object.__new__(Policy)
-    vars(policy).update(env=env, env_params=(), memory=(), _modes={False: act})
+    vars(policy).update(env=env, env_params=None, memory=None, _modes={False: act})
     (path,) = episodes.draw_episode(policy, tmp_path)
     nodes = list(map(int, path.read_text().split()))
     tree = env.game_tree

@@ -253,10 +253,10 @@ def test_returns_of_play_are_those_of_the_environment_stepped_by_hand(run):
     returns, lengths = stats.returns, stats.lengths
     key = jax.random.split(jax.random.key(1))[0]
     for i, start in enumerate(jax.random.split(key, 3)):
-        state, obs = policy.env.reset(start, ())
+        state, obs = policy.env.reset(start, None)
         total, ended, count = 0.0, False, 0
         while not ended:
-            state, timestep = jax.jit(policy.env.step)(start, state, policy(obs), ())
+            state, timestep = jax.jit(policy.env.step)(start, state, policy(obs), None)
             obs, total, count = timestep.obs, total + float(timestep.reward), count + 1
             ended = bool(timestep.terminated | timestep.truncated)
         assert (count, returns[i]) == (lengths[i], pytest.approx(total, rel=1e-4))

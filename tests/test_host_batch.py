@@ -63,7 +63,7 @@ def tagged(env):
 
 def program(env, steps=STEPS):
     """(envs or None, key, tag) -> the environments, their stats, and each one's own steps, leaves [steps, n]."""
-    world, policy = EnvBatch(env, env.default_params, (), NUM_ENVS), tagged(env)
+    world, policy = EnvBatch(env, env.default_params, None, NUM_ENVS), tagged(env)
     keys = jax.random.split(jax.random.key(0), NUM_ENVS)
 
     def begin():
@@ -291,7 +291,7 @@ def test_on_policy_learns_from_the_probabilities_of_the_policy_that_acted(tmp_pa
     after, rollout = step(before.replace(agent=moved, iteration=jnp.int32(1)), jax.random.key(2))
     now, then = (workflow.agent.apply(x.actor.params, rollout.obs) for x in (moved, before.agent))
     sample = rollout.extras["sample"]
-    batch = workflow.build_batch(after, replace(rollout, weight=()))
+    batch = workflow.build_batch(after, replace(rollout, weight=None))
     of_each = [policy[0].log_prob(sample) for policy in (then, now)]
     carried = np.zeros(rollout.weight.shape, bool)
     carried[0] = late

@@ -48,7 +48,7 @@ def test_two_members_are_two_runs_and_an_evaluation_leaves_their_environments_al
         if i == 1:
             evaluate(state, key)
     for i in range(2):
-        one, other = (hosts.clear_leases(x.replace(env_params=())) for x in (tree.index(state, i), alone[i]))
+        one, other = (hosts.clear_leases(x.replace(env_params=None)) for x in (tree.index(state, i), alone[i]))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4), one, other)
     copied = jax.jit(both.copy_members)(state, jnp.array([1, 1]))
     assert leaves_equal(copied.replay, state.replay)

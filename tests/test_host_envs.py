@@ -57,7 +57,7 @@ def told(workers=0, timeout_seconds=60.0, restart=False, **options):
 
 def played(env, n, steps, plan=None, envs=None, key=0):
     """What n environments do at random: they, their stats, the rows of so many steps and a mask, leaves [steps, n]."""
-    world = EnvBatch(env, env.default_params, (), n)
+    world = EnvBatch(env, env.default_params, None, n)
 
     def at_random(obs, memory, keys):
         return jax.vmap(env.action_space.sample)(keys), memory, {}
@@ -168,10 +168,10 @@ def test_one_call_serves_all_vmapped_copies(monkeypatch):
     monkeypatch.setattr(
         pool_registry.LeasePool, "step", lambda self, acts, *rest: rows.append(len(acts)) or step(self, acts, *rest)
     )
-    world = EnvBatch(env, env.default_params, (), 3)
+    world = EnvBatch(env, env.default_params, None, 3)
 
     def run(key):
-        store = TransitionStore(5, (), lambda *_: ())
+        store = TransitionStore(5, None, lambda *_: None)
         policy = lambda obs, memory, keys: (jax.vmap(env.action_space.sample)(keys), memory, {})  # noqa: E731
         return rollout(world, policy, RolloutPlan(ResetStarts(), steps=5), None, key, store)[1].returns
 

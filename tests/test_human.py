@@ -98,7 +98,7 @@ def test_who_cannot_play_is_told_in_a_line(keyboard, monkeypatch, tmp_path, caps
 
 def test_a_picture_is_half_blocks():
     env = ConnectFour()
-    state = env.reset(jax.random.key(0), ())[0].replace(low=jnp.array([1, 128], jnp.uint32))
+    state = env.reset(jax.random.key(0), None)[0].replace(low=jnp.array([1, 128], jnp.uint32))
     lines = human.render_as_text(env, state).splitlines()
     assert "▀" in lines[0]
     assert "0;187;187" in lines[-1]  # ours, at the lower left

@@ -36,13 +36,13 @@ def side_by_side(ours, theirs, masks=""):
     """STEPS random legal steps of both: ours, and of the library what agents see, earn and may do; leaves [STEPS]."""
 
     def begin(key):
-        return *ours.reset(key, ()), tree.drop_weak_types(theirs.reset(key)[1])
+        return *ours.reset(key, None), tree.drop_weak_types(theirs.reset(key)[1])
 
     def step(carry, key):
         state, obs, inner = carry
         key_action, key_step, key_reset = jax.random.split(key, 3)
         action = random_action(ours.action_space, ours.observation_space, obs, key_action)
-        state, timestep = ours.step(key_step, state, action, ())
+        state, timestep = ours.step(key_step, state, action, None)
         given = {agent: action[group][i] for group, of in ours.agents.items() for i, agent in enumerate(of)}
         given = {agent: given[agent] for agent in theirs.agents}
         given = given if isinstance(theirs.agents[0], str) else tuple(given.values())

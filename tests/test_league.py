@@ -204,7 +204,7 @@ def test_a_learner_whose_numbers_are_lost_goes_on_from_its_last_policy(played):
 
 def test_the_main_agent_plays_all_seats(played):
     policy = Policy(LEAGUE, played[1][-1][0])
-    actions, _ = policy(KUHN.reset(jax.random.key(5), ())[1], policy.initial_memory())
+    actions, _ = policy(KUHN.reset(jax.random.key(5), None)[1], policy.initial_memory())
     assert set(actions) == {"player_0", "player_1"}
 
 

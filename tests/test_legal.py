@@ -36,7 +36,7 @@ class Doors:
     Nothing but the mask says which are open.
     """
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 5
     observation_space = SPACE
@@ -123,7 +123,7 @@ def test_several_numbers_have_masks_side_by_side():
 def test_the_target_of_q_learning_is_of_legal_choices():
     agent = DQN(hidden=(8,), epsilon=1.0, observation_space=SPACE, action_space=ACTION)
     obs = {"obs": jnp.ones((1, 2)) * 0.3, "legal": jnp.array([[0, 1, 0, 0]], bool)}
-    _, values = agent.network.apply(params(agent), (), obs, method="step")
+    _, values = agent.network.apply(params(agent), None, obs, method="step")
     assert np.asarray(values)[0, [0, 2, 3]].tolist() == [MASKED_LOGIT] * 3
     assert abs(float(values[0, 1])) < 10
 
@@ -164,10 +164,10 @@ def test_what_only_the_mask_shows_is_kept_to(kind):
 def test_wrappers_keep_what_is_legal():
     env = FrameStack(Doors(), 3)
     assert env.observation_space == ObsWithActionMask(Box(0.0, 1.0, (3, 2)), (4,))
-    state, obs = env.reset(jax.random.key(0), ())
+    state, obs = env.reset(jax.random.key(0), None)
     assert obs["obs"].shape == (3, 2)
     assert obs["legal"].tolist() == state.inner.open.tolist()
-    _, timestep = env.step(jax.random.key(1), state, 3 + obs["legal"].argmax(), ())
+    _, timestep = env.step(jax.random.key(1), state, 3 + obs["legal"].argmax(), None)
     assert timestep.obs["legal"].shape == (4,)
     check_env(FilterObservation(Doors(), [1]), episodes=2)
 

@@ -163,9 +163,9 @@ def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
     levels = jax.jit(jax.vmap(maze.sample_level, (0, None)))(
         jax.random.split(jax.random.key(0), 2), maze.default_params
     )
-    batch = Batch((), (), (), value, reward, value, ensemble_values=values)
+    batch = Batch(None, None, None, value, reward, value, ensemble_values=values)
     state = jax.jit(student.init)(jax.random.key(1))
-    rollout = Transition((), (), reward, (), over, over, weight=jnp.ones((4, 2)))
+    rollout = Transition(None, None, reward, None, over, over, weight=jnp.ones((4, 2)))
     seen = curricula.compute_outcome(student, state, rollout, batch, levels, jnp.zeros(2))
     np.testing.assert_array_equal(seen.value, 3 * value)
     np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))

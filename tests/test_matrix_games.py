@@ -31,8 +31,8 @@ OPEN_SPIEL = {  # load_matrix_game of open_spiel 2.0.2: the rows' payoffs, and t
 
 def pays(env, actions):
     action = {name: jnp.array(actions[who], jnp.int32) for name, who in env.player_groups.groups.items()}
-    state, _ = env.reset(KEY, ())
-    _, timestep = env.step(KEY, state, action, ())
+    state, _ = env.reset(KEY, None)
+    _, timestep = env.step(KEY, state, action, None)
     return np.concatenate([timestep.reward[name] for name in env.player_groups.groups]).tolist()
 
 
@@ -71,27 +71,27 @@ def test_any_tensor_is_paid():
 
 def test_rounds_show_what_all_did_and_the_last_is_truncated():
     env = MatrixGame("prisoners_dilemma", rounds=2)
-    state, obs = env.reset(KEY, ())
+    state, obs = env.reset(KEY, None)
     assert jax.tree.map(lambda x: x.tolist(), obs) == {"player_0": [[0, 0, 0, 0]], "player_1": [[0, 0, 0, 0]]}
     action = {"player_0": jnp.array([0]), "player_1": jnp.array([1])}
-    state, one = env.step(KEY, state, action, ())
+    state, one = env.step(KEY, state, action, None)
     assert (one.obs["player_0"].tolist(), one.obs["player_1"].tolist()) == ([[1, 0, 0, 1]], [[0, 1, 1, 0]])
-    state, two = env.step(KEY, state, action, ())
+    state, two = env.step(KEY, state, action, None)
     ends = [(bool(t.terminated), bool(t.truncated)) for t in (one, two)]
     assert ends == [(False, False), (False, True)]
     once = MatrixGame("prisoners_dilemma")
-    last = once.step(KEY, once.reset(KEY, ())[0], action, ())[1]
+    last = once.step(KEY, once.reset(KEY, None)[0], action, None)[1]
     assert (bool(last.terminated), bool(last.truncated)) == (True, False)
 
 
 def test_the_two_step_game_is_that_of_the_paper():
     env = TwoStep()
     for first, ignored, a, b in itertools.product(range(2), repeat=4):
-        state, obs = env.reset(KEY, ())
+        state, obs = env.reset(KEY, None)
         assert obs["state"].tolist() == [1, 0, 0]
-        state, one = env.step(KEY, state, {"agent": jnp.array([first, ignored])}, ())
+        state, one = env.step(KEY, state, {"agent": jnp.array([first, ignored])}, None)
         assert one.obs["agent"].tolist() == [[0, 1 - first, first]] * 2
-        state, two = env.step(KEY, state, {"agent": jnp.array([a, b])}, ())
+        state, two = env.step(KEY, state, {"agent": jnp.array([a, b])}, None)
         paid = 7 if first == 0 else [[0, 1], [1, 8]][a][b]
         assert (one.reward["agent"].tolist(), two.reward["agent"].tolist()) == ([0, 0], [paid, paid])
         assert (bool(one.terminated), bool(two.terminated)) == (False, True)

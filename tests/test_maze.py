@@ -71,7 +71,7 @@ def agrees(env, num_levels, num_steps, seed):
             assert ours["direction"] == theirs["direction"]
             action = rng.choice(7, p=(0.2, 0.15, 0.45, 0.05, 0.05, 0.05, 0.05))
             theirs, reward, terminated, truncated, _ = other.step(action)
-            state, timestep = step(keys[i], state, action, ())
+            state, timestep = step(keys[i], state, action, None)
             ours, ended = timestep.obs, terminated or truncated
             np.testing.assert_allclose(timestep.reward, reward, rtol=1e-6)
             assert (timestep.terminated, timestep.truncated) == (terminated, truncated and not terminated)
@@ -120,24 +120,24 @@ def test_an_episode_by_hand():
     state, _ = env.reset(jax.random.key(0), env.default_params)
     step = jax.jit(env.step)
     for action, place in ((2, [1, 2]), (0, [1, 2]), (2, [2, 2])):
-        state, timestep = step(jax.random.key(0), state, action, ())
+        state, timestep = step(jax.random.key(0), state, action, None)
         np.testing.assert_array_equal(state.position, place)
         assert timestep.reward == 0
         assert (timestep.terminated, timestep.truncated) == (False, False)
-    late, _ = step(jax.random.key(0), state, 0, ())
-    state, timestep = step(jax.random.key(0), state, 2, ())
+    late, _ = step(jax.random.key(0), state, 0, None)
+    state, timestep = step(jax.random.key(0), state, 2, None)
     np.testing.assert_allclose(timestep.reward, 1 - 0.9 * 4 / 5, rtol=1e-6)
     assert (timestep.terminated, timestep.truncated) == (True, False)
-    _, timestep = step(jax.random.key(0), late, 0, ())
+    _, timestep = step(jax.random.key(0), late, 0, None)
     assert (timestep.terminated, timestep.truncated) == (False, True)
-    _, timestep = step(jax.random.key(0), late.replace(direction=jnp.int32(0)), 2, ())  # the goal in the last step
+    _, timestep = step(jax.random.key(0), late.replace(direction=jnp.int32(0)), 2, None)  # the goal in the last step
     assert (timestep.terminated, timestep.truncated) == (True, False)
 
 
 def test_the_wrong_goal_ends_the_episode_with_nothing():
     env = Maze(LevelTable((".>d\n..G",)))
     state, _ = env.reset(jax.random.key(0), env.default_params)
-    _, timestep = env.step(jax.random.key(0), state, jnp.int32(2), ())
+    _, timestep = env.step(jax.random.key(0), state, jnp.int32(2), None)
     assert (timestep.reward, timestep.terminated) == (0, True)
 
 

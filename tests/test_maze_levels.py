@@ -95,7 +95,7 @@ def test_the_optimal_return_is_what_the_shortest_way_gives():
     env = maze.Maze(LevelTable(("v.\n.G",)), max_episode_steps=10)
     state, _ = env.reset(jax.random.key(0), env.default_params)
     for action in (2, 0, 2):
-        state, timestep = env.step(jax.random.key(0), state, jnp.int32(action), ())
+        state, timestep = env.step(jax.random.key(0), state, jnp.int32(action), None)
     np.testing.assert_allclose(timestep.reward, paths.optimal_return(level, 10), rtol=1e-6)
 
 
@@ -330,6 +330,6 @@ def test_doors_and_starts_are_anywhere():
 def test_a_maze_of_the_test_set_can_be_trained_on(key):
     one = ood.OODLevels("Memory")
     assert (one.height, one.width) == (15, 15)
-    assert bool(maze.equal(one.sample(key, one.default_params), ood.LEVELS["Memory"].sample(key, ())))
+    assert bool(maze.equal(one.sample(key, one.default_params), ood.LEVELS["Memory"].sample(key, None)))
     with pytest.raises(OptionError, match="unknown maze Memories; did you mean Memory"):
         ood.OODLevels("Memories")

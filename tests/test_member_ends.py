@@ -120,7 +120,7 @@ def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
     policy = jax.vmap(team.group_agents["pair"].agent.act, (None, 0, None, None))
     params = team.init(jax.random.key(0)).actor.params
     flat = t.obs["pair"].reshape(-1, 1)
-    _, _, extras = policy(params["pair"], flat, (), jax.random.key(1))
+    _, _, extras = policy(params["pair"], flat, None, jax.random.key(1))
     extras = {"pair": jax.tree.map(lambda x: x.reshape(7, 1, 2, *x.shape[1:]), extras)}
     batch = team.build_batch(params, replace(t, extras=extras), acted_by_current_params=True)
     np.testing.assert_array_equal(batch.weight["pair"][:, 0], ~gone)
@@ -130,7 +130,7 @@ def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
 def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
     t, *_, gone = pair()
     rows = member_transitions(t, "pair", 2)
-    assert rows.member_ends == ()
+    assert rows.member_ends == None
     terminated, truncated = np.asarray(rows.terminated)[:, 0], np.asarray(rows.truncated)[:, 0]
     np.testing.assert_array_equal(
         terminated, gone | [[False, False]] * 2 + [[True, False]] * 1 if False else terminated
@@ -143,9 +143,9 @@ def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
 
 def test_a_game_that_says_nothing_gives_the_same_as_before():
     t, *_ = pair()
-    t = replace(t, member_ends=(), members_done=())
+    t = replace(t, member_ends=None, members_done=None)
     rows = member_transitions(t, "pair", 2)
-    assert rows.members_done == ()
+    assert rows.members_done == None
     np.testing.assert_array_equal(rows.terminated, np.repeat(np.asarray(t.terminated)[..., None], 2, -1))
 
 
@@ -215,8 +215,8 @@ def test_values_of_a_team_leave_out_who_has_ended():
     state = agent.init(jax.random.key(0))
     _, metrics = agent.critic_loss(state.actor.params, state, t, jax.random.key(0))
     net, params = agent.agent.network, state.actor.params["agent"]
-    each = np.asarray(net.apply(params, (), t.obs["pair"], method="step")[1])
-    following = np.asarray(net.apply(params, (), t.next_obs["pair"], method="step")[1])
+    each = np.asarray(net.apply(params, None, t.obs["pair"], method="step")[1])
+    following = np.asarray(net.apply(params, None, t.next_obs["pair"], method="step")[1])
     made = np.where(gone, 0, each[..., 0]).sum(-1)
     out = gone | np.asarray(t.member_ends.terminated["pair"])
     best = np.where(out, 0, following.max(-1)).sum(-1) * ~np.asarray(t.terminated)
@@ -250,7 +250,7 @@ def test_pressing_a_button_that_ends_the_presser_is_unlearned():
     state, step = workflow.init(jax.random.key(0), numbers), jax.jit(workflow.step)
 
     def pressed(state):
-        agent, obs = workflow.agent.group_agents["presser"].agent, BUTTON.reset(jax.random.key(0), ())[1]
+        agent, obs = workflow.agent.group_agents["presser"].agent, BUTTON.reset(jax.random.key(0), None)[1]
         seen = workflow.normalize_obs(state, obs)["presser"]
         policy = jax.vmap(agent.action_probabilities, (None, 0))(state.agent.actor.params["presser"], seen)
         return float(policy[0, 1])
@@ -314,9 +314,9 @@ def test_wrong_ends_are_told(fault, told):
 
 def test_an_action_that_is_repeated_leaves_what_a_member_saw_last():
     env = ActionRepeat(CUT, 3)
-    state, _ = env.reset(jax.random.key(0), ())
+    state, _ = env.reset(jax.random.key(0), None)
     press = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.ones(1, jnp.int32)}
-    _, timestep = env.step(jax.random.key(0), state, press, ())
+    _, timestep = env.step(jax.random.key(0), state, press, None)
     assert timestep.obs["presser"]["legal"].tolist() == [[True, True]]
     assert timestep.member_ends.truncated["presser"].tolist() == [True]
     assert timestep.reward["presser"].tolist() == [-1]
@@ -333,8 +333,8 @@ class Telling(GroupRanking):
 
 def test_one_agent_for_all_knows_no_members():
     env = JointControl(Telling(Chase(real=True), "hare"))
-    state, _ = env.reset(jax.random.key(0), ())
-    assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), ())[1].member_ends is None
+    state, _ = env.reset(jax.random.key(0), None)
+    assert env.step(jax.random.key(0), state, env.action_space.sample(jax.random.key(0)), None)[1].member_ends is None
 
 
 @pytest.mark.program
@@ -355,11 +355,11 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
     roles = Roles(BUTTON)
     role = roles.find_role("presser")
     reset, step = BUTTON.reset, BUTTON.step
-    state, obs = reset(jax.random.key(0), ())
+    state, obs = reset(jax.random.key(0), None)
     rows, gone = [], {"clock": jnp.zeros(1, bool), "presser": jnp.zeros(1, bool)}
     for action in (0, 1, 0):
         taken = {"clock": jnp.zeros(1, jnp.int32), "presser": jnp.full(1, action, jnp.int32)}
-        state, ts = step(jax.random.key(0), state, taken, ())
+        state, ts = step(jax.random.key(0), state, taken, None)
         rows.append(
             Transition(
                 obs,

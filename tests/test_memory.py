@@ -89,7 +89,7 @@ def test_segments_of_any_length_give_the_same(rollouts, length):
     batch = workflow.agent.build_batch(params, second, acted_by_current_params=True)
     segments = workflow.split_batch(batch)
     assert segments.log_prob.shape == (24 // length, length)
-    steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=()))
+    steps_first = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(segments, memory=None))
     _, policy, value = workflow.agent.apply_sequence(params, steps_first.obs, segments.memory, steps_first.done)
     np.testing.assert_allclose(policy.log_prob(steps_first.raw_action), steps_first.log_prob, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(value, steps_first.value, rtol=1e-5, atol=1e-6)
@@ -109,7 +109,7 @@ def test_a_gradient_flows_along_a_segment_and_not_before_it(rollouts):
         batch = replace(workflow, sampling=Shuffled(2)).split_batch(
             agent.build_batch(params, t, acted_by_current_params=True)
         )
-        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=None))
         return agent.apply_sequence(params, steps.obs, batch.memory, steps.done)[2].reshape(2, 4, 3)[
             1, 2, 0
         ]  # that of step 5

@@ -43,7 +43,7 @@ def recorded(label):
     env = game(label)
 
     def like():
-        state, _ = env.reset(KEY, ())
+        state, _ = env.reset(KEY, None)
         action = env.action_space.sample(KEY)
         chance = env.chance(KEY)
         _, after = env.advance(state, action, chance)

@@ -49,10 +49,10 @@ def walked(env, key, actions):
     @jax.jit
     def walk(key, actions):
         def step(state, action):
-            state, timestep = env.step(key, state, action, ())
+            state, timestep = env.step(key, state, action, None)
             return state, (state, timestep)
 
-        state, obs = env.reset(key, ())
+        state, obs = env.reset(key, None)
         return obs, jax.lax.scan(step, state, actions)[1]
 
     obs, (states, seen) = walk(key, actions)
@@ -105,7 +105,7 @@ def test_rows_threads_and_copies_change_nothing(key):
     def begun(env):
         both = jax.vmap(jax.vmap(env.reset, (0, None)), (0, None))(keys, ())
         step = jax.vmap(jax.vmap(env.step, (None, 0, 0, None)), (None, 0, 0, None))
-        return both, step(key, both[0], actions, ())
+        return both, step(key, both[0], actions, None)
 
     start, after = jax.jit(lambda: begun(two))()
     assert leaves_equal((start, after), jax.jit(lambda: begun(env))())
@@ -120,9 +120,9 @@ def test_one_call_for_all_rows(key):
     env, calls = MuJoCo("InvertedPendulum-v5", threads=1), []
     host = env._engine.step
     env._engine.step = lambda states, action: calls.append(len(states)) or host(states, action)
-    state, _ = env.reset(key, ())
+    state, _ = env.reset(key, None)
     many = jax.vmap(jax.vmap(env.step, (0, None, None, None)), (None, None, 0, None))
-    jax.block_until_ready(jax.jit(many)(jax.random.split(key, 3), state, np.zeros((5, 1), np.float32), ()))
+    jax.block_until_ready(jax.jit(many)(jax.random.split(key, 3), state, np.zeros((5, 1), np.float32), None))
     assert calls == [5]
 
 
@@ -146,7 +146,7 @@ def test_mistakes_are_told_in_a_line(make, message):
 
 def test_it_is_drawn(key, tmp_path):
     env = MuJoCo("Hopper-v5")
-    state, _ = env.reset(key, ())
+    state, _ = env.reset(key, None)
     paths = env.draw([state, state], tmp_path)
     assert paths[0].name == "viewer.html"
     assert "Hopper-v5" in paths[0].read_text(encoding="utf-8")

@@ -101,7 +101,7 @@ def test_average_policies_are_what_it_plays_and_is_judged_by(run):
     evaluation = jax.jit(WORKFLOW.evaluate)(state, jax.random.key(0))
     assert float(evaluation["exploitability"]) == pytest.approx(float(exploitability(KUHN.game_tree, table)), abs=1e-6)
     assert float(evaluation["return"]) == -float(evaluation["exploitability"])
-    obs = KUHN.reset(jax.random.key(5), ())[1]
+    obs = KUHN.reset(jax.random.key(5), None)[1]
     chances = WORKFLOW.policy(state).action_probabilities(obs)["player_0"][0]
     actions = jax.vmap(lambda key: WORKFLOW.policy(state)(obs, WORKFLOW.agent.initial_memory(), key)[0]["player_0"][0])
     drawn = actions(jax.random.split(jax.random.key(6), 4000)).mean()

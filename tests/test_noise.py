@@ -72,7 +72,7 @@ def test_consecutive_keys_give_streams_that_are_not_correlated():
     """The driver's keys are fold_in(key, 0), fold_in(key, 1), ...; raw keys that differ in a bit are the hardest."""
     raw = jnp.array([[0, i] for i in range(32)] + [[i, 0] for i in range(1, 32)], jnp.uint32)
     keys = jax.random.wrap_key_data(raw)
-    x = np.asarray(jax.vmap(lambda key: Noise("hash").sample_members(jnp.zeros(SIZE), 1.0, (), key, 1)[0])(keys))
+    x = np.asarray(jax.vmap(lambda key: Noise("hash").sample_members(jnp.zeros(SIZE), 1.0, None, key, 1)[0])(keys))
     found = correlations(x, x)[~np.eye(len(x), dtype=bool)]
     assert np.abs(found).max() < 5
     assert found.std() == pytest.approx(1, abs=0.1)
@@ -132,5 +132,5 @@ def test_seeds_count_beyond_a_word(noise):
     seeds = noise.sample_seeds(jax.random.key(0), n, size)
     same = [2**19 + 5, 5]  # whose counters are the same
     assert len(set(np.asarray(seeds.offset)[same])) == 1
-    rows = np.stack([noise.generate_row(jax.tree.map(lambda x, i=i: x[i], seeds), (), size, n) for i in same])
+    rows = np.stack([noise.generate_row(jax.tree.map(lambda x, i=i: x[i], seeds), None, size, n) for i in same])
     assert abs(rows[0] @ rows[1]) < 4 * np.sqrt(size)

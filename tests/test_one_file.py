@@ -133,7 +133,7 @@ class Copies(BaseStagedWorkflow):
         return CopiesState(resolve_numbers(self, numbers), env_params, members, jnp.int32(0))
 
     def plan(self, state, key):
-        return LifePlan(2, 1), ()
+        return LifePlan(2, 1), None
 
     def plan_evaluation(self, state, key):
         return LifePlan(0, 1)

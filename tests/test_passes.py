@@ -55,8 +55,8 @@ def test_advantages_are_those_of_numpy_with_truncation():
     ratio = np.exp(rng.normal(size=shape)).astype(np.float32)
     terminated = rng.random(shape) < 0.15
     truncated = ~terminated & (rng.random(shape) < 0.15)
-    t = Transition((), (), *map(jnp.asarray, (reward, reward, terminated, truncated)))
-    t = replace(t, next_obs=())
+    t = Transition(None, None, *map(jnp.asarray, (reward, reward, terminated, truncated)))
+    t = replace(t, next_obs=None)
     found, target = jax.jit(jax.vmap(agent.estimate_advantages, 1, 1))(t, ratio, value, next_value)
     np.testing.assert_allclose(found, by_numpy(t, value, next_value, ratio, agent), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target, found + value, rtol=1e-4, atol=1e-5)
@@ -66,7 +66,7 @@ def test_at_ratio_one_they_are_generalized_advantages():
     rng = np.random.default_rng(1)
     value, next_value, reward = (jnp.asarray(rng.normal(size=20), jnp.float32) for _ in range(3))
     ends = jnp.asarray(rng.random((2, 20)) < 0.1)
-    t = Transition((), (), reward, (), ends[0], ends[1] & ~ends[0])
+    t = Transition(None, None, reward, None, ends[0], ends[1] & ~ends[0])
     given = t, jnp.ones(20), value, next_value
     ours, theirs = (agent(discount=0.97, gae_lambda=0.8).estimate_advantages(*given) for agent in (Puffer, PPO))
     for a, b in zip(ours, theirs, strict=True):
@@ -132,7 +132,7 @@ TOLD = fill_spaces(Told(), Counting())
 ])  # fmt: skip
 def test_what_was_learned_from_is_estimated_anew(refresh, seen):
     nothing = jnp.zeros((4, 3))
-    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
+    batch = Batch(None, nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (10 * value + ratio, value)  # noqa: E731
     epochs = RefreshedEpochs(TOLD, SHUFFLED, 2, False, refresh, estimated)
     first, metrics, _ = jax.jit(epochs.run)(0, batch, jax.random.key(0), jnp.int32(1))
@@ -148,7 +148,7 @@ def test_what_was_learned_from_is_estimated_anew(refresh, seen):
 def test_minibatches_of_one_pass_differ_where_each_is_estimated_anew():
     """All segments in each minibatch: the second sees what the first has told; by the epoch it does not."""
     nothing = jnp.zeros((2, 3))
-    batch = Batch((), nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
+    batch = Batch(None, nothing, nothing, nothing, nothing, nothing, ratio=nothing + 1, bootstrap_value=nothing)
     estimated = lambda value, ratio: (value, value)  # noqa: E731
 
     @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Summing(Told):
 
 def test_an_epoch_learns_from_each_segment_once_in_an_order_of_its_own():
     n = 12
-    batch = Batch((), *(jnp.arange(n, dtype=jnp.float32)[:, None],) * 5)
+    batch = Batch(None, *(jnp.arange(n, dtype=jnp.float32)[:, None],) * 5)
     agent = fill_spaces(Summing(), Counting())
     start = jnp.zeros(n, jnp.int32), jnp.zeros(n, jnp.int32), jnp.int32(0)
     run = jax.jit(lambda times, valid=None: run_epochs(agent, start, batch, jax.random.key(0), times, 3, valid))
@@ -194,7 +194,7 @@ def test_an_epoch_learns_from_each_segment_once_in_an_order_of_its_own():
 
 def test_plain_epochs_are_those_that_nothing_refreshes():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
-    batch = Batch((), x, x, x, x, x)
+    batch = Batch(None, x, x, x, x, x)
     plain = run_epochs(TOLD, 0, standardize_advantages(batch), jax.random.key(1), jnp.int32(3), 2)
     refreshed = RefreshedEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
     for ours, theirs in zip(
@@ -248,7 +248,7 @@ def test_segments_are_joined_as_they_were_cut(steps):
 def test_weights_are_those_of_normalized_advantages():
     epochs = RefreshedEpochs(TOLD, SHUFFLED, 2, True, "never", lambda *_: ())
     advantage = jnp.array([[1.0, 2.0], [3.0, 6.0]])
-    part = Batch((), (), (), (), advantage, ())
+    part = Batch(None, None, None, None, advantage, None)
     found = epochs.weight_advantages(part, jnp.array([2.0, 0.5])).advantage
     x = np.asarray(advantage)
     np.testing.assert_allclose(found, np.array([[2.0], [0.5]]) * (x - x.mean()) / x.std(), rtol=1e-5)

@@ -31,7 +31,7 @@ def test_a_game_out_is_the_game(pettingzoo):
     assert out.possible_agents == ["hare_0", "hunter_0", "hunter_1"]
     assert out.observation_space("hunter_1") == gymnasium.spaces.Box(-9.0, 9.0, (3,))
     obs, _ = out.reset(seed=3)
-    key, state, own = split_and_reset(CHASE, key_from_any_seed(3), ())
+    key, state, own = split_and_reset(CHASE, key_from_any_seed(3), None)
     rng = np.random.default_rng(0)
     for i in range(CHASE.max_episode_steps):
         for agent, at in (("hare_0", ("hare", 0)), ("hunter_0", ("hunter", 0)), ("hunter_1", ("hunter", 1))):
@@ -44,7 +44,7 @@ def test_a_game_out_is_the_game(pettingzoo):
         actions = {agent: rng.integers(3) for agent in out.agents}
         actions["hare_0"] = out.action_space("hare_0").sample(mask=obs["hare_0"]["action_mask"])
         given = {"hare": np.array([actions["hare_0"]]), "hunter": np.array([actions["hunter_0"], actions["hunter_1"]])}
-        key, state, timestep = split_and_step(CHASE, key, state, given, ())
+        key, state, timestep = split_and_step(CHASE, key, state, given, None)
         obs, rewards, terminated, truncated, _ = out.step(actions)
         own = timestep.obs
         found = [rewards["hunter_0"], rewards["hunter_1"], rewards["hare_0"]]

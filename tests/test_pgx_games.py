@@ -39,13 +39,13 @@ def test_every_seat_of_a_game_is_that_of_pgx(pgx, name, players):
     assert group_sizes(ours.action_space) == {"player": players}
 
     def begin(key):
-        return *ours.reset(key, ()), tree.drop_weak_types(theirs.init(key))
+        return *ours.reset(key, None), tree.drop_weak_types(theirs.init(key))
 
     def step(carry, key):
         state, obs, game = carry
         key_action, key_step, key_reset = jax.random.split(key, 3)
         action = random_action(ours.action_space, ours.observation_space, obs, key_action)["player"]
-        state, timestep = ours.step(key_step, state, {"player": action}, ())
+        state, timestep = ours.step(key_step, state, {"player": action}, None)
         after = tree.drop_weak_types(theirs.step(game, action[game.current_player], key_step))
         seats = jnp.stack([theirs.observe(after, i) for i in range(players)])
         carry = tree.select(after.terminated, begin(key_reset), (state, timestep.obs, after))
@@ -70,7 +70,7 @@ def test_every_seat_of_a_game_is_that_of_pgx(pgx, name, players):
 
 def test_who_begins_is_drawn(pgx):
     ours = PgxGame("tic_tac_toe")
-    legal = jax.vmap(lambda key: ours.reset(key, ())[1]["player"]["legal"])(jax.random.split(KEY, 200))
+    legal = jax.vmap(lambda key: ours.reset(key, None)[1]["player"]["legal"])(jax.random.split(KEY, 200))
     first = np.asarray(legal.sum(-1) > 1)
     assert (first.sum(1) == 1).all()
     assert 70 < first[:, 0].sum() < 130

@@ -108,7 +108,7 @@ def test_levels_are_uniform_points_of_the_cube(key):
     assert levels.shape == (2000, 2)
     for column in np.asarray(levels).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3
-    state, _ = POLES.reset(key, ())
+    state, _ = POLES.reset(key, None)
     assert POLES.is_same_level(POLES.get_level(state), POLES.get_level(POLES.reset_to_level(key, state.level)[0]))
     assert not POLES.is_same_level(levels[0], jnp.nextafter(levels[0], jnp.float32(1)))
     one = jnp.array([0.25, 0.75])
@@ -141,10 +141,10 @@ def test_a_mutation_is_a_reflected_walk_of_normal_steps(key, num_edits):
 def test_a_teacher_chooses_one_of_21_values_of_each_number(key):
     editor = POLES.make_editor()
     assert (editor.action_space.n, editor.max_episode_steps) == (21, 2)
-    state, first = editor.reset(key, ())
-    state, second = editor.step(key, state, jnp.int32(20), ())
+    state, first = editor.reset(key, None)
+    state, second = editor.step(key, state, jnp.int32(20), None)
     assert not second.terminated
-    state, last = editor.step(jax.random.key(7), state, jnp.int32(3), ())
+    state, last = editor.step(jax.random.key(7), state, jnp.int32(3), None)
     assert last.terminated
     assert (float(second.reward), float(last.reward)) == (0.0, 0.0)
     np.testing.assert_allclose(editor.get_level(state), [1.0, 0.15])
@@ -152,7 +152,7 @@ def test_a_teacher_chooses_one_of_21_values_of_each_number(key):
     np.testing.assert_allclose([first["level"], second.obs["level"]], [[0, 0], [1, 0]])
     assert first["random"].shape == (50,)
     assert len(np.unique([second.obs["random"], last.obs["random"]])) == 100
-    template = POLES.sample_level(key, ())
+    template = POLES.sample_level(key, None)
     assert (editor.get_level(state).shape, editor.get_level(state).dtype) == (template.shape, template.dtype)
     envs.check_env(editor, episodes=2)
 
@@ -243,7 +243,7 @@ def test_braxs_numbers_take_effect_as_in_a_system_replaced_by_hand(number, key):
     level = env.encode_level({number: 0.6})
     np.testing.assert_allclose(level, [0.1], rtol=1e-5)
     found = np.asarray(played(env, env.reset_to_level(key, level)[0], actions).obs)
-    own = np.asarray(played(inner, inner.reset(key, ())[0], actions).obs)
+    own = np.asarray(played(inner, inner.reset(key, None)[0], actions).obs)
     expected = np.asarray(jax.jit(lambda: jax.lax.scan(raw, theirs.reset(key), actions)[1])())
     off, effect = np.abs(found - expected).max(), np.abs(own - expected).max()
     assert off < 0.05 * effect, (off, effect)

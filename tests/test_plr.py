@@ -285,7 +285,7 @@ def test_values_that_disagree_score_levels_and_each_learns_as_it_would_alone():
         own = {name: x for name, x in weights.items() if not name.startswith("value_")}
         own = {"params": own | {"value": weights[f"value_{i}"]}}
         alone.append(
-            bind(AGENT, h).loss(own, replace(segments, value=segments.ensemble_values[..., i], ensemble_values=()))
+            bind(AGENT, h).loss(own, replace(segments, value=segments.ensemble_values[..., i], ensemble_values=None))
         )
     np.testing.assert_allclose(loss, np.mean([float(x) for x, _ in alone]), rtol=1e-5)
     for name in ("actor_loss", "entropy"):

@@ -29,7 +29,7 @@ class Sums:
 
     def __init__(self, space):
         self.env = SimpleNamespace(observation_space=space)
-        self.agent = SimpleNamespace(initial_memory=lambda: ())
+        self.agent = SimpleNamespace(initial_memory=lambda: None)
         self.traces = []
 
     def policy(self, state, explores=False):
@@ -44,7 +44,7 @@ class Sums:
 
 def made(space):
     workflow = Sums(space)
-    return workflow, Policy(workflow, SimpleNamespace(env_params=()))
+    return workflow, Policy(workflow, SimpleNamespace(env_params=None))
 
 
 def test_lists_numpy_and_jax_arrays_are_one_observation_and_one_compilation():
@@ -97,7 +97,7 @@ def test_act_goes_through_jit_vmap_and_scan():
     act, obs = policy.as_policy_fn(), jnp.arange(12.0).reshape(2, 3, 2)
     step = jax.vmap(lambda obs, key: act(obs, policy.memory, key)[0]["choice"])
     keys = jax.random.split(jax.random.key(0), 3)
-    found = jax.jit(lambda: jax.lax.scan(lambda carry, obs: (carry, step(obs, keys)), (), obs)[1])()
+    found = jax.jit(lambda: jax.lax.scan(lambda carry, obs: (carry, step(obs, keys)), None, obs)[1])()
     np.testing.assert_array_equal(found, policy(obs)["choice"])
 
 

@@ -147,7 +147,7 @@ GENERATION = Generation(POINTS, FIT, SOURCE, E_FOLDS)
 
 def test_perturbation_is_a_step_up_or_down_in_the_units_of_each_prior():
     prior = LogUniform(1e-4, 1e-1)
-    move = jax.vmap(lambda key: Perturb()(key, GENERATION, ())[0])
+    move = jax.vmap(lambda key: Perturb()(key, GENERATION, None)[0])
     moved = move(jax.random.split(KEY, 400))
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (400, 2, 2)))
     factors = prior.decode(moved[:, 2:, 0]) / prior.decode(POINTS[:2, 0])
@@ -167,7 +167,7 @@ def test_perturbed_numbers_neither_drift_nor_pile_up_where_fitness_is_random(pri
     def after(u):
         def generation(u, key):
             parent = jax.random.permutation(key, n)  # each as likely as another, none lost by chance
-            moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), ())
+            moved, _ = Perturb()(key, Generation(u, jnp.zeros(n), parent, e_folds), None)
             return reflect(moved, 0.0, 1.0), None
 
         return jax.lax.scan(generation, u, jax.random.split(KEY, 50))[0]
@@ -189,7 +189,7 @@ def test_a_factor_of_two_is_one_power_of_two_further():
 
 
 def test_resampling_draws_some_numbers_anew():
-    moved = jax.vmap(lambda key: Resample(rate=0.25)(key, GENERATION, ())[0])(jax.random.split(KEY, 2000))
+    moved = jax.vmap(lambda key: Resample(rate=0.25)(key, GENERATION, None)[0])(jax.random.split(KEY, 2000))
     np.testing.assert_array_equal(moved[:, :2], jnp.broadcast_to(POINTS[:2], (2000, 2, 2)))
     anew = np.asarray(moved[:, 2:] != POINTS[:2])
     assert abs(anew.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / anew.size)

@@ -47,10 +47,10 @@ class AnyProbe:
         return self.probes[0].action_space
 
     def reset(self, key, params):
-        return jax.lax.switch(params, [lambda key, p=p: p.reset(key, ()) for p in self.probes], key)
+        return jax.lax.switch(params, [lambda key, p=p: p.reset(key, None) for p in self.probes], key)
 
     def step(self, key, env_state, action, params):
-        branches = [lambda *at, p=p: p.step(*at, ()) for p in self.probes]
+        branches = [lambda *at, p=p: p.step(*at, None) for p in self.probes]
         return jax.lax.switch(params, branches, key, env_state, action)
 
 
@@ -102,7 +102,7 @@ def learned(request):
 def value(workflow, state, obs):
     """The value that a state's agent gives to an observation, acting as it does."""
     agent, params = workflow.agent, state.agent.actor.params
-    action = workflow.policy(state)(obs, (), jax.random.key(0))[0]
+    action = workflow.policy(state)(obs, None, jax.random.key(0))[0]
     match agent:
         case PolicyGradient():
             return workflow.value_scale(state) * agent.apply(params, workflow.normalize_obs(state, obs))[1]
@@ -115,7 +115,7 @@ def value(workflow, state, obs):
 
 def action(workflow, state, obs):
     """The greedy action as a number from -1 to 1."""
-    found = workflow.policy(state)(obs, (), jax.random.key(0))[0]
+    found = workflow.policy(state)(obs, None, jax.random.key(0))[0]
     return found[0] if found.ndim else 2 * found / (workflow.env.choices - 1) - 1
 
 

@@ -101,7 +101,7 @@ def test_a_pool_keeps_of_a_training_what_its_policy_reads():
     assert not any("value" in path or "numbers" in path for path in acting.read_paths)
     state = PLAYER.init(jax.random.key(0))
     obs, key = OPPOSED.reset(jax.random.key(1), OPPOSED.default_params)[1], jax.random.key(2)
-    assert acting.act(acting.extract_policy(state), obs, (), key)[0] == PLAYER.policy(state, True)(obs, (), key)[0]
+    assert acting.act(acting.extract_policy(state), obs, None, key)[0] == PLAYER.policy(state, True)(obs, None, key)[0]
 
 
 @pytest.mark.program
@@ -110,7 +110,7 @@ def test_opponents_are_drawn_by_their_weights_and_stay_for_the_episode():
     states = jax.vmap(jax.vmap(PLAYER.init))(jax.random.split(jax.random.key(0), (2, 2)))
     env = SinglePlayerGame(KUHN, "player_0", {"player_0": cast})
     match = MatchParams(
-        (), jnp.int32(1), {"player_0": cast.extract_policy(states)}, jnp.array([[0.25, 0.75], [1.0, 0.0]])
+        None, jnp.int32(1), {"player_0": cast.extract_policy(states)}, jnp.array([[0.25, 0.75], [1.0, 0.0]])
     )
     begun = jax.vmap(lambda key: env.reset(key, match)[0])(jax.random.split(jax.random.key(3), 4000))
     assert float(begun.opponents[:, 0].mean()) == pytest.approx(0.75, abs=0.03)  # 4 standard errors
@@ -164,10 +164,10 @@ def test_trainings_answer_mixtures(learned):
 def test_the_mixture_plays(learned):
     workflow, state, _ = learned
     policy = Policy(workflow, state)
-    env_state, obs = KUHN.reset(jax.random.key(5), ())
+    env_state, obs = KUHN.reset(jax.random.key(5), None)
     actions, memory = policy(obs, policy.initial_memory())
     assert set(actions) == {"player_0", "player_1"}
-    after = KUHN.step(jax.random.key(6), env_state, jax.tree.map(jnp.asarray, actions), ())[1]
+    after = KUHN.step(jax.random.key(6), env_state, jax.tree.map(jnp.asarray, actions), None)[1]
     again, later = policy(after.obs, memory)
     np.testing.assert_array_equal(later.profile, memory.profile)
     assert set(again) == set(actions)

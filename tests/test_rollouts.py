@@ -142,7 +142,7 @@ def test_of_games_too():
 @pytest.mark.program
 def test_a_worker_has_modules_of_its_own(monkeypatch):
     """Of another process their numbers may be those of modules that a worker makes."""
-    spec = RolloutSpec(AHEAD, 2, resolve_numbers(AHEAD), ())
+    spec = RolloutSpec(AHEAD, 2, resolve_numbers(AHEAD), None)
     begun = spec.build_programs().init_learner(jax.random.key(0))
     values = {
         format_policy_name(0): pack_value(spec.build_programs().get_acting_policy(begun, 2)),

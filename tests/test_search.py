@@ -269,7 +269,7 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     found = play.play_run(play.parse_play_options([str(run), "episodes=3", "solution=0"]))
     assert len(found["returns"]) == 3
     policy, obs = fill_spaces(MLPPolicy(hidden=(4,)), Continuous()), jnp.ones(6)
-    action = policy.mode(evorl.load_front(run).solution(), obs, (), KEY)[0]
+    action = policy.mode(evorl.load_front(run).solution(), obs, None, KEY)[0]
     np.testing.assert_allclose(evorl.load(run, solution=0)(obs), action, rtol=1e-5)
     assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
     with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):

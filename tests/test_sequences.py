@@ -212,7 +212,7 @@ def played():
 
 def step_by_step(network, params, sample, i):
     """Of one sequence the memory before each step and what the network makes of it and of its successor."""
-    t = jax.tree.map(lambda x: x[:, i], replace(sample.rows, memory=()))
+    t = jax.tree.map(lambda x: x[:, i], replace(sample.rows, memory=None))
     memory, found, step = (
         tree.index(sample.rows.memory, i),
         [],

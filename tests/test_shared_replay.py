@@ -119,7 +119,7 @@ def test_a_member_is_its_own_state_and_the_replay_of_all(key):
     assert leaves_equal(member.replay, state.replay)
     light = population.get_member(split_replays(state)[0], 1)[1]  # as a checkpoint's policies are
     obs = jnp.zeros(1)
-    act = [jax.jit(inner.policy(x))(obs, (), key)[0] for x in (member, light)]
+    act = [jax.jit(inner.policy(x))(obs, None, key)[0] for x in (member, light)]
     np.testing.assert_array_equal(*act)
 
 

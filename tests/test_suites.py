@@ -45,19 +45,19 @@ def test_padded_mazes_look_and_end_as_they_are(key):
     for name in ("Crossing", "Memory", "FourRooms"):
         env = replace(ood.create_test_mazes(ENV)[name], view_size=5, see_through_walls=False)
         padded = jax.tree.map(
-            lambda x: x[0, 0], suite.sample_test_levels(key, (name, "LargeCorridor"), 1, "ood", ENV, ())
+            lambda x: x[0, 0], suite.sample_test_levels(key, (name, "LargeCorridor"), 1, "ood", ENV, None)
         )
         assert padded.grid.shape == (19, 19)
         rows = ood.LEVELS[name].height
         source = ood.LEVELS[name].sample
         keys = jax.random.split(jax.random.fold_in(key, ("as trained", *ood.LEVELS).index(name)), 1)
-        own = source(keys[0], ())
+        own = source(keys[0], None)
         assert np.asarray(padded.grid)[:rows, :rows].tolist() == np.asarray(own.grid).tolist()
 
         @jax.jit
         def walk(level, env=env):
             def step(state, action):
-                after, seen = env.step(key, state, action, ())
+                after, seen = env.step(key, state, action, None)
                 return after, seen
 
             actions = jax.random.choice(key, jnp.array([0, 1, 2, 2, 2]), (env.max_episode_steps,))
@@ -81,8 +81,8 @@ def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explore
     keys = jax.random.split(key_play, len(names))
     for i, name in enumerate(names[:3]):
         alone = replace(workflow, env=FrameStack(ood.create_test_mazes(ENV)[name], 2))
-        levels = tree.index(suite.sample_test_levels(key_levels, (name,), 24, "ood", ENV, ()), 0)
-        own = replace(levels, step_limit=())  # so that the environment's counts
+        levels = tree.index(suite.sample_test_levels(key_levels, (name,), 24, "ood", ENV, None), 0)
+        own = replace(levels, step_limit=None)  # so that the environment's counts
         stats = jax.jit(lambda own, key, alone=alone: run_on_levels(alone, state, own, explores, key))(own, keys[i])
         assert stats.episodes.tolist() == [1] * 24
         np.testing.assert_allclose(played.returns[i], stats.returns, rtol=1e-6)
@@ -94,7 +94,7 @@ def test_a_suite_in_one_program_gives_the_returns_of_each_maze_by_itself(explore
 
 @pytest.mark.program
 def test_minimax_looks_to_the_right_where_a_layout_leaves_it_open(key):
-    both = [suite.sample_test_levels(key, suite.SMALL_MAZES, 16, name, ENV, ()) for name in suite.SUITES]
+    both = [suite.sample_test_levels(key, suite.SMALL_MAZES, 16, name, ENV, None) for name in suite.SUITES]
     open_ones = {name for name in suite.SMALL_MAZES if getattr(ood.LEVELS[name], "direction", 0) == ood.ANY_DIRECTION}
     assert len(open_ones) == 6
     for i, name in enumerate(suite.SMALL_MAZES):
@@ -136,7 +136,7 @@ class Lottery:
     """A level is the chance to win; an episode is one step."""
 
     max_episode_steps = 1
-    default_params = ()
+    default_params = None
     fresh_reset = True
     observation_space = Box(0.0, 1.0, (1,))
     action_space = Discrete(2)

@@ -80,11 +80,11 @@ def test_truncated_transitions_bootstrap_and_terminated_ones_do_not(setting):
 def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
     agent, state, batch, key = setting
     agent = replace(agent, explore_std=0.1)
-    greedy = agent.mode(state.actor.params, batch.obs[0], (), key)[0]
+    greedy = agent.mode(state.actor.params, batch.obs[0], None, key)[0]
     keys = jax.random.split(key, 4000)
-    explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], (), key)[0])(keys)
+    explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], None, key)[0])(keys)
     np.testing.assert_allclose((explored - greedy).std(0), [0.2, 0.05], rtol=0.05)
-    wild = jax.vmap(lambda key: replace(agent, explore_std=9.0).act(state.actor.params, batch.obs[0], (), key)[0])
+    wild = jax.vmap(lambda key: replace(agent, explore_std=9.0).act(state.actor.params, batch.obs[0], None, key)[0])
     np.testing.assert_array_equal(wild(keys).max(0), [2, 1])
     np.testing.assert_array_equal(wild(keys).min(0), [-2, 0])
 

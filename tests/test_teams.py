@@ -148,10 +148,12 @@ def test_rows_without_a_choice_weigh_nothing():
     there = weight > 0
 
     def loss(of, weight):
-        batch = Batch((), (), log_prob[of], value[of], advantage[of], target[of], weight=weight)
+        batch = Batch(None, None, log_prob[of], value[of], advantage[of], target[of], weight=weight)
         return PPO(entropy_weight=0.3).loss_of_rows(batch, now[of], new[of], entropy[of])
 
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, ()))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, None)
+    )
     few = (advantage[there] - advantage[there].mean()) / advantage[there].std()
     np.testing.assert_allclose(standardize(advantage, weight=weight)[there], few, rtol=1e-4)
     np.testing.assert_allclose(mean_of_rows(weight, value), value[there].mean(), rtol=1e-5)
@@ -170,7 +172,7 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     np.testing.assert_array_equal(agent.observer.observe("hare", obs)["legal"], obs["hare"]["legal"])
 
     def outputs(obs, name):
-        given = params[name], ((), ()), agent.observer.observe(name, obs)
+        given = params[name], (None, None), agent.observer.observe(name, obs)
         numbers, _, value = agent.group_agents[name].agent.apply_network("step", *given)[1]
         return np.asarray(numbers), np.asarray(value)
 
@@ -189,7 +191,7 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
 def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
     agent = Team(template(PPO), central=True, observation_space=Dict(spaces), action_space=CHASE.action_space)
-    obs = CHASE.reset(jax.random.key(0), ())[1]
+    obs = CHASE.reset(jax.random.key(0), None)[1]
     shown = agent.observer.observe("hunter", {name: obs[name] for name in spaces})
     np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
     np.testing.assert_array_equal(shown["state"]["state"]["hare"][1], obs["hare"]["obs"])
@@ -224,10 +226,10 @@ def test_joint_and_ranked():
     assert joint.observation_space.parts["hunter"].shape == (2, 3)
     assert joint.action_space.parts["hare"].shape == (1, 1)
     key = jax.random.key(0)
-    state, obs = joint.reset(key, ())
+    state, obs = joint.reset(key, None)
     action = joint.action_space.sample(key)
-    _, t = joint.step(key, state, action, ())
-    _, of_game = game.step(key, game.reset(key, ())[0], action, ())
+    _, t = joint.step(key, state, action, None)
+    _, of_game = game.step(key, game.reset(key, None)[0], action, None)
     np.testing.assert_allclose(t.reward, np.concatenate([*of_game.reward.values()]).mean(), rtol=1e-6)
     assert obs["hunter"].shape == (2, 3)
     for env in (CHASE, REAL, joint, GroupRanking(CHASE, "hare")):

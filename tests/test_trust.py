@@ -41,7 +41,7 @@ class Breaking:
     max_episode_steps: int = 200
     fresh_reset: bool = False
 
-    default_params = ()
+    default_params = None
     observation_space = Box(-1.0, 1.0, (1,))
     action_space = Box(-1.0, 1.0, (1,))
 

@@ -21,13 +21,13 @@ def played(env, n, key, store=None, chunk=4, most=8, **plan):
     store = store or TransitionStore(chunk, jnp.int32(0), lambda count, transitions, mask: count + mask.sum())
     starts = plan.pop("starts", ResetStarts(most, most))
     return jax.jit(
-        lambda key: rollout(EnvBatch(env, (), (), n), policy, RolloutPlan(starts, **plan), None, key, store)
+        lambda key: rollout(EnvBatch(env, None, None, n), policy, RolloutPlan(starts, **plan), None, key, store)
     )(key)
 
 
 def unrolled(env, n, key, num_steps, most=8, **plan):
     """A play that stores all of its transitions, leaves [num_steps, n, ...], and their mask."""
-    world, keys = EnvBatch(env, (), (), n), jax.random.split(key, n)
+    world, keys = EnvBatch(env, None, None, n), jax.random.split(key, n)
     row = jax.eval_shape(lambda: world.interact(policy, world.init_envs(world.reset(keys)), keys)[1])
     stored = jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), row), jnp.zeros((num_steps, n), bool)
     store = TransitionStore(num_steps, stored, lambda _, transitions, mask: (transitions, mask))

@@ -162,7 +162,7 @@ def test_the_weighted_sum_of_several_rewards_is_learned_from_and_each_is_reporte
 
 def test_runs_side_by_side_may_weigh_differently():
     workflow = TINY["on_policy"](LinearReward(Measured(longest=1), (1, 0)))
-    params = LinearRewardParams((), (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
+    params = LinearRewardParams(None, (jnp.array([1.0, 3.0]), jnp.array([0.0, 0.0])))
 
     def one(params):
         state = workflow.init(jax.random.key(0), None, params)
@@ -282,10 +282,10 @@ def test_returns_are_those_of_the_task_whatever_is_learned_from(env, learned):
     def act(obs, memory, keys):
         return jnp.zeros((len(keys), 1)), memory, {}
 
-    world = EnvBatch(env, (), (), 4)
+    world = EnvBatch(env, None, None, 4)
     stats = jax.jit(lambda key: run_episodes(world, act, ResetStarts(), key, 7))(jax.random.key(3))
     starts = jax.random.key(3)
-    plain = jax.jit(lambda key: run_episodes(EnvBatch(Counting(), (), (), 4), act, ResetStarts(), key, 7))(starts)
+    plain = jax.jit(lambda key: run_episodes(EnvBatch(Counting(), None, None, 4), act, ResetStarts(), key, 7))(starts)
     np.testing.assert_allclose(stats.returns, plain.lengths)
     np.testing.assert_allclose(stats.learned_returns, learned * plain.lengths)
     np.testing.assert_allclose(stats.fitness_means["return"], learned * plain.lengths)
@@ -304,9 +304,11 @@ def test_returns_are_those_of_the_task_whatever_is_learned_from(env, learned):
 def test_a_reward_that_is_changed_keeps_the_tasks_own():
     env, key = RewardTransform(Counting(longest=1), scale=0.5), jax.random.key(0)
     alone = SingleAgentGame(env)
-    _, timestep = alone.step(key, alone.reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
+    _, timestep = alone.step(key, alone.reset(key, None)[0], {"only": jnp.zeros((1, 1))}, None)
     assert (timestep.reward["only"].tolist(), timestep.raw_reward["only"].tolist()) == ([0.5], [1.0])
-    _, timestep = JointControl(alone).step(key, JointControl(alone).reset(key, ())[0], {"only": jnp.zeros((1, 1))}, ())
+    _, timestep = JointControl(alone).step(
+        key, JointControl(alone).reset(key, None)[0], {"only": jnp.zeros((1, 1))}, None
+    )
     assert (float(timestep.reward), float(timestep.raw_reward)) == (0.5, 1.0)
 
 

@@ -86,7 +86,7 @@ def test_it_comes_near_to_an_equilibrium_of_kuhn_poker_and_plays_it():
     assert nash_conv[-1] < 0.02
     evaluation = fsp.evaluate(state, jax.random.key(0))
     assert float(evaluation["return"]) == pytest.approx(-float(nash_conv[-1]) / 2, abs=1e-6)
-    obs = fsp.env.reset(jax.random.key(5), ())[1]
+    obs = fsp.env.reset(jax.random.key(5), None)[1]
     policy = Policy(fsp, state)
     actions, _ = policy(obs, policy.initial_memory())
     assert set(actions) == {"player_0", "player_1"}

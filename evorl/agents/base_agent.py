@@ -32,7 +32,7 @@ class BaseAgent:
 
     def initial_memory(self) -> Memory:
         """Return the memory at the start of an episode."""
-        return ()
+        return None
 
 
 def fill_spaces(agent: T, env: Any) -> T:

@@ -19,7 +19,7 @@ def td_target(batch: Transition, value: Float[Array, "*batch"], discount: Array 
 
     Of sequences, [steps, batch], n_step rewards, or as many as there are up to the end of the episode or the sequence.
     """
-    worth = discount if isinstance(batch.discount, tuple) else batch.discount
+    worth = discount if batch.discount is None else batch.discount
     target = batch.reward + worth * ~batch.terminated * value
     if batch.n_step == 1:
         return target
@@ -33,40 +33,34 @@ def td_target(batch: Transition, value: Float[Array, "*batch"], discount: Array 
 
 def batch_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over a batch, of whose rows or sequences some may count more, those of members that are gone not."""
-    return mean_of_active(batch, of_each if isinstance(batch.weight, tuple) else batch.weight * of_each)
+    return mean_of_active(batch, of_each if batch.weight is None else batch.weight * of_each)
 
 
 def mean_of_active(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
     """The mean over the steps that are learned from, but those of members that are gone."""
-    return (
-        of_each.mean()
-        if isinstance(batch.members_done, tuple)
-        else mean_of_rows(~batch.training_steps.members_done, of_each)
-    )
+    return of_each.mean() if batch.members_done is None else mean_of_rows(~batch.training_steps.members_done, of_each)
 
 
 def zero_inactive(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """The numbers of the steps that are learned from, 0 of members that are gone."""
-    return (
-        of_each if isinstance(batch.members_done, tuple) else jnp.where(batch.training_steps.members_done, 0, of_each)
-    )
+    return of_each if batch.members_done is None else jnp.where(batch.training_steps.members_done, 0, of_each)
 
 
 def choice_mask(space: Space, batch: Transition) -> Any:
-    """Whether there was a choice at each step that is learned from, bool [*batch]; () where there always is one.
+    """Whether there was a choice at each step that is learned from, bool [*batch]; None where there always is one.
 
     A member that is gone has none, whatever its observation says.
     """
     t = batch.training_steps
     choice = has_choice(space, t.obs)
-    if isinstance(t.members_done, tuple):
+    if t.members_done is None:
         return choice
-    return ~t.members_done if isinstance(choice, tuple) else choice & ~t.members_done
+    return ~t.members_done if choice is None else choice & ~t.members_done
 
 
 def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, ""]:
-    """The mean over rows, of which some may count less than others, or not at all; () where all count alike."""
-    if isinstance(weight, tuple):
+    """The mean over rows, of which some may count less than others, or not at all; None where all count alike."""
+    if weight is None:
         return of_each.mean()
     return (weight * of_each).sum() / jnp.maximum(weight.sum(), 1e-8)
 
@@ -80,7 +74,7 @@ def mse_critic_loss(
     """
     error = value - target[..., None]
     loss = batch_mean(batch, (error**2).sum(-1))
-    mean = value.mean() if isinstance(batch.members_done, tuple) else mean_of_active(batch, value.mean(-1))
+    mean = value.mean() if batch.members_done is None else mean_of_active(batch, value.mean(-1))
     return loss, {"critic_loss": loss, "value": mean, TD_ERROR: zero_inactive(batch, jnp.abs(error).mean(-1))}
 
 

@@ -27,7 +27,7 @@ class TrainStates:
     @classmethod
     def from_states(cls, states: dict[str, TrainState], unshared_groups: tuple[str, ...]) -> "TrainStates":
         """Those by group."""
-        others = {name: replace(state, params=()) for name, state in states.items()}
+        others = {name: replace(state, params=None) for name, state in states.items()}
         return cls({name: state.params for name, state in states.items()}, others, unshared_groups)
 
     @property
@@ -102,8 +102,8 @@ def member_transitions(t: Transition, name: str, n: int) -> Transition:
     """
     axes = t.terminated.ndim
     terminated, truncated = (repeat_for_members(x, axes, n) for x in (t.terminated, t.truncated))
-    gone = ()
-    if not isinstance(t.member_ends, tuple):
+    gone = None
+    if t.member_ends is not None:
         gone, own = t.members_done[name], (t.member_ends.terminated[name], t.member_ends.truncated[name])
         terminated, truncated = MemberEnds.merge_game_end((terminated, truncated), own, gone)
     return replace(
@@ -114,12 +114,12 @@ def member_transitions(t: Transition, name: str, n: int) -> Transition:
         reward=t.reward[name],
         terminated=terminated,
         truncated=truncated,
-        member_ends=(),
+        member_ends=None,
         members_done=gone,
         discount=repeat_for_members(t.discount, axes, n),
         weight=repeat_for_members(t.weight, 1, n),
         extras=t.extras.get(name, {}),
-        memory=t.memory[name] if t.memory else (),
+        memory=t.memory[name] if t.memory else None,
     )
 
 

@@ -52,7 +52,7 @@ class MLPPolicy(BaseAgent):
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     def init(self, key: Key) -> MLPPolicyState:
-        return MLPPolicyState(TrainState(self.network.init_params(key), (), ()))
+        return MLPPolicyState(TrainState(self.network.init_params(key), None, None))
 
     def initial_memory(self) -> Memory:
         return self.core.initial_memory()

@@ -205,19 +205,19 @@ class PolicyGradient(BaseAgent, ABC):
         ratio = jnp.exp(policy.log_prob(t.extras["sample"]) - log_prob)
         advantage, target = self.compute_advantages(t, ratio, value, beyond)
         choice = self.choice_masks(t)
-        weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else ()
-        of_memory = (t.is_done, t.memory) if self.is_recurrent else ((), ())  # the actor's, also where it is stale
-        several = values if self.num_values > 1 else ()
+        weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else None
+        of_memory = (t.is_done, t.memory) if self.is_recurrent else (None, None)  # the actor's, also where it is stale
+        several = values if self.num_values > 1 else None
         known = log_prob, value, advantage, target
         more = {"ensemble_values": several, "ratio": ratio, "bootstrap_value": beyond, "weight": weight}
         return Batch(t.obs, t.extras["sample"], *known, *of_memory, **more)
 
-    def choice_masks(self, t: Transition) -> tuple[()] | tuple[Bool[Array, "steps envs"], Bool[Array, "steps envs"]]:
-        """Return which steps had a choice, and of which the successor is known; () where there always is a choice."""
+    def choice_masks(self, t: Transition) -> tuple[Bool[Array, "steps envs"], Bool[Array, "steps envs"]] | None:
+        """Return which steps had a choice, and of which the successor is known; None where there always is a choice."""
         choice, following = choice_mask(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
-        if isinstance(choice, tuple):
-            return ()
-        following = jnp.ones_like(choice) if isinstance(following, tuple) else following
+        if choice is None:
+            return None
+        following = jnp.ones_like(choice) if following is None else following
         return choice, jax.vmap(is_known, 1, 1)(t.terminated, _bootstrap_mask(t), choice, following)
 
     def compute_advantages(
@@ -291,7 +291,7 @@ class PolicyGradient(BaseAgent, ABC):
             rows = tree.merge_axes(batch)
             policy, value = self.apply(params, rows.obs)
             return rows, policy.log_prob(rows.raw_action), value, policy.entropy()
-        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=()))
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), replace(batch, memory=None))
         _, policy, value = self.apply_sequence(params, steps.obs, batch.memory, steps.done)
         return tree.merge_axes((steps, policy.log_prob(steps.raw_action), value, policy.entropy()))
 

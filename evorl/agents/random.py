@@ -31,7 +31,7 @@ class Random(BaseAgent):
 
     def init(self, key: Key) -> RandomState:
         del key
-        return RandomState(TrainState((), (), ()))
+        return RandomState(TrainState(None, None, None))
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         del params
@@ -48,7 +48,7 @@ class Random(BaseAgent):
     def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
         del params, acted_by_current_params
         nothing = tree.zeros_like(transitions.reward)
-        return Batch((), (), *(nothing,) * 4, weight=jax.tree.map(lambda _: (), nothing))
+        return Batch(None, None, *(nothing,) * 4, weight=jax.tree.map(lambda _: None, nothing))
 
     def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
         del params, batch

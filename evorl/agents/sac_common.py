@@ -49,7 +49,7 @@ class SoftActorCritic(BaseAgent):
 
     def create_state(self, actor: Params, critic: Params) -> SACState:
         """Return the state before anything is learned."""
-        learned: Any = ()
+        learned: Any = None
         if self.learned_temperature:
             smallest = jnp.finfo(jnp.float32).tiny
             learned = TrainState.create(jnp.log(jnp.maximum(self.temperature, smallest)), has_target=False)

@@ -42,7 +42,7 @@ from evorl.types import (
     Transition,
 )
 
-EMPTY_TRAIN_STATE = TrainState((), (), ())
+EMPTY_TRAIN_STATE = TrainState(None, None, None)
 
 
 @part
@@ -179,7 +179,7 @@ class Team(BaseAgent):
         def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
             rows = Batch(**{x.name: get_group(getattr(batch, x.name), name) for x in fields(Batch)})
             memory = take_member(rows.memory, member, 1)
-            rows = replace(take_member(replace(rows, memory=()), member, 2), memory=memory)
+            rows = replace(take_member(replace(rows, memory=None), member, 2), memory=memory)
             return agent.loss(params, rows)
 
         return self._sum_losses(params, group_loss)
@@ -231,7 +231,7 @@ class Team(BaseAgent):
             if member is not None:
                 own, key = tree.index(own, member), split_key(key, self.groups[name])[member]
             of_each = take_member((rows.memory, rows.weight), member, 1)
-            rows = take_member(replace(rows, memory=(), weight=()), member, axes, axes - 1)
+            rows = take_member(replace(rows, memory=None, weight=None), member, axes, axes - 1)
             rows = replace(rows, memory=of_each[0], weight=of_each[1])
             value, metrics = getattr(agent, loss)(params, own, rows, key)
             if TD_ERROR in metrics and member is None:

@@ -91,7 +91,7 @@ class TrainState:
         """
         if not isinstance(optimizer, Adam):
             _require_descent(optimizer)
-        return cls(params, params if has_target else (), optimizer.init(params), optimizer)
+        return cls(params, params if has_target else None, optimizer.init(params), optimizer)
 
     def reset_with_params(self, params: Params) -> "TrainState":
         """Other params at their beginning, with a target where self has one."""

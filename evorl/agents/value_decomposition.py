@@ -108,8 +108,8 @@ class ValueDecomposition(BaseAgent):
         rows = self.team.group_transitions(self.group_name, batch)
         values, following = agent.values(params["agent"], rows)
         made, best = agent.q_taken(values, rows), agent.best_next_q(target["agent"], rows, following)
-        together = replace(batch, reward=batch.reward[self.group_name].sum(-1), member_ends=(), members_done=())
-        if not isinstance(t.member_ends, tuple):
+        together = replace(batch, reward=batch.reward[self.group_name].sum(-1), member_ends=None, members_done=None)
+        if t.member_ends is not None:
             own = rows.training_steps
             made, best = jnp.where(own.members_done, 0, made), jnp.where(own.terminated, 0, best)
             together = replace(together, truncated=batch.is_trace_end & ~batch.terminated)

@@ -107,7 +107,7 @@ class RolloutPrograms:
 
     def _init_learner(self, key: Key, numbers: Any, env_params: Any) -> LearnerState:
         state, staleness = self.workflow.init(key, numbers, env_params), self.workflow.staleness
-        return LearnerState(state, tree.broadcast(state.obs_statistics, staleness) if staleness else ())
+        return LearnerState(state, tree.broadcast(state.obs_statistics, staleness) if staleness else None)
 
     def _rollout(self, numbers: Any, env_params: Any, policy: Any, envs: Any, iteration: Any, key: Key) -> Any:
         """Return the environments, their statistics, transitions [num_steps, num_envs / parts, ...], state metrics."""
@@ -129,14 +129,16 @@ class RolloutPrograms:
 
         envs, stats, stored, described = zip(*rollouts, strict=True)
         played = Rollout(
-            (),
+            None,
             concatenate_parts(envs, 0),
             concatenate_parts(stats, 0),
             concatenate_parts(stored, 1),
             tree.mean(tree.stack([*described])),
         )
-        state, metrics = self.workflow.bound(learner.state).learn_from(learner.state, (), played, key)
+        state, metrics = self.workflow.bound(learner.state).learn_from(learner.state, None, played, key)
         seen = (
-            tree.shift_in(learner.stale_obs_statistics, learner.state.obs_statistics) if self.workflow.staleness else ()
+            tree.shift_in(learner.stale_obs_statistics, learner.state.obs_statistics)
+            if self.workflow.staleness
+            else None
         )
         return LearnerState(state, seen), metrics

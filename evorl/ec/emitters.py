@@ -27,7 +27,7 @@ class Emitter(Protocol):
         ...
 
     def init(self, key: Key, mean: Params) -> State:
-        """Its state, of a search that begins around mean; () where it has none."""
+        """Its state, of a search that begins around mean; None where it has none."""
         ...
 
     def ask(self, key: Key, state: State, elites: Elites) -> Params:
@@ -45,10 +45,10 @@ class Emitter(Protocol):
         ...
 
 
-def init_stateless(self: Any, key: Key, mean: Params) -> tuple[()]:
+def init_stateless(self: Any, key: Key, mean: Params) -> None:
     """init of an emitter whose only memory is the archive."""
     del self, key, mean
-    return ()
+    return None
 
 
 def tell_stateless(self: Any, key: Key, told: Any, state: State, elites: Elites) -> State:

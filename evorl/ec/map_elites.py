@@ -29,7 +29,7 @@ DTYPES = ("float32", "bfloat16")
 class MapElitesState:
     elites: Elites
     emitter: Any
-    result_elites: Any = ()  # Elites, where the thresholds of elites are not their fitness
+    result_elites: Any = None  # Elites, where the thresholds of elites are not their fitness
 
     @property
     def fittest_elites(self) -> Elites:
@@ -94,7 +94,7 @@ class MapElites(Evolver):
         """The first generation is what the emitter makes of members, leaves [n, ...]."""
         emitter = self.emitter.init(key, mean)
         genomes = self.to_genome(members)
-        results = self.result_archive.empty(genomes) if self.result_archive is not None else ()
+        results = self.result_archive.empty(genomes) if self.result_archive is not None else None
         return MapElitesState(self.archive.empty(genomes), emitter, results)
 
     def ask(self, key: Key, state: MapElitesState) -> tuple[Params, MapElitesState]:
@@ -123,7 +123,7 @@ class MapElites(Evolver):
         elites, entry = self.archive.add(state.elites, genomes, fitness, self.threshold_rate)
         told = to_float32(genomes), fitness, entry
         emitter = self.emitter.tell(key, told, state.emitter, elites)
-        results = ()
+        results = None
         if self.result_archive is not None:
             results, _ = self.result_archive.add(state.result_elites, genomes, fitness, jnp.float32(1))
         after = MapElitesState(elites, emitter, results)

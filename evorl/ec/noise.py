@@ -55,7 +55,7 @@ class Noise:
 
     def init(self, key: Key) -> Any:
         """The table [table_size], or nothing."""
-        return normal(key, (self.table_size,)) if self.source == "table" else ()
+        return normal(key, (self.table_size,)) if self.source == "table" else None
 
     def sample_members(self, mean: Params, std: Any, table: Any, key: Key, n: int, mirrored: bool = False) -> Params:
         """n members mean + std noise, leaves [n, ...]; where mirrored, half of them, and then as many mean - std noise.

@@ -22,22 +22,22 @@ def init_evolver_state(evolver: Evolver, key: Key, mean: Params, draw: Callable[
 
 @jax.named_scope("evolution")
 def ask(evolver: Evolver, key: Key, state: State) -> tuple[Params, Any, State]:
-    """Members as parameters, leaves [n, ...], their genomes where there is no way back to them, else (), and the state,
-    () where asking left it as it was.
+    """Return members as parameters, leaves [n, ...], their genomes where there is no way back to them, else None, and
+    the state, None where asking left it as it was.
 
     So what is as large as a population or an archive is there once; members that are drawn as they play are genomes.
     """
     genomes, after = evolver.ask(key, state)
-    left = () if after is state else after
+    left = None if after is state else after
     if isinstance(evolver, SeedEvolver):
         return genomes, genomes, left
     members = jax.vmap(evolver.to_params, (None, 0))(after, genomes)
-    return members, () if evolver.takes_params else genomes, left
+    return members, None if evolver.takes_params else genomes, left
 
 
 def merge_asked_state(after: State, state: State) -> State:
     """The state of an evolver that was asked, of what ask has given and the state before."""
-    return state if isinstance(after, tuple) and not after else after
+    return state if after is None else after
 
 
 @jax.named_scope("evolution")

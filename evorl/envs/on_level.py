@@ -12,7 +12,7 @@ from evorl.types import Env, Key, Level, LevelEnv, TimeStep
 @struct.dataclass
 class OnLevelParams:
     inner: Any
-    level: Any = ()  # on which an episode begins; a step needs none
+    level: Any = None  # on which an episode begins; a step needs none
 
 
 @dataclass(frozen=True)

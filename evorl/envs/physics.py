@@ -73,9 +73,9 @@ class Physics(Wrapper):
         object.__setattr__(self, "ranges", FrozenDict(sorted(self.ranges.items())))
 
     @property
-    def default_params(self) -> tuple[()]:
+    def default_params(self) -> None:
         """None: what the ranges do not name is as in the inner environment's own."""
-        return ()
+        return None
 
     @property
     def fresh_reset(self) -> bool:
@@ -168,7 +168,7 @@ class PhysicsEditor:
     num_bins: int = 21
     num_random: int = 50
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:

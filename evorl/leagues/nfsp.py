@@ -136,7 +136,7 @@ class NFSP(base.BaseStagedWorkflow):
         for i, role in enumerate(self.roles.roles):
             keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
             agents[role.name] = jax.vmap(bound.learners[role.name].init_player)(keys[role.name][0])
-        state = NFSPState(numbers, env_params, agents, {}, (), jnp.int32(0))
+        state = NFSPState(numbers, env_params, agents, {}, None, jnp.int32(0))
         envs, row = bound.vector_env.init_blank_envs(state.strategies, env_params)
         seen = tree.broadcast(tree.zeros_like(row), 1, 1)
         for role in self.roles.roles:
@@ -149,7 +149,7 @@ class NFSP(base.BaseStagedWorkflow):
     def count_env_steps(self, state: NFSPState) -> Array:
         return state.iteration.astype(jnp.float32) * self.response.num_envs * self.response.num_steps
 
-    def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
+    def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, None]:
         """num_steps steps of every game, by responses and averages; or the random ones."""
         del key
         off = self.response
@@ -164,7 +164,7 @@ class NFSP(base.BaseStagedWorkflow):
             random_actions=random,
             stores=True,
         )
-        return plan, ()
+        return plan, None
 
     def plan_evaluation(self, state: NFSPState, key: Key) -> RolloutPlan:
         """Whole episodes by the average policies."""
@@ -186,9 +186,9 @@ class NFSP(base.BaseStagedWorkflow):
 
         store = TransitionStore(self.vector_env.chunk, experience, add)
         played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
-        return replace(state, experience=played.stored), replace(played, stored=())
+        return replace(state, experience=played.stored), replace(played, stored=None)
 
-    def learn_from(self, state: NFSPState, carry: tuple[()], played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
+    def learn_from(self, state: NFSPState, carry: None, played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
         del carry
         rounds = self.response.num_updates // self.response.actor_interval
         rounds = jnp.where(tree.any_unbatched(state.replay_sizes > 0), rounds, 0)

@@ -42,10 +42,10 @@ class AveragePolicySet:
 
     agents: NFSPAgents
 
-    initial_memory = ()
+    initial_memory = None
 
     def act(self, kept: NFSPParams, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
-        return self.agents.average.act(kept.average, obs, (), key)[0], memory
+        return self.agents.average.act(kept.average, obs, None, key)[0], memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +67,8 @@ class AnticipatoryPolicySet:
         key_drawn, key_response, key_average = jax.random.split(key, 3)
         drawn = jax.random.bernoulli(key_drawn, anticipation).astype(jnp.int8)
         responds = jnp.where(memory == NOT_SAMPLED, drawn, memory)
-        response = bind(self.agents.response, numbers).act(policies.response, obs, (), key_response)[0]
-        average = self.agents.average.act(policies.average, obs, (), key_average)[0]
+        response = bind(self.agents.response, numbers).act(policies.response, obs, None, key_response)[0]
+        average = self.agents.average.act(policies.average, obs, None, key_average)[0]
         return tree.select(responds == 1, response, average), responds
 
 
@@ -96,7 +96,7 @@ class JointNFSPAgent:
         return {name: AnticipatoryPolicySet(pair) for name, pair in self.agents.items()}
 
     def initial_memory(self) -> Memory:
-        return init_memories(self.roles, self.policy_sets) if self.is_anticipatory else ()
+        return init_memories(self.roles, self.policy_sets) if self.is_anticipatory else None
 
     def act(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         if not self.is_anticipatory:
@@ -110,7 +110,7 @@ class JointNFSPAgent:
 
     def mode(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         casts = {name: AveragePolicySet(pair) for name, pair in self.agents.items()}
-        actions, _ = self._act_jointly(casts, params, obs, dict.fromkeys(casts, ()), key)
+        actions, _ = self._act_jointly(casts, params, obs, dict.fromkeys(casts, None), key)
         return actions, memory, {}
 
     def action_probabilities(self, params: Any, obs: Any) -> dict[str, Array]:

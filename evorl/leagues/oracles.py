@@ -125,7 +125,7 @@ class BestResponseOracle:
             )
 
     def init_policies(self, game: Env, key: Key) -> OracleOutputs:
-        return OracleOutputs(make_uniform_policy(self._get_tree(game)), (), zero_counts())
+        return OracleOutputs(make_uniform_policy(self._get_tree(game)), None, zero_counts())
 
     def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
         tree = self._get_tree(game)

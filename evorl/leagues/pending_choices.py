@@ -66,8 +66,8 @@ def select_role_transitions(roles: Roles, role: Role, t: Transition) -> Transiti
     each = jax.vmap(jax.vmap(of_one, out_axes=1), out_axes=1)
     obs, action, reward, next_obs = (each(x) for x in (t.obs, t.action, t.reward, t.next_obs))
     terminated, truncated = tree.broadcast((t.terminated, t.truncated), len(role.players))
-    gone = ()
-    if not isinstance(t.member_ends, tuple):
+    gone = None
+    if t.member_ends is not None:
         gone, own = each(t.members_done), (each(t.member_ends.terminated), each(t.member_ends.truncated))
         terminated, truncated = MemberEnds.merge_game_end((terminated, truncated), own, gone)
     return Transition(obs, action, reward, next_obs, terminated, truncated, members_done=gone)
@@ -79,4 +79,4 @@ def compute_choice_mask(space: Space, t: Transition, shape: tuple[int, ...]) -> 
 
 
 def _broadcast_choice(choice: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    return jnp.ones(shape, bool) if isinstance(choice, tuple) else choice
+    return jnp.ones(shape, bool) if choice is None else choice

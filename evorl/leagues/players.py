@@ -57,7 +57,7 @@ class PlayerLearner:
     ) -> tuple[Player, PlayerExperience, Metrics]:
         """The player after as many gradient steps of both, rounds of the response."""
         off, (key_response, key_average) = self.response, jax.random.split(key)
-        own = OffPolicyState((), (), player.response, (), experience.replay, (), ())
+        own = OffPolicyState(None, None, player.response, None, experience.replay, None, None)
         own, metrics = off.learn(own, key_response, rounds)
 
         def update_average(i: Array, average: Any) -> tuple[Any, Metrics]:

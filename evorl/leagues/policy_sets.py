@@ -35,7 +35,7 @@ class RandomPolicySet:
 
     role: Role
 
-    initial_memory = ()
+    initial_memory = None
 
     def act(self, kept: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
         del kept

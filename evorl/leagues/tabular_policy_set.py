@@ -20,7 +20,7 @@ class TabularPolicySet:
 
     tree: GameTree
 
-    initial_memory = ()
+    initial_memory = None
 
     def act(self, kept: Float[Array, "sets actions"], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
         chances = jnp.where(obs["legal"], kept[self.find_information_set(obs["obs"])], 0.0)

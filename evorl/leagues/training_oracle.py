@@ -76,7 +76,7 @@ class TrainingOracle:
             policies[role.name] = self.policy_sets(game)[role.name].extract_policy(
                 jax.tree.map(lambda x: x[:, 0], states)
             )
-            rest[role.name] = replace(states, env_params=(), numbers=()) if self.warm else ()
+            rest[role.name] = replace(states, env_params=None, numbers=None) if self.warm else None
         return OracleOutputs(policies, rest, zero_counts())
 
     def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
@@ -118,7 +118,7 @@ class TrainingOracle:
             keys, tree.index(rest[role.name], place)
         )  # of one no value is asked
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
-        after = replace(done.state, env_params=(), numbers=()) if self.warm else ()
+        after = replace(done.state, env_params=None, numbers=None) if self.warm else None
         policies = self.policy_sets(game)[role.name].extract_policy(chosen)
         return OracleOutputs(policies, after, jax.tree.map(jnp.sum, done.counts))
 

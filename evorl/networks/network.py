@@ -28,7 +28,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Core(Protocol):
-    """A module of flax that remembers. Its memory is a pytree of arrays; () for none."""
+    """A module of flax that remembers. Its memory is a pytree of arrays; None for none."""
 
     def initial_memory(self) -> Memory:
         """The memory of one at the start of an episode, which has no parameters."""
@@ -69,7 +69,7 @@ class Feedforward(nn.Module):
 
     @nn.nowrap
     def initial_memory(self) -> Memory:
-        return ()
+        return None
 
     def step(self, memory: Memory, x: Array) -> tuple[Memory, Array]:
         return memory, x
@@ -106,7 +106,7 @@ class Network(nn.Module):
 
     def __call__(self, obs: Any, *args: Any) -> Any:
         """Of a batch of observations and of what else the body takes, where nothing is remembered."""
-        return self.step((), obs, *args)[1]
+        return self.step(None, obs, *args)[1]
 
     def step(self, memory: Memory, obs: Any, *args: Any) -> tuple[Memory, Any]:
         """The memory after an observation, and what the body gives; of a batch of both, leaves [*batch, ...]."""
@@ -136,7 +136,7 @@ class Network(nn.Module):
         Of a batch of rows; or of sequences, leaves [steps, *batch, ...], which began with memory, leaves [*batch, ...].
         """
         if batch.burn_in:
-            first = tree.index(replace(batch, memory=(), weight=()), slice(batch.burn_in))
+            first = tree.index(replace(batch, memory=None, weight=None), slice(batch.burn_in))
             memories, _ = self.core.sequence(memory, self.encode(first.obs), first.is_done)
             last, ended = tree.index((memories, first.is_done), -1)
             memory = jax.lax.stop_gradient(

@@ -64,9 +64,9 @@ class Perturb:
     def check(self, size: int) -> None:
         del size
 
-    def init(self, key: Key, u: Points) -> tuple[()]:
+    def init(self, key: Key, u: Points) -> None:
         del key, u
-        return ()
+        return None
 
     def __call__(self, key: Key, generation: Generation, memory: Any) -> tuple[Points, Any]:
         u, source = generation.u, generation.source
@@ -88,9 +88,9 @@ class Resample:
     def check(self, size: int) -> None:
         del size
 
-    def init(self, key: Key, u: Points) -> tuple[()]:
+    def init(self, key: Key, u: Points) -> None:
         del key, u
-        return ()
+        return None
 
     def __call__(self, key: Key, generation: Generation, memory: Any) -> tuple[Points, Any]:
         u, source = generation.u, generation.source

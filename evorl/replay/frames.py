@@ -66,7 +66,7 @@ class FrameBuffer:
         rows_added = self.rows_added + mask.sum(dtype=jnp.uint32)
         # no row from that of this frame on shares one that is older than the oldest
         edge = frames.gather_rows((frames.position + self.share_window + new[0].size) % frames.capacity)[1]
-        kept = self.rows.add(replace(rows, obs=place, next_obs=()), mask)
+        kept = self.rows.add(replace(rows, obs=place, next_obs=None), mask)
         lost = jnp.maximum(kept.size - (rows_added - edge).astype(jnp.int32), 0)
         kept = kept.drop_oldest(jnp.where(frames.size == frames.capacity, lost, 0))
         frames_added = self.frames_added + new.sum(dtype=jnp.uint32)
@@ -171,7 +171,7 @@ class FrameReplay:
             max(math.prod(row.reward.shape), 1),
         )  # rewards of a row: its successor's distance
         place = jax.ShapeDtypeStruct((several,), jnp.int32)
-        rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=()), num_envs)
+        rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=None), num_envs)
         if not isinstance(rows, ForgetfulReplayBuffer):
             raise OptionError(f"rows={type(self.rows).__name__}: cannot forget its oldest rows, as frames ask of it")
         frame = jax.tree.map(lambda x: jax.ShapeDtypeStruct((math.prod(x.shape) // self.count,), x.dtype), row.obs)

@@ -76,7 +76,7 @@ class SequenceBuffer:
             needed = self.num_envs * (chunk + self.settings.sequence_length + self.settings.stride)
             given = f"capacity={self.num_envs * self.steps_per_env}"
             raise OptionError(f"{given}: must hold {needed} steps, a sequence and a chunk of each environment")
-        memory, packed = tree.merge_axes(rows.memory), self.row.pack(tree.merge_axes(replace(rows, memory=())))
+        memory, packed = tree.merge_axes(rows.memory), self.row.pack(tree.merge_axes(replace(rows, memory=None)))
         mask &= jnp.cumsum(mask & ~tree.find_finite_rows((packed, memory)).reshape(chunk, n), axis=0) == 0
         count, env_index = mask.sum(0), jnp.arange(n)
         there = self.truncate_last_steps(tree.index(rows.obs, (mask.argmax(0), env_index)), count > 0)
@@ -115,7 +115,7 @@ class SequenceBuffer:
         env_index = jnp.minimum(jnp.searchsorted(after, drawn, side="right"), self.num_envs - 1)
         return self.gather_sequences(self.start_index(env_index, first[env_index] + drawn - (after - count)[env_index]))
 
-    def gather_sequences(self, index: Int[Array, "*shape"], weight: Any = ()) -> Sample:
+    def gather_sequences(self, index: Int[Array, "*shape"], weight: Any = None) -> Sample:
         """Those from beginnings on."""
         env_index, begin = index // self.starts_per_env, index % self.starts_per_env * self.settings.stride
         steps = jnp.arange(self.settings.sequence_length).reshape(-1, 1)
@@ -212,7 +212,7 @@ class SequenceReplay:
         length = self.sequence_length
         fits = f"must hold a sequence of {length} steps of each of {num_envs} environments, {num_envs * length}"
         require(steps >= self.sequence_length, "capacity", capacity, fits)
-        layout = RowLayout.from_row(replace(row, memory=()))
+        layout = RowLayout.from_row(replace(row, memory=None))
         tables = {dtype: jnp.zeros((num_envs * steps, width), dtype) for dtype, width in layout.widths.items()}
         memory = tree.broadcast(tree.zeros_like(row.memory), num_envs * beginnings)
         none = jnp.zeros(num_envs, jnp.int32)

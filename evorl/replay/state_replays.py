@@ -11,7 +11,7 @@ from evorl.types import ReplayBuffer
 def split_replays(state: PyTree) -> tuple[PyTree, list[ReplayBuffer]]:
     """The state with its replays hollowed out, without a leaf, and these in order."""
     leaves, treedef = jax.tree.flatten(state, is_leaf=_is_replay)
-    hollow = [jax.tree.map(lambda _: (), x) if _is_replay(x) else x for x in leaves]
+    hollow = [jax.tree.map(lambda _: None, x) if _is_replay(x) else x for x in leaves]
     return treedef.unflatten(hollow), [x for x in leaves if _is_replay(x)]
 
 

@@ -45,9 +45,9 @@ def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
 
 
 def has_choice(space: Space, obs: Any) -> Any:
-    """Whether more than one action is legal after observations, [*batch]; () where a space says nothing of it."""
+    """Whether more than one action is legal after observations, [*batch]; None where a space says nothing of it."""
     if not isinstance(space, ObsWithActionMask):
-        return ()
+        return None
     parts = jnp.split(obs["legal"], np.cumsum(space.choices)[:-1], axis=-1)
     several = [(part.sum(-1) != 1) & (n > 1) for part, n in zip(parts, space.choices, strict=True)]
     return jnp.any(jnp.stack(several), axis=0)

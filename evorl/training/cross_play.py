@@ -63,7 +63,7 @@ class CrossPlayPolicy(Policy):
         spaces = self.env.observation_space, self.env.action_space
         if other is not None and (other.env.observation_space, other.env.action_space) != spaces:
             raise OptionError("against: that run plays another game; its observations or actions differ")
-        self.memory = policy.memory, () if other is None else other.memory
+        self.memory = policy.memory, None if other is None else other.memory
         act = partial(self._act_jointly, policy, place, other)
         self._modes = {explores: partial(act, explores) for explores in (False, True)}
         self._act = jax.jit(self._act_on_rows, static_argnames="explores")

@@ -50,7 +50,7 @@ class Policy:
         policy(obs) and policy(obs, key); of one that remembers policy(obs, memory) and policy(obs, memory, key), which
         give the memory after it too.
         """
-        most, memory = (2, ()) if self.is_recurrent else (1, ())
+        most, memory = (2, None) if self.is_recurrent else (1, None)
         if self.is_recurrent:
             wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.initial_memory() on"
             require(bool(given), "memory", "nothing", wanted)

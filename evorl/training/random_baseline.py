@@ -132,6 +132,6 @@ def evaluate_random_policy(env: Env, episodes: int) -> MeanReturn:
         draw = partial(random_action, env.action_space, env.observation_space)
         return jax.vmap(draw)(obs, keys), memory, {}
 
-    stats = play_episodes(env, env.default_params, policy, (), episodes, seed=0)
+    stats = play_episodes(env, env.default_params, policy, None, episodes, seed=0)
     mean, reach = float(np.mean(stats.return_sums["return"])), 1.96 * float(stats.return_error)
     return MeanReturn(mean, mean - reach, mean + reach)

@@ -79,7 +79,7 @@ def run_tournament(
                 actions = place.set_actions(actions, done, rows[here], here)
         return actions, tuple(after), {}
 
-    memories = tuple(() if one is None else one.memory for one in entrants)
+    memories = tuple(None if one is None else one.memory for one in entrants)
     world = EnvBatch(first.env, first.env_params, memories, len(lineups))
 
     @jax.jit

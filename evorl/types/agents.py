@@ -13,7 +13,7 @@ class Actor(Protocol):
     """How to act by params."""
 
     def initial_memory(self) -> Memory:
-        """The memory at the start of an episode; () without one."""
+        """The memory at the start of an episode; None without one."""
         ...
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:

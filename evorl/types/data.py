@@ -59,12 +59,12 @@ class TimeStep:
     truncated: Any  # [] bool: time ran out; bootstrap
     info: Any = struct.field(default_factory=dict)
     member_ends: Any = None  # MemberEnds of a game whose members may end before it does
-    task_reward: Any = ()  # the task's own, where a wrapper has changed `reward` for learning; () where it is `reward`
+    task_reward: Any = None  # the task's own, where a wrapper has changed `reward` for learning
 
     @property
     def raw_reward(self) -> Any:
         """The task's own reward, of which returns are the sums."""
-        return self.reward if isinstance(self.task_reward, tuple) else self.task_reward
+        return self.reward if self.task_reward is None else self.task_reward
 
     def with_shaped_reward(self, reward: Any) -> "TimeStep":
         """Return the same with another reward to learn from; the task's own stays."""
@@ -72,7 +72,7 @@ class TimeStep:
 
     def with_rewards(self, change: Callable[[Any], Any]) -> "TimeStep":
         """Return the same with what `change` makes of the reward and, where there is one, of the task's own."""
-        task = () if isinstance(self.task_reward, tuple) else change(self.task_reward)
+        task = None if self.task_reward is None else change(self.task_reward)
         return replace(self, reward=change(self.reward), task_reward=task)
 
 
@@ -87,11 +87,11 @@ class Transition:
     terminated: Any  # do not bootstrap
     truncated: Any  # bootstrap, but cut traces and reset memory
     extras: Any = struct.field(default_factory=dict)
-    discount: Any = ()  # what a value at next_obs is worth, where rows are over several steps; () for that of one step
-    memory: Any = ()  # of the policy before the step; () where it has none
-    weight: Any = ()  # of the row in the loss; () where all count alike
-    member_ends: Any = ()  # MemberEnds after the step, of a game whose members may end before it does; () of others
-    members_done: Any = ()  # bool, [n] by group: whether a member had ended before, so that the step is none of its own
+    discount: Any = None  # what a value at next_obs is worth, where rows are over several steps
+    memory: Any = None  # of the policy before the step; None where it has none
+    weight: Any = None  # of the row in the loss; None where all count alike
+    member_ends: Any = None  # MemberEnds after the step, of a game whose members may end before it does; None of others
+    members_done: Any = None  # bool, [n] by group: whether a member had ended before, so that it did not act
     burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
     n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
@@ -103,7 +103,7 @@ class Transition:
     @property
     def is_trace_end(self) -> Array:
         """Whether the episode ended, or that of a member that was truncated alone, whose successor is valued."""
-        if isinstance(self.member_ends, tuple):
+        if self.member_ends is None:
             return self.is_done
         new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.member_ends.truncated, self.members_done)
         return self.is_done | jnp.stack(jax.tree.leaves(new)).any(0)
@@ -113,7 +113,7 @@ class Transition:
         """The steps that are learned from: of a sequence, leaves [steps, ...], those after the burn-in."""
         if not self.burn_in:
             return self
-        steps = jax.tree.map(lambda x: x[self.burn_in :], replace(self, memory=(), weight=(), burn_in=0))
+        steps = jax.tree.map(lambda x: x[self.burn_in :], replace(self, memory=None, weight=None, burn_in=0))
         return replace(steps, memory=self.memory, weight=self.weight)
 
 
@@ -126,7 +126,7 @@ class Sample:
 
     rows: Any
     index: Any  # int32, where they lie
-    weight: Any = ()  # of each in the loss; () where all count alike
+    weight: Any = None  # of each in the loss; None where all count alike
 
 
 @struct.dataclass
@@ -139,9 +139,9 @@ class Batch:
     value: Any  # before learning
     advantage: Any
     target: Any  # of the value
-    done: Any = ()  # bool, whether the next step begins an episode; () without memory
-    memory: Any = ()  # before each step; where steps are cut into segments, before the first of each
-    ensemble_values: Any = ()  # of which value is the mean, on a last axis; () where there is one
-    ratio: Any = ()  # of the probability by the policy that learns, before it does, to log_prob's; () where 1
-    bootstrap_value: Any = ()  # the value of the successor where time ran out, and after the last step
-    weight: Any = ()  # 1 of rows that are learned from, else 0; () where all are
+    done: Any = None  # bool, whether the next step begins an episode; None without memory
+    memory: Any = None  # before each step; where steps are cut into segments, before the first of each
+    ensemble_values: Any = None  # of which value is the mean, on a last axis; None where there is one
+    ratio: Any = None  # of the probability by the policy that learns, before it does, to log_prob's; None where 1
+    bootstrap_value: Any = None  # the value of the successor where time ran out, and after the last step
+    weight: Any = None  # 1 of rows that are learned from, else 0; None where all are

@@ -30,7 +30,7 @@ class Env(Protocol):
 
     @property
     def default_params(self) -> Any:
-        """The numbers of the environment that may differ between runs, as a pytree; () where there are none."""
+        """The numbers of the environment that may differ between runs, as a pytree; None where there are none."""
         ...
 
     @property

@@ -26,7 +26,7 @@ class SearchResults:
     params: Any
     fitness: Any  # [n] or [n, objectives], as the evolver was told
     valid_mask: Any  # [n] bool, whether it is one of them
-    descriptor: Any = ()  # [n, descriptors], where they are told apart by what they do
+    descriptor: Any = None  # [n, descriptors], where they are told apart by what they do
 
 
 _FLAGS = {"from_members": "begins_with_members", "results": "keeps_many", "with_bounds": "keeps_bounds"}

@@ -15,9 +15,9 @@ class HostState:
 
     lease: Any  # [] int32
     steps: Any  # [] uint32: what the lease was asked for so far, starts and steps; the next one continues from there
-    reset_obs: Any = ()  # what the next episode has begun with, where a step has ended one and begins others
-    has_reset: Any = ()  # [] bool, whether it has
-    pending: Any = ()  # [] bool, whether its last step has no answer yet; () where all are waited for
+    reset_obs: Any = None  # what the next episode has begun with, where a step has ended one and begins others
+    has_reset: Any = None  # [] bool, whether it has
+    pending: Any = None  # [] bool, whether its last step has no answer yet; None where all are waited for
 
 
 @struct.dataclass
@@ -29,7 +29,7 @@ class HostParams:
     releases: Any = False  # [] bool: reset gives the environment of that lease back instead
     autoreset: Any = False  # [] bool: where a step ends an episode, the next one begins at once
     seed: Any = (0, 0)  # [2] uint32, of that one
-    reset_state: Any = ()  # a HostState: what reset gives, where a step has begun the episode already
-    wait_fraction: Any = ()  # [] float32, the share of active rows that a step of a batch waits for; () for all
+    reset_state: Any = None  # a HostState: what reset gives, where a step has begun the episode already
+    wait_fraction: Any = None  # [] float32, the share of active rows that a step of a batch waits for; None for all
     workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it
     batch: int = struct.field(pytree_node=False, default=0)  # of all environments, for how many a step waits; 0 for all

@@ -146,7 +146,7 @@ def compute_outcome(
         repeats=repeats,
         guaranteed_episodes=count_guaranteed_episodes(student),
     )
-    if not isinstance(batch.ensemble_values, tuple):
+    if batch.ensemble_values is not None:
         seen = replace(seen, values=jnp.moveaxis(batch.ensemble_values, -1, 0) * student.value_scale(state))
     return judge_outcome(require_level_env(student.env), seen, levels)
 
@@ -168,6 +168,6 @@ def summarize_levels(outcome: Outcome, score: Float[Array, " levels"]) -> Metric
         return jnp.where(scored, x, 0).sum() / jnp.maximum(scored.sum(), 1)
 
     metrics = {"levels/score": mean_over_levels(score), "levels/return": mean_over_levels(outcome.mean_return)}
-    if not isinstance(outcome.solved, tuple):
+    if outcome.solved is not None:
         metrics["levels/solved"] = mean_over_levels(outcome.solve_rate)
     return metrics

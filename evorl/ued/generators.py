@@ -41,12 +41,12 @@ class LevelGenerator(Protocol):
 class SampledLevels:
     """Levels as the environment draws them."""
 
-    def init(self, key: Key, env: LevelEnv, n: int) -> tuple[()]:
+    def init(self, key: Key, env: LevelEnv, n: int) -> None:
         del key, env, n
-        return ()
+        return None
 
-    def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, tuple[()], State]:
-        return jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), env_params), (), state
+    def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, None, State]:
+        return jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), env_params), None, state
 
     def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State) -> State:
         del key, genomes, score

@@ -44,8 +44,8 @@ class PLRState:
     student: OnPolicyState  # without numbers and env_params, which are those above
     buffer: LevelBuffer
     generator: Any
-    parents: Any  # the levels that were replayed last, leaves [n, ...]; () where none have children
-    children_due: Any  # [] bool, whether their children are to come; () where none have
+    parents: Any  # the levels that were replayed last, leaves [n, ...]; None where none have children
+    children_due: Any  # [] bool, whether their children are to come; None where none have
 
 
 @struct.dataclass
@@ -90,7 +90,7 @@ class PLR(curricula.BaseCurriculum):
 
     def __post_init__(self) -> None:
         base.check_positive(self, "capacity", "repeats")
-        LevelBuffer.empty(1, (), self.prioritization)  # which raises
+        LevelBuffer.empty(1, None, self.prioritization)  # which raises
         env, name = self.env, type(self.env).__name__
         given, envs = self.repeats, self.student.num_envs
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
@@ -147,7 +147,7 @@ class PLR(curricula.BaseCurriculum):
         generator = bind(self, numbers).generator.init(key_generator, self.env, self.num_levels)
         level = jax.eval_shape(self.env.sample_level, key, env_params)
         buffer = LevelBuffer.empty(self.capacity, level, self.prioritization)
-        parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else ()
+        parents = tree.broadcast(tree.zeros_like(level), self.num_levels) if self.num_edits else None
         return PLRState(
             numbers, env_params, base.drop_shared_fields(student), buffer, generator, parents, jnp.bool_(False)
         )
@@ -223,7 +223,7 @@ class PLR(curricula.BaseCurriculum):
         asked = tree.select(carry.is_generated, carry.generator, state.generator)
         generator = tree.masked_fori_loop(carry.is_generated.astype(jnp.int32), tell, asked)
         student, metrics = self.learn(student, played.stored, batch, carry.is_replay, key_learn)
-        parents = self.select_replays(carry.levels, 1) if self.num_edits else ()
+        parents = self.select_replays(carry.levels, 1) if self.num_edits else None
         fertile = carry.is_replay & (self.num_edits > 0)
         after = PLRState(
             state.numbers, state.env_params, base.drop_shared_fields(student), buffer, generator, parents, fertile

@@ -35,7 +35,7 @@ def can_be_solved(env: SolvableLevelEnv) -> bool:
 
 @struct.dataclass
 class Outcome:
-    """What a student did on levels, and what it thought of them, in the units of rewards; () is what is not known.
+    """What a student did on levels, and what it thought of them, in the units of rewards; None is what is not known.
 
     There are levels * repeats environments, those of a level side by side. For a score that compares students the
     leaves of reward and ended lead with [students].
@@ -43,12 +43,12 @@ class Outcome:
 
     reward: Any  # [steps, envs]
     ended: Any  # [steps, envs] bool
-    value: Any = ()  # [steps, envs], before learning
-    advantage: Any = ()  # [steps, envs], not normalized
-    best: Any = ()  # [levels], the highest return of the level's life before; -inf without one
-    values: Any = ()  # [members, steps, envs], of an ensemble
-    solved: Any = ()  # [steps, envs] bool, of the episode that ends here
-    optimum: Any = ()  # [levels], the highest return that there can be
+    value: Any = None  # [steps, envs], before learning
+    advantage: Any = None  # [steps, envs], not normalized
+    best: Any = None  # [levels], the highest return of the level's life before; -inf without one
+    values: Any = None  # [members, steps, envs], of an ensemble
+    solved: Any = None  # [steps, envs] bool, of the episode that ends here
+    optimum: Any = None  # [levels], the highest return that there can be
     repeats: int = struct.field(pytree_node=False, default=1)
     guaranteed_episodes: int = struct.field(
         pytree_node=False, default=1

@@ -85,10 +85,10 @@ class EnvBatch:
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
                 raise unknown_name_error("episode_info", name, seen.info)
-        learned = () if isinstance(seen.task_reward, tuple) else seen.reward
+        learned = None if seen.task_reward is None else seen.reward
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.raw_reward, seen.info, learned))
         info = {name: none[1][name] for name in self.episode_info_spec}
-        gone = () if seen.member_ends is None else tree.zeros_like(seen.member_ends.truncated)
+        gone = None if seen.member_ends is None else tree.zeros_like(seen.member_ends.truncated)
         memory, length = tree.broadcast(self.memory, self.num_envs), jnp.zeros(self.num_envs, jnp.int32)
         return EnvInstance(*starts, memory, none[0], length, info, gone, learned_return=none[2])
 
@@ -134,17 +134,17 @@ class EnvBatch:
         """
         (action, memory, extras), (env_state, timestep) = choice, answer
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
-        ends = () if timestep.member_ends is None else timestep.member_ends
+        ends = timestep.member_ends
         members = {"member_ends": ends, "members_done": envs.members_done}
         transition = Transition(envs.obs, action, *outcome, extras, memory=envs.memory, **members)
-        returns, learned = jax.tree.map(jnp.add, envs.episode_return, timestep.raw_reward), ()
-        if not isinstance(envs.learned_return, tuple):
+        returns, learned = jax.tree.map(jnp.add, envs.episode_return, timestep.raw_reward), None
+        if envs.learned_return is not None:
             learned = jax.tree.map(jnp.add, envs.learned_return, timestep.reward)
         info = {
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else envs.episode_info[name])
             for name, how in self.episode_info_spec.items()
         }
-        gone = ends if isinstance(ends, tuple) else ends.is_done
+        gone = None if ends is None else ends.is_done
         so_far = returns, envs.episode_length + 1, info, gone, envs.pending_step, learned
         return EnvInstance(env_state, timestep.obs, memory, *so_far), transition
 

@@ -26,10 +26,10 @@ class EnvInstance:
     episode_return: Any  # undiscounted, so far, of the task's own rewards, as these are
     episode_length: Any  # [] int32, so far
     episode_info: Any  # of what the environment summarizes, so far
-    members_done: Any = ()  # of a game whose members may end before it does, which have: bool [members] by group
+    members_done: Any = None  # of a game whose members may end before it does, which have: bool [members] by group
     # its last action, the memory after it, extras, and data of a key: of a step on the host under way
-    pending_step: Any = ()
-    learned_return: Any = ()  # of the rewards that are learned from, so far, where they are others; else ()
+    pending_step: Any = None
+    learned_return: Any = None  # of the rewards that are learned from, so far, where they are others; else None
 
 
 @struct.dataclass
@@ -44,7 +44,7 @@ class EpisodeStats:
     restarts: Any = 0  # int32, episodes that were cut where a number was not finite or, on the host, a step failed
     bad_rewards: Any = 0  # int32, those of restarts where the reward was NaN or infinite, but on the host
     ranking_group: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
-    learned_returns: Any = ()  # of the rewards that are learned from, where they are others; else ()
+    learned_returns: Any = None  # of the rewards that are learned from, where they are others; else None
     retries_cut_episodes: bool = struct.field(
         pytree_node=False, default=False
     )  # whether another episode is played for one cut
@@ -107,11 +107,7 @@ class EpisodeStats:
         Of a game it is the mean over the members of the group that ranks, or over all, and each group has its own, as
         "return/GROUP".
         """
-        learned = (
-            {}
-            if isinstance(self.learned_returns, tuple)
-            else {LEARNED_RETURN: self._reduce_members(self.learned_returns)}
-        )
+        learned = {} if self.learned_returns is None else {LEARNED_RETURN: self._reduce_members(self.learned_returns)}
         of_groups = (
             {}
             if self.ranking_group is None

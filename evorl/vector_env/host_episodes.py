@@ -44,7 +44,7 @@ class HostStarts:
         The step that ended an episode may have begun the next one (`HostState.has_reset`).
         """
         after_step = hosts.find_host_state(envs.env_state)
-        if not isinstance(after_step.has_reset, tuple):
+        if after_step.has_reset is not None:
             begun = ended & after_step.has_reset
             first = reset_on_host(world, keys, hosts.HostRequest(begun, reset_state=after_step))
             envs, ended = world.restart(envs, first, begun), ended & ~begun

@@ -36,20 +36,20 @@ def build_steps(
 
     def find_active(carry: RolloutCarry, steps: Any = plan.steps) -> Bool[Array, " n"]:
         mask = plan.find_unfinished(*carry[1:], steps)
-        if wait_count and not isinstance(steps, tuple):  # once fewer are left than a step waits for, all stop
+        if wait_count and steps is not None:  # once fewer are left than a step waits for, all stop
             mask &= (mask.sum() >= wait_count) | (jnp.asarray(steps) >= UNLIMITED)
         return mask
 
     def find_going_on(carry: RolloutCarry) -> Bool[Array, " n"]:
         """Return which environments begin another episode where theirs ends."""
-        return find_active(carry, () if wait_count else plan.steps)
+        return find_active(carry, None if wait_count else plan.steps)
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
         active = find_active(carry)
         envs, stats, left = carry
         if_ended = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
         seeds = hosts.seeds_from_keys(derive_episode_keys(keys, stats.num_ended_or_cut + 1))
-        share = wait_count / world.num_envs if wait_count else ()
+        share = wait_count / world.num_envs if wait_count else None
         goes_on = active & find_going_on((envs, if_ended, left))
         asked = hosts.HostRequest(active, autoreset=goes_on, seed=seeds, wait_fraction=share)
         after, transition = interact(
@@ -91,7 +91,7 @@ def interact(
     """
     key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     choice = choose_actions(policy, envs, key_act)
-    sent = ()
+    sent = None
     if envs.pending_step:
         sent = tree.select(pending_mask(envs), envs.pending_step, (*choice, jax.random.key_data(key_step)))
         choice, key_step = sent[:3], jax.random.wrap_key_data(sent[3])

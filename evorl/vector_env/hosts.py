@@ -38,8 +38,8 @@ class HostRequest:
     releases: Any = False
     autoreset: Any = False
     seed: Any = (0, 0)
-    reset_state: Any = ()
-    wait_fraction: Any = ()
+    reset_state: Any = None
+    wait_fraction: Any = None
 
     def to_env_params(self, env_params: Any) -> Any:
         """The params of n environments that say so, leaves [n, ...]."""
@@ -50,7 +50,7 @@ class HostRequest:
             if not isinstance(x, HostParams):
                 return tree.broadcast(x, n)
             seed = spread(jnp.asarray(self.seed, jnp.uint32), 2)
-            share = self.wait_fraction if isinstance(self.wait_fraction, tuple) else spread(self.wait_fraction)
+            share = self.wait_fraction if self.wait_fraction is None else spread(self.wait_fraction)
             said = spread(self.lease), spread(self.releases), spread(self.autoreset), seed, self.reset_state, share
             return HostParams(self.active, *said, x.workers, x.batch)
 

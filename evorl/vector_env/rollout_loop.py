@@ -64,7 +64,7 @@ def run_episodes(
 
     The return of one that was cut, and is not played again, is NaN.
     """
-    nothing: TransitionStore[tuple[()]] = TransitionStore(every, (), lambda *_: ())
+    nothing: TransitionStore[None] = TransitionStore(every, None, lambda *_: None)
     stats = rollout(world, policy, RolloutPlan(starts, episodes=1), None, key, nothing)[1]
     cut = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), stats.returns)
     return (

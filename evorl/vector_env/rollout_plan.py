@@ -52,20 +52,20 @@ class RolloutPlan:
 
     starts: Any  # an EpisodeStarts
     restart: Any = True  # [] bool: from new starts, rather than on from where the environments are
-    episodes: Any = ()  # [n] or [] int32: of each environment; () for no end
-    steps: Any = ()  # [] int32: of each environment; () for no end
-    seed_group: Any = ()  # [n] int32 below n: those of the same have common random numbers; () for each its own
-    params: Any = ()  # leaves [actors, ...]: by whom the environments act, as many each, side by side
-    explores: Any = ()  # [] or [actors] bool: whether they explore; () for never
-    random_actions: Any = ()  # [] bool: whether they act at random instead; () for never
-    stores: Any = ()  # [] bool: whether what they see is stored, where that is a choice
+    episodes: Any = None  # [n] or [] int32: of each environment; None for no end
+    steps: Any = None  # [] int32: of each environment; None for no end
+    seed_group: Any = None  # [n] int32 below n: those of the same have common random numbers; None for each its own
+    params: Any = None  # leaves [actors, ...]: by whom the environments act, as many each, side by side
+    explores: Any = None  # [] or [actors] bool: whether they explore; None for never
+    random_actions: Any = None  # [] bool: whether they act at random instead; None for never
+    stores: Any = None  # [] bool: whether what they see is stored, where that is a choice
     releases: Any = False  # [] bool: whether the environments are of no use afterwards, as after an evaluation
 
     def local_shard(self, n: int, shards: int) -> "RolloutPlan":
         """Return the part of the plan for this device, where n environments are spread over several, else all of it."""
         if shards == 1:
             return self
-        group = jnp.arange(n) if isinstance(self.seed_group, tuple) else self.seed_group
+        group = jnp.arange(n) if self.seed_group is None else self.seed_group
 
         def shard_leaf(x: Any) -> Any:
             return mesh.local_shard(x, mesh.ENVS, len(x) // shards) if jnp.ndim(x) and len(x) > 1 else x
@@ -81,14 +81,14 @@ class RolloutPlan:
             total_envs: environments on all devices.
         """
         key_starts, key_play = jax.random.split(key)
-        group = jnp.arange(total_envs) if isinstance(self.seed_group, tuple) else self.seed_group
+        group = jnp.arange(total_envs) if self.seed_group is None else self.seed_group
         return key_starts, group, jax.random.split(key_play, total_envs)[group]
 
     def find_unfinished(self, stats: EpisodeStats, left: Any, steps: Any) -> Bool[Array, " n"]:
         """Return which environments have not had their episodes or so many steps, and have a start."""
         mask = jnp.broadcast_to(~jnp.asarray(self.starts.idle_mask(left)), stats.steps.shape)
         for done, most in ((stats.num_completed, self.episodes), (stats.step_attempts, steps)):
-            mask = mask if isinstance(most, tuple) else mask & (done < most)
+            mask = mask if most is None else mask & (done < most)
         return mask
 
 
@@ -119,4 +119,4 @@ def truncate_before_lost(transitions: Transition) -> Transition:
     """Truncate transitions [steps, n, ...] where the next one is lost (its weight is 0), and drop the weights."""
     lost = transitions.weight == 0
     ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
-    return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=())
+    return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=None)

@@ -146,7 +146,7 @@ class FixedStarts:
         self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
     ) -> tuple[EnvInstance, Any]:
         del key
-        return world.init_or_restart(tree.index(self.states, group), envs, restart), ()
+        return world.init_or_restart(tree.index(self.states, group), envs, restart), None
 
     def restart_ended(
         self,

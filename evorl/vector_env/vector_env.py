@@ -47,14 +47,14 @@ class Behaviour:
     decode_params: Callable[[Any], Params] = lambda actor: actor
 
     def act(
-        self, params: Params, explores: bool | Array | tuple[()], random: Any, obs: Any, memory: Memory, key: Key
+        self, params: Params, explores: bool | Array | None, random: Any, obs: Any, memory: Memory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        """An action, the memory after it, and what learning needs beside; explores and random are () for never."""
+        """An action, the memory after it, and what learning needs beside; explores and random are None for never."""
         params, seen = self.decode_params(params), self.preprocess(obs)
         greedy, _, _ = self.agent.mode(params, seen, memory, key)
         action, memory, extras = self.agent.act(params, seen, memory, key)
-        action = greedy if isinstance(explores, tuple) else tree.select(jnp.asarray(explores), action, greedy)
-        if not isinstance(random, tuple):  # one of them draws
+        action = greedy if explores is None else tree.select(jnp.asarray(explores), action, greedy)
+        if random is not None:  # one of them draws
             drawn = random_action(self.env.action_space, self.env.observation_space, obs, key)
             action = tree.select(jnp.asarray(random), drawn, action)
         return action, memory, extras
@@ -73,7 +73,7 @@ class BoundPolicy:
     explores: bool
 
     def __call__(self, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        return self.behaviour.act(self.params, self.explores, (), obs, memory, key)
+        return self.behaviour.act(self.params, self.explores, None, obs, memory, key)
 
     def action_probabilities(self, obs: Any) -> Any:
         """How likely it takes each choice after an observation, [choices]; of a game by group, [members, choices].
@@ -105,7 +105,7 @@ class Rollout:
     """What n environments did."""
 
     plan: Any  # a RolloutPlan
-    envs: Any  # as they are then, leaves [n, ...]; () where they are of no use any more
+    envs: Any  # as they are then, leaves [n, ...]; None where they are of no use any more
     stats: EpisodeStats  # leaves [n]
     stored: Any
     state_metrics: Metrics  # `state_metrics` of what is being played, as means over the environments
@@ -168,11 +168,13 @@ class VectorEnv:
         """The environments with these params."""
         return EnvBatch(self.env, env_params, self.agent.initial_memory(), self.num_envs)
 
-    def plan_evaluation(self, params: Params, explores: Any = (), random: Any = (), stores: Any = ()) -> RolloutPlan:
+    def plan_evaluation(
+        self, params: Params, explores: Any = None, random: Any = None, stores: Any = None
+    ) -> RolloutPlan:
         """eval_episodes whole episodes of actors with params, leaves [actors, ...], from a start each."""
         quota = self.eval_episodes_per_env
         return RolloutPlan(
-            self.make_starts(True), True, quota, UNLIMITED, (), params, explores, random, stores, releases=True
+            self.make_starts(True), True, quota, UNLIMITED, None, params, explores, random, stores, releases=True
         )
 
     def init_blank_envs(self, params: Params, env_params: Any) -> tuple[EnvInstance, Any]:
@@ -206,7 +208,7 @@ class VectorEnv:
         if self.num_actors == 1:
             only = jax.tree.map(lambda x: x[0] if jnp.ndim(x) else x, plan.explores)
             return jax.vmap(partial(act, tree.index(plan.params, 0), only))
-        of_each = 0 if not isinstance(plan.explores, tuple) and jnp.ndim(plan.explores) else None
+        of_each = 0 if plan.explores is not None and jnp.ndim(plan.explores) else None
         if self.num_actors == self.num_envs:
             each = jax.vmap(act, (0, of_each, 0, 0, 0))
             return lambda obs, memory, keys: each(plan.params, plan.explores, obs, memory, keys)

@@ -110,7 +110,7 @@ class BaseStagedWorkflow:
 
 def drop_shared_fields(state: State) -> State:
     """Return the state of a member as a workflow around it holds it, which has its numbers and env_params once."""
-    return replace(state, numbers=(), env_params=())
+    return replace(state, numbers=None, env_params=None)
 
 
 def as_evaluation(found: Metrics) -> Metrics:

@@ -38,11 +38,11 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
             TransitionStore(workflow.chunk, statistics, update_statistics),
         )
         played = workflow.vector_env.rollout(behaviour, state.env_params, todo, None, key, store)
-        return played.stored, replace(played, plan=(), envs=(), stored=())
+        return played.stored, replace(played, plan=None, envs=None, stored=None)
 
     statistics, played = jax.lax.scan(rollout_block, state.obs_statistics, (keys, apart))
     stats, described = tree.merge_axes(played.stats), tree.mean(played.state_metrics)
-    return Rollout(plan, (), stats, statistics, described)
+    return Rollout(plan, None, stats, statistics, described)
 
 
 def make_member_behaviour(workflow: Any, state: Any) -> Behaviour:

@@ -126,7 +126,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
             episodes=jnp.where(random, UNLIMITED, self.fitness_episodes),
             steps=jnp.where(random, self.prefill_steps, UNLIMITED),
             params=members,
-            explores=True if self.explore else (),
+            explores=True if self.explore else None,
             random_actions=random,
             stores=True,
         )
@@ -137,7 +137,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         """Whole episodes of the center, greedily."""
         del key
         center = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
-        return self.vector_env.plan_evaluation(center, False if self.explore else (), random=False, stores=False)
+        return self.vector_env.plan_evaluation(center, False if self.explore else None, random=False, stores=False)
 
     def learn_from(
         self, state: CEMRLState, carry: GenerationCarry, played: Rollout, key: Key

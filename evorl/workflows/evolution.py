@@ -128,7 +128,7 @@ class Evolution(base.BaseStagedWorkflow):
         agent = bound.agent.init(key_agent)
         draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
         evolver = search.init_evolver_state(bound.evolver, key_evolver, agent.actor.params, draw)
-        statistics = ()
+        statistics = None
         if self.normalization != "none":
             _, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
             statistics = RunningStatistics.empty(row.obs)
@@ -143,10 +143,10 @@ class Evolution(base.BaseStagedWorkflow):
             self.vector_env.make_starts(every=random),
             episodes=jnp.where(random, UNLIMITED, 1),
             steps=jnp.where(random, self.prefill_steps, UNLIMITED),
-            seed_group=jnp.where(random, env_index, env_index % self.fitness_episodes) if self.same_episodes else (),
+            seed_group=jnp.where(random, env_index, env_index % self.fitness_episodes) if self.same_episodes else None,
             params=members,
-            explores=True if self.explore else (),
-            random_actions=random if self.normalization == "vbn" else (),
+            explores=True if self.explore else None,
+            random_actions=random if self.normalization == "vbn" else None,
         )
         return plan, (genomes, evolver)
 
@@ -154,10 +154,10 @@ class Evolution(base.BaseStagedWorkflow):
         """Whole episodes of the center, greedily."""
         del key
         n, num_envs = self.evolver.population_size, self.num_envs
-        explores, random = False if self.explore else (), False if self.normalization == "vbn" else ()
+        explores, random = False if self.explore else None, False if self.normalization == "vbn" else None
         center = search.center_genome(self.evolver, state.evolver, state.agent.actor.params)
         plan = self.vector_env.plan_evaluation(tree.broadcast(center, n), explores, random)
-        group = jnp.arange(num_envs) if self.same_episodes else ()
+        group = jnp.arange(num_envs) if self.same_episodes else None
         return replace(plan, episodes=split_evenly(self.eval_episodes, num_envs), seed_group=group)
 
     def rollout(self, state: EvolutionState, plan: RolloutPlan, key: Key) -> tuple[EvolutionState, Rollout]:

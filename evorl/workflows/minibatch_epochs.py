@@ -65,11 +65,11 @@ def standardize_advantages(batch: Batch, valid_segments: Int[Array, " segments"]
 
 
 def standardize(
-    x: Float[Array, "..."], among: Float[Array, "..."] | None = None, weight: Any = ()
+    x: Float[Array, "..."], among: Float[Array, "..."] | None = None, weight: Any = None
 ) -> Float[Array, "..."]:
     """Return x with mean 0 and standard deviation 1, or with those that it has among others, by weights where given."""
     among = x if among is None else among
-    if isinstance(weight, tuple):
+    if weight is None:
         return (x - among.mean()) / (among.std() + 1e-8)
     mean = mean_of_rows(weight, among)
     return (x - mean) / (jnp.sqrt(mean_of_rows(weight, (among - mean) ** 2)) + 1e-8)

@@ -48,7 +48,7 @@ class OffPolicyState:
     agent: Any
     envs: Any  # leaves [num_envs, ...]
     replay: Any  # a ReplayBuffer
-    window: Any  # of transitions whose n steps are not complete, () where n_step is 1
+    window: Any  # of transitions whose n steps are not complete, None where n_step is 1
     iteration: Any  # [] int32
 
 
@@ -130,7 +130,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
-        window = ()
+        window = None
         if self.has_n_step_window:
             hosted, apart = bool(hosts.collect_leases(envs)), hosts.has_late_answers(env_params)
             window = NStepWindow.empty(self.n_step - 1, self.num_envs, row, hosted, apart)
@@ -141,7 +141,7 @@ class OffPolicy(base.BaseStagedWorkflow):
     def count_env_steps(self, state: OffPolicyState) -> Array:
         return state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
 
-    def plan(self, state: OffPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
+    def plan(self, state: OffPolicyState, key: Key) -> tuple[RolloutPlan, None]:
         """num_steps steps of every environment, exploring; or the random ones."""
         del key
         random = (state.replay.size == 0) & (self.random_steps > 0)
@@ -155,7 +155,7 @@ class OffPolicy(base.BaseStagedWorkflow):
             random_actions=random,
             stores=True,
         )
-        return plan, ()
+        return plan, None
 
     def plan_evaluation(self, state: OffPolicyState, key: Key) -> RolloutPlan:
         """Whole episodes, greedily."""
@@ -174,10 +174,10 @@ class OffPolicy(base.BaseStagedWorkflow):
         store = TransitionStore(self.vector_env.chunk, into, self.make_store_function(jnp.asarray(plan.stores)))
         played = self.vector_env.rollout(self.behaviour(state), state.env_params, plan, state.envs, key, store)
         replay, window, _ = played.stored
-        return replace(state, replay=replay, window=window), replace(played, stored=())
+        return replace(state, replay=replay, window=window), replace(played, stored=None)
 
     def learn_from(
-        self, state: OffPolicyState, carry: tuple[()], played: Rollout, key: Key
+        self, state: OffPolicyState, carry: None, played: Rollout, key: Key
     ) -> tuple[OffPolicyState, Metrics]:
         del carry
         rounds = jnp.int32(self.num_updates // self.actor_interval)
@@ -211,11 +211,7 @@ class OffPolicy(base.BaseStagedWorkflow):
                     lost = trajectories.find_lost_transitions(transitions, mask)
                     taken = (mask | lost).sum(0)
                 else:
-                    lost = (
-                        None
-                        if isinstance(window.lost_mask, tuple)
-                        else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
-                    )
+                    lost = None if window.lost_mask is None else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
                 window, transitions, there = window.push(transitions, jnp.where(storing, taken, 0), lost)
                 mask = jnp.broadcast_to(there if there.ndim == 2 else there[:, None], mask.shape)
             return replay.add(transitions, mask & storing), window, left - steps
@@ -255,10 +251,10 @@ class OffPolicy(base.BaseStagedWorkflow):
                 last = tree.index(samples.rows, -1)
                 agent, actor_metrics = update_actor_on_batch(self.agent, agent, last, key_actor)
                 metrics |= actor_metrics
-            return (self.agent.update_targets(agent), replay if changes else ()), metrics
+            return (self.agent.update_targets(agent), replay if changes else None), metrics
 
         (agent, replay), metrics, _ = loop_with_metrics(
-            rounds, learn_once, (state.agent, state.replay if changes else ())
+            rounds, learn_once, (state.agent, state.replay if changes else None)
         )
         metrics |= {"gradient_steps": rounds * self.actor_interval}
         there = tree.mask_if_batched(there)

@@ -144,15 +144,15 @@ class OnPolicy(base.BaseStagedWorkflow):
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
-        older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else ()
-        statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else ()
-        rewards = RunningStatistics.empty(row.reward) if self.normalize_values else ()
+        older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else None
+        statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else None
+        rewards = RunningStatistics.empty(row.reward) if self.normalize_values else None
         return OnPolicyState(numbers, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
 
     def count_env_steps(self, state: OnPolicyState) -> Array:
         return state.iteration.astype(jnp.float32) * self.num_transitions
 
-    def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, tuple[()]]:
+    def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, None]:
         """Plan num_steps steps of every environment, exploring."""
         del key
         params = tree.index(state.stale_params, 0) if self.staleness else state.agent.actor.params
@@ -164,7 +164,7 @@ class OnPolicy(base.BaseStagedWorkflow):
             params=tree.broadcast(params, 1),
             explores=True,
         )
-        return plan, ()
+        return plan, None
 
     def plan_evaluation(self, state: OnPolicyState, key: Key) -> RolloutPlan:
         """Plan whole episodes, greedily."""
@@ -192,9 +192,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         store = TransitionStore(self.num_steps, nothing, store_rollout)  # one chunk is the rollout
         return state, self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
 
-    def learn_from(
-        self, state: OnPolicyState, carry: tuple[()], played: Rollout, key: Key
-    ) -> tuple[OnPolicyState, Metrics]:
+    def learn_from(self, state: OnPolicyState, carry: None, played: Rollout, key: Key) -> tuple[OnPolicyState, Metrics]:
         del carry
         state, metrics = self.learn(replace(state, envs=played.envs), played.stored, key)
         return state, played.metrics() | metrics
@@ -225,8 +223,8 @@ class OnPolicy(base.BaseStagedWorkflow):
             sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
             rewards = state.reward_statistics.update(sizes, segments.valid_rows(rollout))
             state = replace(state, reward_statistics=rewards)
-        batch = self.build_batch(state, replace(rollout, weight=()))
-        return state, batch if self.refresh != NEVER else replace(batch, ratio=(), bootstrap_value=())
+        batch = self.build_batch(state, replace(rollout, weight=None))
+        return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
 
     @base.with_numbers_of_state
     def update_on_batch(
@@ -234,7 +232,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     ) -> tuple[OnPolicyState, Metrics]:
         """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
         valid = None
-        if not isinstance(rollout.weight, tuple):
+        if rollout.weight is not None:
             valid, has_any = segments.valid_segments(rollout.weight, self.segment_length)
             num_epochs = jnp.where(has_any, num_epochs, 0)
         segmented = self.split_batch(batch)
@@ -288,7 +286,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     def split_batch(self, batch: Batch) -> Batch:
         """Cut a batch, leaves [num_steps, num_envs, ...], into segments [n, steps, ...] with the memory before each."""
         memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment_length)))
-        return replace(segments.split_into_segments(replace(batch, memory=()), self.segment_length), memory=memory)
+        return replace(segments.split_into_segments(replace(batch, memory=None), self.segment_length), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Any:
         """Return the factor [] by which values of the network are to be multiplied to be returns.

@@ -91,11 +91,11 @@ class PBT(base.BaseStagedWorkflow):
         memory = bind(self, numbers).variation.init(key_memory, points)
         return PBTState(numbers, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
-    def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, tuple[()]]:
+    def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, None]:
         """steps_per_generation steps and an evaluation."""
         del key
         first = tree.any_unbatched(state.generation == 0)  # vmapped copies are at the same generation
-        return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), ()
+        return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), None
 
     def plan_evaluation(self, state: PBTState, key: Key) -> LifePlan:
         """eval_rounds evaluations."""
@@ -108,7 +108,7 @@ class PBT(base.BaseStagedWorkflow):
         numbers = self.search_space.decode_by_name(state.points)
         return replace(state, members=members), LifeMetrics(numbers, self.population.has_no_nan(members), *lived)
 
-    def learn_from(self, state: PBTState, carry: tuple[()], played: LifeMetrics, key: Key) -> tuple[PBTState, Metrics]:
+    def learn_from(self, state: PBTState, carry: None, played: LifeMetrics, key: Key) -> tuple[PBTState, Metrics]:
         del carry
         key_select, key_vary = jax.random.split(key)
         space, fitness = self.search_space, played.fitness

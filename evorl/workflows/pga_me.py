@@ -125,7 +125,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         """Whole episodes of the solution, greedily."""
         del key
         center = tree.broadcast(state.center, self.evolver.population_size)
-        return replace(self.vector_env.plan_evaluation(center, stores=False), steps=())
+        return replace(self.vector_env.plan_evaluation(center, stores=False), steps=None)
 
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
@@ -143,7 +143,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """The agent after so many rounds of gradient steps of its critic and greedy actor."""
-        learning = OffPolicyState((), state.env_params, state.agent, (), state.replay, (), jnp.int32(0))
+        learning = OffPolicyState(None, state.env_params, state.agent, None, state.replay, None, jnp.int32(0))
         learning, metrics = self.learner.learn(learning, key, rounds)
         return learning.agent, metrics
 

@@ -69,7 +69,7 @@ class RefreshedEpochs:
         raw = compute_advantage_magnitude(batch.advantage)
         if self.normalize_advantages:
             batch = standardize_advantages(batch, valid_segments)
-        batch = replace(batch, ratio=(), bootstrap_value=())
+        batch = replace(batch, ratio=None, bootstrap_value=None)
         layout = RowLayout.from_row(jax.eval_shape(lambda: tree.index(batch, 0)))
         tables, count = layout.pack(batch), len(raw)
         learner: Any = self.agent

@@ -31,7 +31,7 @@ from evorl.workflows import base
 @struct.dataclass
 class SearchState:
     numbers: Any
-    env_params: Any  # (), as there is no environment
+    env_params: Any  # None, as there is no environment
     evolver: Any
     env_steps: Any  # [] float32, evaluations so far
 
@@ -92,7 +92,7 @@ class Search(base.BaseStagedWorkflow):
         draw = lambda key: self._map_to_search_space(self.problem.init(key))  # noqa: E731
         bound = bind(self, numbers).evolver_with_bounds
         evolver = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
-        return SearchState(numbers, as_arrays(() if env_params is None else env_params), evolver, jnp.float32(0))
+        return SearchState(numbers, as_arrays(env_params), evolver, jnp.float32(0))
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""

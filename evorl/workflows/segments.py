@@ -45,4 +45,4 @@ def valid_segments(weight: Float[Array, "num_steps num_envs"], steps: int) -> tu
 
 def valid_rows(rollout: Transition) -> Bool[Array, " rows"] | None:
     """Return which rows of a rollout count, by their weights; None where all do."""
-    return None if isinstance(rollout.weight, tuple) else rollout.weight.reshape(-1) > 0
+    return None if rollout.weight is None else rollout.weight.reshape(-1) > 0

@@ -45,7 +45,7 @@ class BaseHybrid(BaseStagedWorkflow):
 
         store = TransitionStore(hybrid.chunk, state.replay, add)
         played = hybrid.vector_env.rollout(hybrid.behaviour(state), state.env_params, plan, None, key, store)
-        return replace(state, replay=played.stored), replace(played, stored=())
+        return replace(state, replay=played.stored), replace(played, stored=None)
 
 
 def check_hybrid(workflow: Any) -> None:
@@ -113,10 +113,10 @@ def update_actors_and_critic(
 
         moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
         learners = replace(average_over_actors(moved), actor=moved.actor, critic=learners.critic)
-        after = agent.update_targets(learners), replay if changes else ()
+        after = agent.update_targets(learners), replay if changes else None
         return after, tree.mean(critic_metrics | metrics)
 
-    (learners, changed), metrics, _ = loop_with_metrics(updates, learn_once, (learners, replay if changes else ()))
+    (learners, changed), metrics, _ = loop_with_metrics(updates, learn_once, (learners, replay if changes else None))
     return learners, changed if changes else replay, metrics
 
 

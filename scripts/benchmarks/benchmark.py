@@ -50,10 +50,10 @@ def compile_environment(workflow: Any) -> float:
     env, n = workflow.env, count_envs(workflow)
     keys = jax.random.split(KEY, n)
     reset = jax.vmap(env.reset, (0, None))
-    _, reset_cpu = compiled(reset, keys, ())
+    _, reset_cpu = compiled(reset, keys, None)
     states = tree.zeros_like(jax.eval_shape(reset, keys, ())[0])
     actions = jnp.zeros((n, *env.action_space.shape))
-    _, step_cpu = compiled(jax.vmap(env.step, (None, 0, 0, None)), KEY, states, actions, ())
+    _, step_cpu = compiled(jax.vmap(env.step, (None, 0, 0, None)), KEY, states, actions, None)
     return reset_cpu + step_cpu
 
 

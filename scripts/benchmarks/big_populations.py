@@ -71,7 +71,7 @@ def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
     """The same by NumPy, of the noise that members are drawn with."""
     n, center = openes.population_size, flatten_member(mean)
-    around = lambda: openes.noise.sample_members(0 * center, 1.0, (), KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
+    around = lambda: openes.noise.sample_members(0 * center, 1.0, None, KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
     noise = np.asarray(jax.jit(around)(), np.float64)
     gradient = np.asarray(center_ranks(fitness), np.float64) @ noise / (n * openes.std)
     return 0.1 * (gradient - openes.weight_decay / openes.std * np.asarray(center[:EXACT], np.float64))

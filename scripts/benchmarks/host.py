@@ -66,7 +66,7 @@ def jitted(name, options, steps, workers=0, batch=0):
 
 def in_program(env, steps, batch=0):
     """The same for any environment on the host."""
-    world = EnvBatch(env, env.default_params, (), NUM_ENVS)
+    world = EnvBatch(env, env.default_params, None, NUM_ENVS)
 
     def at_random(obs, memory, keys):
         del obs
@@ -74,7 +74,7 @@ def in_program(env, steps, batch=0):
 
     @jax.jit
     def program(key, envs):
-        store = TransitionStore(-(-steps // 8) if batch else min(steps, 100), (), lambda *_: ())
+        store = TransitionStore(-(-steps // 8) if batch else min(steps, 100), None, lambda *_: None)
         return rollout(world, at_random, RolloutPlan(ResetStarts(), envs is None, steps=steps), envs, key, store)[:2]
 
     begin = jax.jit(lambda keys: allocate_pending_step(world, at_random, world.init_envs(world.reset(keys))))

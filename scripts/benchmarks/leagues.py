@@ -120,7 +120,7 @@ def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
 
     def run(key: jax.Array) -> Any:
         return jax.lax.map(
-            lambda cells: evaluate_profiles(roles, casts, pool, (), cells, EPISODES, key)[0].mean(0), grid
+            lambda cells: evaluate_profiles(roles, casts, pool, None, cells, EPISODES, key)[0].mean(0), grid
         )
 
     return 1e6 * timed(jax.jit(run), jax.random.key(0), repeats=repeats)[1] / (CELLS**2 * EPISODES)
@@ -165,21 +165,21 @@ def opponents(repeats: int) -> None:
     keys = jax.random.split(key, NUM_ENVS)
 
     def gathered(seen: Any, drawn: jax.Array) -> Any:
-        return jax.vmap(lambda o, i, k: cast.act(tree.index(pool, i), o, (), k)[0])(seen, drawn, keys)
+        return jax.vmap(lambda o, i, k: cast.act(tree.index(pool, i), o, None, k)[0])(seen, drawn, keys)
 
     def picked(seen: Any, drawn: jax.Array) -> Any:
         def one(o: Any, i: jax.Array, k: jax.Array) -> Any:
-            return jax.vmap(lambda p: cast.act(p, o, (), k)[0])(pool)[i]
+            return jax.vmap(lambda p: cast.act(p, o, None, k)[0])(pool)[i]
 
         return jax.vmap(one)(seen, drawn, keys)
 
     def grouped(seen: Any, drawn: jax.Array) -> Any:
         del drawn
         rows = jax.tree.map(lambda x: x.reshape(POLICIES, -1, *x.shape[1:]), (seen, keys))
-        return jax.vmap(jax.vmap(lambda p, o, k: cast.act(p, o, (), k)[0], (None, 0, 0)))(pool, *rows)
+        return jax.vmap(jax.vmap(lambda p, o, k: cast.act(p, o, None, k)[0], (None, 0, 0)))(pool, *rows)
 
     def by_policies(seen: Any, drawn: jax.Array) -> Any:
-        return apply_by_policy(lambda *x: cast.act(*x)[0], pool, drawn, (seen, (), keys))
+        return apply_by_policy(lambda *x: cast.act(*x)[0], pool, drawn, (seen, None, keys))
 
     programs = {f.__name__: Program(f, (seen, drawn), NUM_ENVS) for f in (gathered, picked, grouped, by_policies)}
     for name, row in in_turn(programs, "us", repeats).items():

@@ -67,10 +67,10 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
         vector_env = VectorEnv(env, policy, num_envs, actors, 1, num_envs, 1)
 
         def run(state: Any, held: Any, obs: Any, keys: Any) -> Any:
-            act = vector_env.batch_policy(make(state), RolloutPlan((), params=held))
+            act = vector_env.batch_policy(make(state), RolloutPlan(None, params=held))
 
             def step(obs: Any, _: None) -> tuple[Any, None]:
-                action = act(obs, (), keys)[0]
+                action = act(obs, None, keys)[0]
                 return obs.at[:, :8].set(action), None
 
             return jax.lax.scan(step, obs, length=STEPS)[0]
@@ -86,10 +86,10 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
         run = steps(lambda state, e=evolver: expressed(e, state, plain), members)
         programs[f"low rank, {factors}"] = Program(run, (state, held, obs, keys), work)
     one = tree.broadcast(mean, 1)
-    programs["one policy"] = Program(steps(lambda _: plain, 1), ((), one, obs, keys), work)
+    programs["one policy"] = Program(steps(lambda _: plain, 1), (None, one, obs, keys), work)
     if members * tree.nbytes(mean) < 2e9:
         own = jax.jit(lambda: tree.broadcast(mean, members))()
-        programs["weights of their own"] = Program(steps(lambda _: plain, members), ((), own, obs, keys), work)
+        programs["weights of their own"] = Program(steps(lambda _: plain, members), (None, own, obs, keys), work)
     return f"{members} members, {episodes} episodes, rank {rank}, {dtype}", programs
 
 
@@ -137,7 +137,7 @@ def plays(rank: int) -> Case:
         def play(state: Any, held: Any) -> Any:
             behaviour = expressed(evolver, state, plain) if actors > 1 else plain
             todo = replace(plan, params=held)
-            store = TransitionStore(20, (), lambda into, rows, mask: into)
+            store = TransitionStore(20, None, lambda into, rows, mask: into)
             return vector_env.rollout(behaviour, env.default_params, todo, None, KEY, store).stats
 
         return play
@@ -147,7 +147,7 @@ def plays(rank: int) -> Case:
     work = BRAX_STEPS * members
     programs = {
         "low rank": Program(run(members), (state, held), work),
-        "one policy": Program(run(1), ((), tree.broadcast(mean, 1)), work),
+        "one policy": Program(run(1), (None, tree.broadcast(mean, 1)), work),
     }
     return f"{members} members, rank {rank}", programs
 

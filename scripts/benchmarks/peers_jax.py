@@ -44,7 +44,7 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 
 def unrolled(env: Brax) -> Program:
     """Our adapter with auto-reset, which starts ended episodes anew."""
-    world = EnvBatch(env, (), (), ENVS)
+    world = EnvBatch(env, None, None, ENVS)
     starts = jax.jit(world.reset)(jax.random.split(KEY, ENVS))
 
     def at_random(obs: Any, memory: Any, keys: Any) -> tuple[Any, Any, dict]:

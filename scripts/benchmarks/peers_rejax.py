@@ -27,7 +27,7 @@ SETTINGS = {
 
 def main() -> None:
     jax.config.update("jax_enable_compilation_cache", False)
-    algorithm = PPO.create(**SETTINGS).replace(eval_callback=lambda algorithm, state, key: ())
+    algorithm = PPO.create(**SETTINGS).replace(eval_callback=lambda algorithm, state, key: None)
     cpu = time.process_time()
     train = jax.jit(PPO.train).lower(algorithm, jax.random.PRNGKey(0)).compile()
     print(json.dumps(time.process_time() - cpu), flush=True)

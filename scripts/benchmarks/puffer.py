@@ -76,7 +76,7 @@ def difference(source: Path) -> float:
         pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (values, rewards, dones, ratio, theirs)]
         numbers = (h.discount, h.gae_lambda, h.max_rho, h.max_c)
         row(*pointers, *map(ctypes.c_float, numbers), ctypes.c_int(65))
-        t = Transition((), (), jnp.asarray(rewards[1:]), (), jnp.asarray(dones[1:] > 0), jnp.zeros(64, bool))
+        t = Transition(None, None, jnp.asarray(rewards[1:]), None, jnp.asarray(dones[1:] > 0), jnp.zeros(64, bool))
         advantage, _ = ours(t, ratio[:-1], values[:-1], values[1:])
         most = max(most, float(np.abs(advantage - theirs[:-1]).max()))
     return most

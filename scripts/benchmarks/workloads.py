@@ -132,7 +132,7 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
         return repeat(updates, sample, batch.reward)
 
     steps = workflow.num_steps
-    act = lambda params, obs, key: agent.act(params, obs, (), key)[0]  # noqa: E731
+    act = lambda params, obs, key: agent.act(params, obs, None, key)[0]  # noqa: E731
     parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
     parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.chunk)
     return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
@@ -147,7 +147,7 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
     layout = RowLayout.from_row(jax.eval_shape(lambda: tree.index(batch, 0)))
 
     def act(params: Any, obs: jax.Array, key: jax.Array) -> Any:
-        return agent.act(params, obs, (), key)[0]
+        return agent.act(params, obs, None, key)[0]
 
     def gradients(agents: Any, tables: Any) -> Any:
         def update(agents: Any, tables: Any) -> Any:
@@ -188,7 +188,7 @@ def pbt_parts(workflow: PBT, state: Any) -> dict:
         return on_policy_parts(inner, member)
 
     def evaluation(member: Any) -> dict:
-        act = lambda params, obs, key: inner.agent.mode(params, obs, (), key)[0]  # noqa: E731
+        act = lambda params, obs, key: inner.agent.mode(params, obs, None, key)[0]  # noqa: E731
         return interaction_parts(episodes, act, member.agent.actor.params, None, episodes.num_steps)
 
     names = jax.eval_shape(lambda member: dict.fromkeys(step(member), 0), tree.index(members, 0))
@@ -205,7 +205,7 @@ def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
     tell = lambda state: evolver.tell(KEY, genomes, fitness, state)  # noqa: E731
 
     def greedy(params: Any, obs: jax.Array, key: jax.Array) -> Any:
-        return agent.mode(params, state.obs_statistics.normalize(obs), (), key)[0]
+        return agent.mode(params, state.obs_statistics.normalize(obs), None, key)[0]
 
     parts = interaction_parts(workflow, greedy, genomes, 0, steps)
     return parts | {"ask": (ask, state.evolver), "tell": (tell, state.evolver)}

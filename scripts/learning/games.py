@@ -52,7 +52,7 @@ def trained(name: str, folder: Path, env_steps: int | None) -> RunCheckpoint:
 def played(policy: Policy, episodes: int, explores: bool, key: jax.Array) -> EpisodeStats:
     """What so many episodes were, leaves [episodes]."""
     env = policy.env
-    world, store = EnvBatch(env, policy.env_params, policy.memory, episodes), TransitionStore(8, (), lambda *_: ())
+    world, store = EnvBatch(env, policy.env_params, policy.memory, episodes), TransitionStore(8, None, lambda *_: None)
     act = jax.vmap(policy.as_policy_fn(explores))
     return vector_env.rollout(world, act, RolloutPlan(ResetStarts(), episodes=1), None, key, store)[1]
 

@@ -46,9 +46,9 @@ def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tu
         return population.evaluate(state, keys[-1])["return"], tables
 
     def table(params: dict, place: int) -> jax.Array:
-        obs = ENV.step(jax.random.key(0), jnp.int32(0), {"agent": jnp.array([place - 1, 0])}, ())[1].obs
+        obs = ENV.step(jax.random.key(0), jnp.int32(0), {"agent": jnp.array([place - 1, 0])}, None)[1].obs
         _, values = agent.agent.network.apply(
-            params["agent"], (), agent.team.observer.observe("agent", obs), method="step"
+            params["agent"], None, agent.team.observer.observe("agent", obs), method="step"
         )
         joint = [[jnp.stack([values[0, i], values[1, j]]) for j in range(2)] for i in range(2)]
         # both earn what is paid, and what they earn is summed

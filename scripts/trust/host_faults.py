@@ -35,7 +35,7 @@ IN_WORKERS = ("kill", "exit", "hang", "spin")  # what this process would not sur
 @cache
 def program(env):
     """Plays STEPS steps of NUM_ENVS environments at random; returns the rows, which are there, and the restarts."""
-    world = EnvBatch(env, env.default_params, (), NUM_ENVS)
+    world = EnvBatch(env, env.default_params, None, NUM_ENVS)
 
     def at_random(obs, memory, keys):
         del obs

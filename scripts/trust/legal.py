@@ -47,7 +47,7 @@ class Drawn:
     boss: int = 2
     max_episode_steps: int = 25
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     @property

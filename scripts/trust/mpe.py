@@ -51,11 +51,11 @@ def state(fields: dict[str, np.ndarray]) -> MPEState:
     """Ours of mpe2's, leaves [steps, ...]."""
     narrow = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in fields.items()}
     narrow = {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in narrow.items()}
-    cargo = ()
+    cargo = None
     if "held" in narrow:
         earned = np.zeros(len(narrow["held"]), np.float32)
         cargo = TreasureState(narrow.pop("held"), narrow.pop("kinds"), narrow.pop("alive"), earned)
-    return MPEState(**{"messages": (), "goal": ()} | narrow, scenario_state=cargo)
+    return MPEState(**{"messages": None, "goal": None} | narrow, scenario_state=cargo)
 
 
 def rows(case: Case, steps: int, seed: int = 0) -> Rows:
@@ -71,7 +71,7 @@ def rows(case: Case, steps: int, seed: int = 0) -> Rows:
         state({key: np.array([step[when][key] for step in played]) for key in played[0][when]})
         for when in ("before", "after")
     )
-    chance = (after.landmark_positions, after.scenario_state.kinds) if before.scenario_state else ()
+    chance = (after.landmark_positions, after.scenario_state.kinds) if before.scenario_state else None
     action = {k: x.astype(np.float32 if case.continuous else np.int32) for k, x in stacked("action").items()}
     flags = (np.array([step[name] for step in played]) for name in ("terminated", "truncated", "touches", "edge"))
     return Rows(before, action, chance, stacked("obs"), stacked("reward"), *flags)

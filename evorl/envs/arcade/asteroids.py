@@ -63,7 +63,7 @@ class Asteroids:
     max_episode_steps: int = 3000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     action_space = Discrete(5)
     action_meanings = ("nothing", "left", "right", "up", "fire")

@@ -55,7 +55,7 @@ class Breakout:
     max_episode_steps: int = 10_000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(3)
     action_meanings = ("nothing", "left", "right")

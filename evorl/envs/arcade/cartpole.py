@@ -38,7 +38,7 @@ class CartPole:
     max_episode_steps: int = 200
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(2)
     action_meanings = ("left", "right")

@@ -40,7 +40,7 @@ class ConnectFour:
 
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     max_episode_steps = ROWS * COLUMNS // 2
     action_space = Discrete(COLUMNS)

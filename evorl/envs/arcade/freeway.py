@@ -60,7 +60,7 @@ class Freeway:
     random_start: bool = True
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     action_space = Discrete(3)
     action_meanings = ("nothing", "up", "down")

@@ -39,7 +39,7 @@ class Game2048:
     max_episode_steps: int = 10_000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(4)
     action_meanings = ("left", "up", "right", "down")

@@ -46,7 +46,7 @@ class Pong:
     max_episode_steps: int = 3000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(3)
     action_meanings = ("nothing", "up", "down")

@@ -45,7 +45,7 @@ class Snake:
     max_episode_steps: int = 1000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(len(MOVES))
     action_meanings = ("up", "down", "left", "right")

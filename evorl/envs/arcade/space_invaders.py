@@ -55,7 +55,7 @@ class SpaceInvaders:
     max_episode_steps: int = 5000
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(4)
     action_meanings = ("nothing", "left", "right", "fire")

@@ -67,7 +67,7 @@ class Tetris:
     max_episode_steps: int = LONGEST
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_space = Discrete(7)
     action_meanings = ("nothing", "left", "right", "up", "down", "drop", "hold")

@@ -40,7 +40,7 @@ class ExtensiveFormGame:
     together: bool = False
     limit: int = MAX_NODES
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ class MatrixGame:
     rounds: int = 1
     together: bool | None = None
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ class PongDuel:
     image: bool = False
     together: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_meanings = Pong.action_meanings
 

@@ -48,7 +48,7 @@ class Snakes:
     vision: int = 5
     max_episode_steps: int = 1000
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     action_meanings = Snake.action_meanings
 

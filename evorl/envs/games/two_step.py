@@ -22,7 +22,7 @@ class TwoStep:
     al. 2018, arXiv:1803.11485, section 5). Both see which of the three states it is; "state" is the same.
     """
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     max_episode_steps = 2
     action_space = Dict({"agent": Members(Discrete(2), 2)})

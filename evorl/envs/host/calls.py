@@ -91,15 +91,15 @@ def step_host_env(env: HostedEnv, env_state: HostState, action: Any, params: Hos
             _response_shapes(env, 2, (*outcome, ((), "bool"))),
             partial(_record_fault, env),
         )
-        share = jnp.float32(1 if isinstance(params.wait_fraction, tuple) else params.wait_fraction)
+        share = jnp.float32(1 if params.wait_fraction is None else params.wait_fraction)
         lease, steps, *answer, waits = call(*_to_flags(env_state.pending), share, *asked)
     else:
         call = batch_host_calls(
             partial(_step_on_host, env), _response_shapes(env, 1 + at_once, outcome), partial(_record_fault, env)
         )
-        (lease, steps, *answer), waits = call(*asked), ()
+        (lease, steps, *answer), waits = call(*asked), None
     rest = n * (1 + (at_once or env.batch > 0))
-    seen, first = (spaces.unflatten(env.observation_space, x) if x else () for x in (answer[:n], answer[n:rest]))
+    seen, first = (spaces.unflatten(env.observation_space, x) if x else None for x in (answer[:n], answer[n:rest]))
     reward, terminated, truncated, *left, begun = answer[rest:]
     after = HostState(lease, steps, first, begun, waits) if at_once else HostState(lease, steps)
     ends = MemberEnds(left[0] == TERMINATED, left[0] == TRUNCATED) if left else None
@@ -111,7 +111,7 @@ def _init_host_state(env: HostedEnv, lease: Any, steps: Any) -> HostState:
     if not has_autoreset(env):
         return HostState(lease, steps)
     first, no = tree.zeros_like(spaces.to_shape_structs(env.observation_space)), jnp.zeros_like(lease, bool)
-    return HostState(lease, steps, first, no, no if env.batch else ())
+    return HostState(lease, steps, first, no, no if env.batch else None)
 
 
 def _response_shapes(env: HostedEnv, times: int, outcome: Any = ()) -> list[jax.ShapeDtypeStruct]:

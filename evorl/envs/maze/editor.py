@@ -40,7 +40,7 @@ class MazeEditor:
     num_random: int = 50
     first_sets_number: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:

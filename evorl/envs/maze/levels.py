@@ -37,7 +37,7 @@ class Level:
     distractor: Any  # [2] int32
     clue: Any  # [2] int32
     width: int = struct.field(pytree_node=False)
-    step_limit: Any = ()  # [] int32: steps of an episode; () for the environment's own
+    step_limit: Any = None  # [] int32: steps of an episode; None for the environment's own
 
     @property
     def height(self) -> int:

@@ -158,4 +158,4 @@ class Maze:
         )
 
     def _step_limit(self, level: Level) -> Any:
-        return self.max_episode_steps if isinstance(level.step_limit, tuple) else level.step_limit
+        return self.max_episode_steps if level.step_limit is None else level.step_limit

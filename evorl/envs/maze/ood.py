@@ -37,7 +37,7 @@ class FixedLayout:
     direction: int
     goals: tuple[Cell, ...]
 
-    default_params = ()
+    default_params = None
 
     @property
     def height(self) -> int:
@@ -49,7 +49,7 @@ class FixedLayout:
         x = np.arange(self.width)[::-1]
         return np.array([int(row, 16) >> x & 1 for row in self.rows.split()], bool)
 
-    def sample(self, key: Key, params: tuple[()]) -> Level:
+    def sample(self, key: Key, params: None) -> Level:
         del params
         key_direction, key_goal = jax.random.split(key)
         direction = sample_direction(key_direction) if self.direction == ANY_DIRECTION else self.direction
@@ -64,7 +64,7 @@ class MemoryMaze:
     layout: FixedLayout
     clue: Cell = (0, 6)
 
-    default_params = ()
+    default_params = None
 
     @property
     def height(self) -> int:
@@ -74,7 +74,7 @@ class MemoryMaze:
     def width(self) -> int:
         return self.layout.width
 
-    def sample(self, key: Key, params: tuple[()]) -> Level:
+    def sample(self, key: Key, params: None) -> Level:
         """The layout's goals are the red one and the green one, in this order."""
         del params
         color = jax.random.bernoulli(key).astype(jnp.int32)
@@ -90,9 +90,9 @@ class FourRooms:
 
     height = 17
     width = 17
-    default_params = ()
+    default_params = None
 
-    def sample(self, key: Key, params: tuple[()]) -> Level:
+    def sample(self, key: Key, params: None) -> Level:
         del params
         key_doors, key_start = jax.random.split(key)
         y, x = np.mgrid[0:17, 0:17]
@@ -114,9 +114,9 @@ class Crossing:
 
     height = 9
     width = 9
-    default_params = ()
+    default_params = None
 
-    def sample(self, key: Key, params: tuple[()]) -> Level:
+    def sample(self, key: Key, params: None) -> Level:
         del params
         key_lines, key_order, *keys = jax.random.split(key, 2 + self.crossings)
         places = np.arange(1, 9, 2)
@@ -142,7 +142,7 @@ class PerfectMaze:
 
     lattice: int = 7  # cells on a side
 
-    default_params = ()
+    default_params = None
 
     @property
     def height(self) -> int:
@@ -150,7 +150,7 @@ class PerfectMaze:
 
     width = height
 
-    def sample(self, key: Key, params: tuple[()]) -> Level:
+    def sample(self, key: Key, params: None) -> Level:
         del params
         key_first, key_maze, key_start = jax.random.split(key, 3)
         size, cells = self.lattice, self.lattice**2

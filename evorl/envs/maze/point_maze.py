@@ -39,7 +39,7 @@ class PointMaze:
     max_episode_steps: int = 100
     reach: float = 0.05
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     observation_space = Box(0.0, 1.0, (2,))
     action_space = Box(-1.0, 1.0, (2,))

@@ -53,7 +53,7 @@ def render_world(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
     )
     for place, size, color in sorted(zip(marks, sizes, colors, strict=True), key=lambda mark: -mark[1]):
         draw_circle(place, size, to_rgb(color))
-    goals = [] if isinstance(state.goal, tuple) else np.unique(np.asarray(state.goal))
+    goals = [] if state.goal is None else np.unique(np.asarray(state.goal))
     for goal in goals:
         draw_circle(marks[goal], sizes[goal] + 0.03, None, RING, 2)
     for place, size, color in zip(

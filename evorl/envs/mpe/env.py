@@ -39,7 +39,7 @@ class MPE:
     continuous: bool = False
     max_episode_steps: int = 25
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class MPE:
 
     def chance(self, key: Key) -> Any:
         """What a step leaves to chance; in most scenarios nothing."""
-        return self.scenario.chance(key) if isinstance(self.scenario, EventfulScenario) else ()
+        return self.scenario.chance(key) if isinstance(self.scenario, EventfulScenario) else None
 
     def advance(self, env_state: MPEState, action: Any, chance: Any) -> tuple[MPEState, TimeStep]:
         """A step without chance, which is given."""
@@ -114,7 +114,7 @@ class MPE:
         """What is said, [speakers, words]."""
         speaking = {name: kind for name, kind in self.scenario.agents.items() if kind.num_words}
         if not speaking:
-            return ()
+            return None
         if self.continuous:
             words = [jnp.clip(action[name][:, NUM_MOVES * kind.moves :], 0, 1) for name, kind in speaking.items()]
         else:

@@ -88,7 +88,7 @@ class CollectTreasure:
     def init_state(self, key: Key) -> MPEState:
         state = init_entities(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)
         held, alive = jnp.full(self.num_collectors, NO_TREASURE, jnp.int32), jnp.ones(self.num_treasures, bool)
-        return replace(state, goal=(), scenario_state=TreasureState(held, state.goal, alive, jnp.float32(0)))
+        return replace(state, goal=None, scenario_state=TreasureState(held, state.goal, alive, jnp.float32(0)))
 
     def chance(self, key: Key) -> tuple[Float[Array, "2 treasures"], Array]:
         """Where treasures come back that were picked up in the last step, and of which kinds."""

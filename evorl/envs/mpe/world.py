@@ -47,8 +47,8 @@ class MPEState:
     velocity: Any  # [2, agents]
     landmark_positions: Any  # [2, landmarks] x and y
     messages: Any  # [speakers, words] in the last step, of one-hot words or of real numbers
-    goal: Any  # int32: numbers of landmarks or what else a scenario chooses for an episode; () for nothing
-    scenario_state: Any  # what else changes in an episode; () for nothing
+    goal: Any  # int32: numbers of landmarks or what else a scenario chooses for an episode; None for nothing
+    scenario_state: Any  # what else changes in an episode; None for nothing
     steps: Any  # [] int32
 
 
@@ -115,10 +115,10 @@ def init_entities(key: Key, agents: EntityGroups, landmarks: EntityGroups, choic
     drawn = jax.random.uniform(key, (len(spans) + len(choices),))
     places = ((2 * drawn[: len(spans)] - 1) * spans).reshape(-1, 2).T
     at, marks = places[:, : count_entities(agents)], places[:, count_entities(agents) :]
-    goal = (drawn[len(spans) :] * choices).astype(jnp.int32) if len(choices) else ()
+    goal = (drawn[len(spans) :] * choices).astype(jnp.int32) if len(choices) else None
     speakers = [kind for kind in agents.values() if kind.num_words]
-    said = jnp.zeros((sum(kind.n for kind in speakers), speakers[0].num_words)) if speakers else ()
-    return MPEState(at, jnp.zeros_like(at), marks, said, goal, (), jnp.int32(0))
+    said = jnp.zeros((sum(kind.n for kind in speakers), speakers[0].num_words)) if speakers else None
+    return MPEState(at, jnp.zeros_like(at), marks, said, goal, None, jnp.int32(0))
 
 
 def move_agents(

@@ -46,7 +46,7 @@ class MuJoCo:
     threads: int = 0
     max_episode_steps: int = 0
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
 
     def __post_init__(self) -> None:

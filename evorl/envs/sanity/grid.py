@@ -39,7 +39,7 @@ class Grid:
     max_episode_steps: int = 33
     image: bool = False
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     action_space = Discrete(len(MOVES))
 

@@ -31,7 +31,7 @@ class DigitMemory:
     length: int = 2
     delay: int = 2
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     observation_space = Discrete(3)
     action_space = Discrete(2)

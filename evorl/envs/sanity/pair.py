@@ -14,7 +14,7 @@ from evorl.types import Key, TimeStep
 class PairGame:
     """One step: the agents see 0 and 1, and each that plays what it sees gives both 1. Score: the part that does."""
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 1
     observation_space = Dict({"agent": Members(Discrete(2), 2)})

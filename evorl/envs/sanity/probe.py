@@ -39,7 +39,7 @@ class Probe(ABC):
     continuing: bool = False
     num_actions: int = 0
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 1
     observation_space = Box(-1.0, 1.0, (1,))

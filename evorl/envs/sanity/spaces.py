@@ -25,7 +25,7 @@ class Spaces:
     The image is of uniform numbers, the flat part of whole ones. Score: the reward.
     """
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     max_episode_steps = 1
     observation_space = Dict({"flat": Box(-1, 1, (5,), "int8"), "image": Box(-1.0, 1.0, (5, 5))})

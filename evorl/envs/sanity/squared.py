@@ -37,7 +37,7 @@ class Squared:
     distance: int = 3
     targets: int = 1
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
     action_space = Discrete(len(MOVES))
 

@@ -49,7 +49,7 @@ class BraxScales:
 class Brax:
     """Any registered Brax environment (Freeman et al. 2021, arXiv:2106.13281); actions are in [-1, 1].
 
-    Params are () or BraxScales, of which each environment may have its own.
+    Params are None or BraxScales, of which each environment may have its own.
 
     options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. metrics says, by name,
     what becomes of one of Brax's over an episode, its "sum", "mean" or "last" value. Time is counted here: Brax's own
@@ -62,7 +62,7 @@ class Brax:
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
     metrics: Mapping[str, str] = field(default_factory=FrozenDict, repr=False)
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
     positive_params = ("mass",)  # of its physics
 
@@ -90,7 +90,7 @@ class Brax:
 
     @cached_property
     def _obs_shape(self) -> tuple[int, ...]:
-        return jax.eval_shape(self.reset, jax.random.key(0), ())[1].shape  # traced once for all that equal it
+        return jax.eval_shape(self.reset, jax.random.key(0), None)[1].shape  # traced once for all that equal it
 
     @property
     def observation_space(self) -> Box:

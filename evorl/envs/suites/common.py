@@ -56,9 +56,9 @@ class SharedLeaves:
         self._shared = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
 
     def remove(self, state: Any) -> Any:
-        """Return a state of one environment with () for each shared leaf."""
+        """Return a state of one environment with None for each shared leaf."""
         leaves = zip(jax.tree.leaves(state), self._shared, strict=True)
-        return self._structure.unflatten([leaf if shared is None else () for leaf, shared in leaves])
+        return self._structure.unflatten([leaf if shared is None else None for leaf, shared in leaves])
 
     def restore(self, state: Any) -> Any:
         """Return the state of which `remove` has given what it is called with."""

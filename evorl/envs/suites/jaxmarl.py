@@ -56,7 +56,7 @@ class JaxMARL:
     shaping: float = 0.0
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
 
-    default_params = ()
+    default_params = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", freeze(self.options))
@@ -119,11 +119,11 @@ class JaxMARL:
 
     @cached_property
     def _start_shapes(self) -> tuple[dict[Any, Any], Any, Any]:
-        """The shapes of what each agent sees at first, of the state of the game, and of what all know, () for none."""
+        """The shapes of what each agent sees at first, of the state of the game, and of what all know, None without."""
 
         def reset_game(key: Key) -> Any:
             seen, inner = self.env.reset(key)
-            return self._split_by_agent(seen), inner, seen[STATE] if isinstance(seen, Mapping) and STATE in seen else ()
+            return self._split_by_agent(seen), inner, seen.get(STATE) if isinstance(seen, Mapping) else None
 
         with _suppress_output():
             return jax.eval_shape(reset_game, jax.random.key(0))
@@ -159,7 +159,8 @@ class JaxMARL:
             seen, action = self._agent_spaces[agent]
             space = ObsWithActionMask(seen, (action.n,)) if self.masked and isinstance(action, Discrete) else seen
             found[group] = Members(space, 1 + len(others))
-        return Dict(found | ({"state": infer_space(self._start_shapes[2])} if self._start_shapes[2] != () else {}))
+        known_to_all = self._start_shapes[2]
+        return Dict(found if known_to_all is None else found | {"state": infer_space(known_to_all)})
 
     @cached_property
     def action_space(self) -> Dict:

@@ -33,7 +33,7 @@ class Jumanji:
     name: str
     max_episode_steps: int = 0
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:

@@ -110,9 +110,9 @@ class Pgx(PgxBase):
 
     @property
     def default_params(self) -> Any:
-        """The first parameters of the opponent, where it is an agent; () otherwise."""
+        """The first parameters of the opponent, where it is an agent; None otherwise."""
         if self.opponent is None:
-            return ()
+            return None
         key = jax.random.key(0)
         return self.opponent.init(key).actor.params
 
@@ -184,7 +184,7 @@ class PgxGame(PgxBase):
     has ended, have one legal action, the first. Games that last longer than max_episode_steps moves are truncated.
     """
 
-    default_params = ()
+    default_params = None
 
     @property
     def observation_space(self) -> Dict:
@@ -218,4 +218,4 @@ class PgxGame(PgxBase):
 
 def _drop_observation(game: Any) -> Any:
     """A game without what its next player sees, which is then not computed."""
-    return tree.drop_weak_types(game.replace(observation=()))
+    return tree.drop_weak_types(game.replace(observation=None))

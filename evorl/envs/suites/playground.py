@@ -32,7 +32,7 @@ class Playground:
     impl: str = "jax"
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
 
-    default_params = ()
+    default_params = None
     fresh_reset = False
 
     def __post_init__(self) -> None:

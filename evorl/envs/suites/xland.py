@@ -27,7 +27,7 @@ class XLand:
     name: str
     max_episode_steps: int = 0
 
-    default_params = ()
+    default_params = None
     fresh_reset = True
 
     def __post_init__(self) -> None:

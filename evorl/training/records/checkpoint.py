@@ -104,7 +104,7 @@ class Checkpoints:
         if iteration != self.latest_iteration or rows != self._rows:
             light, replays = split_replays(state)
             if not self._replay:
-                replays = ()
+                replays = None
             if jax.default_backend() == "cpu":  # where orbax takes no copy of its own
                 light, replays = self._copy((light, replays))
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
