@@ -142,7 +142,7 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
     assert evolver.init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
-    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites == None
+    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites is None
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():

@@ -130,7 +130,7 @@ def test_members_without_masks_are_left_out_of_learning_when_they_are_gone():
 def test_a_member_that_is_gone_is_terminated_and_no_row_is_both():
     t, *_, gone = pair()
     rows = member_transitions(t, "pair", 2)
-    assert rows.member_ends == None
+    assert rows.member_ends is None
     terminated, truncated = np.asarray(rows.terminated)[:, 0], np.asarray(rows.truncated)[:, 0]
     np.testing.assert_array_equal(
         terminated, gone | [[False, False]] * 2 + [[True, False]] * 1 if False else terminated
@@ -145,7 +145,7 @@ def test_a_game_that_says_nothing_gives_the_same_as_before():
     t, *_ = pair()
     t = replace(t, member_ends=None, members_done=None)
     rows = member_transitions(t, "pair", 2)
-    assert rows.members_done == None
+    assert rows.members_done is None
     np.testing.assert_array_equal(rows.terminated, np.repeat(np.asarray(t.terminated)[..., None], 2, -1))
 
 

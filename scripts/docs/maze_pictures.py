@@ -19,9 +19,8 @@ def main() -> None:
     source = RandomWalls(fewest=25, most=60, solvable=True)
     levels = jax.vmap(source.sample, (0, None))(keys, source.default_params)
     Image.fromarray(render_level_grid(levels)).save(folder / "maze_random.png", optimize=True)
-    named = [
-        pad(level, 19, 19) for level in (x.sample(keys[0], None) for x in ood.LEVELS.values()) if level.height < 20
-    ]
+    known = [source.sample(keys[0], None) for source in ood.LEVELS.values()]
+    named = [pad(level, 19, 19) for level in known if level.height < 20]
     Image.fromarray(render_level_grid(tree.stack(named), columns=5, tile=6)).save(
         folder / "maze_ood.png", optimize=True
     )
