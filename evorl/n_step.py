@@ -1,7 +1,6 @@
 """Transitions over several steps, for a replay."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,9 @@ from evorl.types import Transition
 class NStepWindow:
     """The last transitions of n environments, leaves [length, n, ...], whose successors are still to come."""
 
-    rows: Any
-    num_filled: Any  # int32, how many of them, at the end, are there: [], or [n] where environments are not in step
-    lost_mask: Any = None  # [length, n] bool, of which of them no outcome is known; None where none can be lost
+    rows: Transition
+    num_filled: Int[Array, "*n"]  # how many, at the end, are there: [], or [n] where environments are not in step
+    lost_mask: Bool[Array, "length n"] | None = None  # of which no outcome is known; None where none can be lost
 
     @classmethod
     def empty(
@@ -54,7 +53,7 @@ class NStepWindow:
         """
         before, chunk = tree.leading_size(self.rows), tree.leading_size(transitions)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
-        if lost is not None:
+        if lost is not None and self.lost_mask is not None:
             lost = jnp.concatenate([self.lost_mask, lost])
             parted = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
             both = replace(both, truncated=both.truncated | (parted & ~both.terminated))

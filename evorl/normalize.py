@@ -1,20 +1,18 @@
 """Running mean and variance of observations."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 
 @struct.dataclass
 class RunningStatistics:
     """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging)."""
 
-    count: Any  # [] float32
-    mean: Any
-    sum_of_squares: Any
+    count: Float[Array, ""]
+    mean: PyTree
+    sum_of_squares: PyTree
 
     @classmethod
     def empty(cls, like: PyTree) -> "RunningStatistics":

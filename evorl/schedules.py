@@ -54,9 +54,9 @@ class Ramp(Schedule):
         over: env steps from one to the other; start holds all the time where it is infinite.
     """
 
-    start: Any
-    end: Any
-    over: Any
+    start: Any  # a number, a prior or an array, as all numbers of a part
+    end: Any  # likewise
+    over: Any  # likewise
 
     def progress(self, env_steps: Any) -> Array:
         """Return how much of the way is done, [] from 0 to 1."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,11 @@ from evorl.errors import require
 
 T = TypeVar("T")
 WEAK_TYPE_NOTE = " of weak type (a Python number: give it a dtype)"
+
+
+def fill_fields(kind: type[T], value: Any, **others: Any) -> T:
+    """Return an instance of a dataclass with one value in all fields but others, as prefixes of pytrees have."""
+    return kind(**dict.fromkeys((field.name for field in fields(cast(Any, kind))), value) | others)
 
 
 def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:

@@ -20,6 +20,7 @@ from evorl.training.program import Program, make_run_args
 from evorl.types import Population
 from evorl.workflows import Vmapped
 from evorl.workflows.base import max_env_steps, step_or_evaluate
+from tests.annotations import find_untrue
 from tests.conftest import leaves_equal
 from tests.keys import used_twice
 
@@ -83,7 +84,10 @@ def types(state):
 
 
 def check_types(case):
-    """Three copies step, are evaluated and inherit, as by PBT: types stay, metrics have names, no key serves twice."""
+    """Three copies step, are evaluated and inherit, as by PBT.
+
+    Types stay and are those that the fields are annotated with, metrics have names, no key serves twice.
+    """
     numbers = tree.broadcast(case.numbers, 3)
     population = Vmapped(case.workflow, 3)
 
@@ -100,6 +104,7 @@ def check_types(case):
     reused = [str(reuse) for reuse in used_twice(program) if reuse.function not in SAME_KEY]
     assert reused == [], reused
     assert types(state) == types(before)
+    assert list(find_untrue(before, copies=1)) == []
     assert {"env_steps", "episodes", "gradient_steps", "return"} <= set(metrics)
     assert {"return", "episodes"} <= set(evaluation)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
@@ -62,7 +63,7 @@ class AveragePolicy(BaseAgent):
 
     def distribution(self, params: Params, obs: Any) -> Categorical:
         """Of the choices after observations."""
-        return Categorical(self.network.apply(params, obs))
+        return Categorical(jnp.asarray(self.network.apply(params, obs)))
 
     def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         return self.distribution(params, obs).probs()

@@ -20,8 +20,8 @@ class BaseAgent:
     """
 
     _: KW_ONLY
-    observation_space: Any = None  # a Space
-    action_space: Any = None  # a Space
+    observation_space: Any = None  # a Space; None until a workflow gives that of its environment
+    action_space: Any = None  # likewise
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is not None for name in SPACES):

@@ -70,19 +70,20 @@ class DiscreteSAC(SoftActorCritic):
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """An action drawn from the policy."""
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return action_from_indices(self.action_space, Categorical(logits).sample(key)), memory, {}
+        return action_from_indices(self.action_space, Categorical(jnp.asarray(logits)).sample(key)), memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         del key
         memory, logits = self.actor.apply(params, memory, obs, method="step")
-        return action_from_indices(self.action_space, Categorical(logits).mode()), memory, {}
+        return action_from_indices(self.action_space, Categorical(jnp.asarray(logits)).mode()), memory, {}
 
     def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
-        return Categorical(self.actor.apply(params, self.initial_memory(), obs, method="step")[1]).probs()
+        _, logits = self.actor.apply(params, self.initial_memory(), obs, method="step")
+        return Categorical(jnp.asarray(logits)).probs()
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
         """The actor's on what is learned from ("values"), or on its successors ("next_values")."""
-        return Categorical(self.actor.apply(params, batch, batch.memory, method=method))
+        return Categorical(jnp.asarray(self.actor.apply(params, batch, batch.memory, method=method)))
 
     def values(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch critics choices"]:
         """Q_i(s, a) of every critic, whose own memory of a sequence begins with it, and all a; s as for the policy."""

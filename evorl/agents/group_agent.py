@@ -7,17 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Int
 
 from evorl.agents.members import TrainStates
 from evorl.errors import OptionError
 from evorl.spaces import Space, groups
-from evorl.types import Agent, Array
+from evorl.types import Agent, Array, Params, State
 
 
 @struct.dataclass
 class TeamState:
     actor: TrainStates
-    states_without_actor: Any  # by group, the state of its agent without the actor
+    states_without_actor: dict[str, State]  # by group, the state of its agent without the actor
 
     def group_state(self, name: str) -> Any:
         """The state of a group's agent."""
@@ -28,8 +29,8 @@ class TeamState:
 class MemberParams:
     """The parameters of one member of a group whose members do not share theirs."""
 
-    params: Any
-    member: Any  # [] int32
+    params: Params
+    member: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from evorl.types import Key, MemberEnds, Metrics, Params, Transition
 class TrainStates:
     """A TrainState for each group; of one whose members do not share theirs, leaves [members, ...]."""
 
-    params: Any  # by group
-    states_without_params: Any  # by group, what else a TrainState has
+    params: dict[str, Params]  # by group
+    states_without_params: dict[str, TrainState]  # by group, what else a TrainState has
     unshared_groups: tuple[str, ...] = struct.field(pytree_node=False, default=())  # groups whose members do not share
 
     @classmethod

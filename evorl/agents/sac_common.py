@@ -20,7 +20,7 @@ ENTROPY_UNIT = "entropy_unit"  # among the metrics of an actor's loss: of what t
 class SACState:
     actor: TrainState  # it has no target
     critic: TrainState
-    temperature: Any  # TrainState of its logarithm, or () where it is fixed
+    temperature: TrainState | None  # of its logarithm; None where it is fixed
 
 
 @part
@@ -61,8 +61,7 @@ class SoftActorCritic(BaseAgent):
 
     def current_temperature(self, state: SACState) -> Number:
         """Return the weight of the entropy, []."""
-        learned = isinstance(state.temperature, TrainState)
-        return jnp.exp(state.temperature.params) if learned else self.temperature
+        return self.temperature if state.temperature is None else jnp.exp(state.temperature.params)
 
     def update_critic(self, state: SACState, loss: LossFn) -> tuple[SACState, Metrics]:
         critic, metrics = state.critic.apply_gradients(loss, self.critic_lr, self.max_grad_norm)

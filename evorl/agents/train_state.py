@@ -78,9 +78,9 @@ def _require_descent(optimizer: Optimizer) -> None:
 class TrainState:
     """Parameters, their slowly following target, and what their optimizer keeps."""
 
-    params: Any
-    target_params: Any
-    opt_state: Any
+    params: Params
+    target_params: Params
+    opt_state: optax.OptState | None
     optimizer: Optimizer = struct.field(pytree_node=False, default=ADAM)
 
     @classmethod

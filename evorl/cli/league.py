@@ -39,7 +39,7 @@ class LeagueOptions:
     episodes: int = 1000
     seed: int = 0
     explore: bool = False
-    trust: Any = ()
+    trust: Sequence[str] = ()
     out: str | None = None
 
 

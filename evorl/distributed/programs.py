@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from evorl import tree
 from evorl.distributed import task as names
@@ -17,7 +18,7 @@ from evorl.leagues.psro import PSRO, PSROState
 from evorl.leagues.roles import Role
 from evorl.parts import bind
 from evorl.training.devices import compiler_options
-from evorl.types import Metrics
+from evorl.types import Metrics, Numbers
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class PSROSpec:
     """What all tasks of a training of PSRO have in common."""
 
     psro: PSRO
-    numbers: Any
-    env_params: Any
+    numbers: Numbers
+    env_params: PyTree
 
     def build_programs(self) -> "PSROPrograms":
         return PSROPrograms(self)

@@ -7,13 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import PyTree
 
 from evorl import tree
 from evorl.distributed import task as names
 from evorl.distributed.task import FetchFn, Task, Value
 from evorl.distributed.values import pack_value, unpack_value
+from evorl.normalize import RunningStatistics
 from evorl.training.devices import compiler_options
-from evorl.types import Key, Metrics
+from evorl.types import Key, Metrics, Numbers
 from evorl.vector_env import Rollout
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
@@ -23,9 +25,8 @@ class LearnerState:
     """What learns: the state of the workflow, and what policies that may act yet have of observations."""
 
     state: OnPolicyState
-    stale_obs_statistics: (
-        Any  # statistics of observations before each of the last `staleness` iterations, leaves [staleness, ...]
-    )
+    # of observations before each of the last `staleness` iterations, leaves [staleness, ...]
+    stale_obs_statistics: RunningStatistics | None
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class RolloutSpec:
 
     workflow: OnPolicy
     parts: int  # in which its environments are played
-    numbers: Any
-    env_params: Any
+    numbers: Numbers
+    env_params: PyTree
 
     def build_programs(self) -> "RolloutPrograms":
         return RolloutPrograms(self)
@@ -128,17 +129,16 @@ class RolloutPrograms:
             return jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
 
         envs, stats, stored, described = zip(*rollouts, strict=True)
+        workflow = self.workflow.bound(learner.state)
         played = Rollout(
-            None,
+            workflow.plan(learner.state, key)[0],
             concatenate_parts(envs, 0),
             concatenate_parts(stats, 0),
             concatenate_parts(stored, 1),
             tree.mean(tree.stack([*described])),
         )
-        state, metrics = self.workflow.bound(learner.state).learn_from(learner.state, None, played, key)
-        seen = (
-            tree.shift_in(learner.stale_obs_statistics, learner.state.obs_statistics)
-            if self.workflow.staleness
-            else None
-        )
+        state, metrics = workflow.learn_from(learner.state, None, played, key)
+        seen = learner.stale_obs_statistics
+        if self.workflow.staleness:
+            seen = tree.shift_in(seen, learner.state.obs_statistics)
         return LearnerState(state, seen), metrics

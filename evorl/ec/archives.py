@@ -19,11 +19,11 @@ from evorl.types import Key, Params, QDEvaluation, SearchResults
 class Elites:
     """One genome in each of `cells` cells, or none."""
 
-    genomes: Any  # leaves [cells, ...]
-    fitness: Any  # [cells], 0 where empty
-    descriptor: Any  # [cells, d]
-    filled: Any  # [cells] bool
-    threshold: Any  # [cells], above which fitness enters
+    genomes: Params  # leaves [cells, ...]
+    fitness: Float[Array, " cells"]  # 0 where empty
+    descriptor: Float[Array, "cells d"]
+    filled: Bool[Array, " cells"]
+    threshold: Float[Array, " cells"]  # above which fitness enters
 
     @property
     def cells(self) -> int:
@@ -51,9 +51,9 @@ class Elites:
 class InsertionResult:
     """How n genomes fared, each against the archive as it was before all of them."""
 
-    new_cell: Any  # [n] bool, whether its cell was empty
-    entered: Any  # [n] bool, whether it was above the threshold
-    gain: Any  # [n], by how much; of a new cell above the lowest threshold, or 0 where that is -inf
+    new_cell: Bool[Array, "*n"]  # whether its cell was empty
+    entered: Bool[Array, "*n"]  # whether it was above the threshold
+    gain: Float[Array, "*n"]  # by how much; of a new cell above the lowest threshold, or 0 where that is -inf
 
 
 @runtime_checkable

@@ -1,7 +1,6 @@
 """Augmented random search."""
 
 from dataclasses import field, replace
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -19,8 +18,8 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class ARSState:
-    mean: Any
-    table: Any  # of noise, or ()
+    mean: Params
+    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
 
 
 @part

@@ -1,7 +1,6 @@
 """The diagonal cross-entropy method."""
 
 from dataclasses import field, replace
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -18,10 +17,10 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class CEMState:
-    mean: Any
-    variance: Any  # [parameters], of the mean raveled
-    noise: Any  # []
-    table: Any  # of noise, or ()
+    mean: Params
+    variance: Float[Array, " parameters"]  # of the mean raveled
+    noise: Float[Array, ""]
+    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
 
 
 @part

@@ -1,11 +1,10 @@
 """CMA-ES, with active weights."""
 
 from dataclasses import field, replace
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl import tree
 from evorl.ec.covariance import Covariance, FullCovariance
@@ -29,26 +28,26 @@ MIN_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
 
 @struct.dataclass
 class CMAESState:
-    mean: Any
-    sigma: Any  # []
-    covariance: Any  # [n, n], or [n] where diagonal, of the mean raveled
-    factor: Any  # of a covariance not much older
-    path_sigma: Any  # [n]
-    path_covariance: Any  # [n]
-    generation: Any  # [] int32
+    mean: Params
+    sigma: Float[Array, ""]
+    covariance: Float[Array, "n n"] | Float[Array, " n"]  # of the mean raveled, [n] where diagonal
+    factor: Float[Array, "n n"] | Float[Array, " n"]  # of a covariance not much older
+    path_sigma: Float[Array, " n"]
+    path_covariance: Float[Array, " n"]
+    generation: Int[Array, ""]
 
 
 @struct.dataclass
 class Rates:
     """The constants of one population size (Hansen 2016, table 1)."""
 
-    weights: Any  # [slots], of the best member first; 0 beyond the population
-    mu_eff: Any
-    c_sigma: Any
-    d_sigma: Any
-    c_covariance: Any  # c_c, of the path
-    c_1: Any
-    c_mu: Any
+    weights: Float[Array, " slots"]  # of the best member first; 0 beyond the population
+    mu_eff: Float[Array, ""]
+    c_sigma: Float[Array, ""]
+    d_sigma: Float[Array, ""]
+    c_covariance: Float[Array, ""]  # c_c, of the path
+    c_1: Float[Array, ""]
+    c_mu: Float[Array, ""]
 
 
 def compute_mu_eff(weights: Float[Array, " n"]) -> Float[Array, ""]:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from evorl import tree
 from evorl.ec.archives import Elites, InsertionResult
@@ -21,8 +21,8 @@ RANKINGS = ("two_stage", "improvement")
 
 @struct.dataclass
 class ImprovementState:
-    searches: Any  # of CMA-ES, leaves [copies, ...]
-    restarts: Any  # [] int32
+    searches: CMAESState  # leaves [copies, ...]
+    restarts: Int[Array, ""]
 
 
 @part

@@ -1,7 +1,5 @@
 """The competitive swarm optimizer."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -18,9 +16,9 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class CSOState:
-    swarm: Any  # leaves [n, ...]
-    velocity: Any  # [n, parameters]
-    solution: Any
+    swarm: Params  # leaves [n, ...]
+    velocity: Float[Array, "n parameters"]
+    solution: Params
 
 
 @part

@@ -9,29 +9,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from evosax.algorithms.base import State as EvosaxAlgorithmState
 from evosax.algorithms.distribution_based.base import DistributionBasedAlgorithm
 from evosax.algorithms.distribution_based.sv.base import SV_ES
 from evosax.algorithms.population_based.base import PopulationBasedAlgorithm
 from flax import struct
 from flax.core import FrozenDict, unfreeze
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl import mesh, tree
 from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import normal
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.parts import number_mapping, part
-from evorl.types import Evolver, Key, Metrics, Params
+from evorl.types import Evolver, Key, Metrics, Numbers, Params
 
 INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
 
 
 @struct.dataclass
 class EvosaxState:
-    solution: Any
-    initial_mean: Any  # the mean that init was given
-    evosax_state: Any  # the algorithm's own state
-    generation: Any  # [], how many were told
+    solution: Params
+    initial_mean: Params  # the mean that init was given
+    evosax_state: EvosaxAlgorithmState  # the algorithm's own state
+    generation: Int[Array, ""]  # how many were told
 
 
 def sample_params(key: Key, mean: Params, std: Any) -> Params:
@@ -83,7 +84,7 @@ class Evosax(Evolver):
     algorithm: type[Any]  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
     population_size: int = 128
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
-    numbers: Any = number_mapping()  # by name
+    numbers: Numbers = number_mapping()  # by name
 
     def __post_init__(self) -> None:
         n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
@@ -123,7 +124,7 @@ class Evosax(Evolver):
             start = jax.vmap(sample_params, (0, None, None))(keys, mean, self.numbers.get("initial_std", INITIAL_STD))
             fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first is told
             inner = algorithm.init(key, start, *fitness, params)
-        return tree.drop_weak_types(EvosaxState(mean, mean, inner, 0))
+        return tree.drop_weak_types(EvosaxState(mean, mean, inner, jnp.int32(0)))
 
     def ask(self, key: Key, state: EvosaxState) -> tuple[Params, EvosaxState]:
         algorithm, params = self._build(state.initial_mean)
@@ -185,7 +186,8 @@ class Evosax(Evolver):
 
     def _build(self, origin: Params) -> tuple[Any, Any]:
         """The algorithm for parameters like origin, and its params, with the numbers of this part in their places."""
-        numbers = unfreeze(self.numbers)
+        frozen: Any = self.numbers
+        numbers = unfreeze(frozen)
         own = {name: value for name, value in numbers.items() if name in self._wrapper_numbers}
         given = {name: value for name, value in numbers.items() if name not in self._wrapper_numbers}
         options = {

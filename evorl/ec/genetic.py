@@ -1,7 +1,6 @@
 """A genetic algorithm on parameter pytrees."""
 
 from dataclasses import field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +25,8 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class GAState:
-    members: Any  # leaves [n, ...]
-    solution: Any
+    members: Params  # leaves [n, ...]
+    solution: Params
 
 
 @part

@@ -17,7 +17,7 @@ from evorl.ec.openes import AdamES, OpenESState, check_pairs, init_openes_state
 from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require_int, unknown_name_error
-from evorl.networks.low_rank import DTYPES, LowRankKernel, cast_to_dtype
+from evorl.networks.low_rank import DTYPES, LowRankKernel, QuantizedArray, cast_to_dtype
 from evorl.parts import part
 from evorl.types import Key, Metrics, Params, SeedEvolver
 
@@ -28,8 +28,8 @@ FACTORS = ("held", "drawn")
 class Factors:
     """Of one matrix left^T right."""
 
-    left: Any  # [rank, inputs]
-    right: Any  # [rank, outputs]
+    left: Float[Array, "rank inputs"] | QuantizedArray
+    right: Float[Array, "rank outputs"] | QuantizedArray
 
 
 @part
@@ -144,6 +144,7 @@ class LowRankES(AdamES, SeedEvolver):
             def leaf(mean: Array, noise: Any) -> Any:
                 if not isinstance(noise, Factors):
                     return mean + self.std * sign * noise
+                assert not isinstance(noise.right, QuantizedArray)
                 left = self.std * self.scale * noise.left
                 return Factors(cast_to_dtype(left, self.dtype), cast_to_dtype(sign * noise.right, self.dtype))
 

@@ -20,7 +20,7 @@ from evorl.ec.emitters import Emitter, IsoLineEmitter
 from evorl.ec.flatten import flatten_population, unflatten_population
 from evorl.errors import require, unknown_name_error
 from evorl.parts import Number, number, part
-from evorl.types import Bound, Evolver, Key, Metrics, Params, QDEvaluation, SearchResults
+from evorl.types import Bound, Evolver, Key, Metrics, Params, QDEvaluation, SearchResults, State
 
 DTYPES = ("float32", "bfloat16")
 
@@ -28,8 +28,8 @@ DTYPES = ("float32", "bfloat16")
 @struct.dataclass
 class MapElitesState:
     elites: Elites
-    emitter: Any
-    result_elites: Any = None  # Elites, where the thresholds of elites are not their fitness
+    emitter: State
+    result_elites: Elites | None = None  # where the thresholds of elites are not their fitness
 
     @property
     def fittest_elites(self) -> Elites:
@@ -125,6 +125,7 @@ class MapElites(Evolver):
         emitter = self.emitter.tell(key, told, state.emitter, elites)
         results = None
         if self.result_archive is not None:
+            assert state.result_elites is not None
             results, _ = self.result_archive.add(state.result_elites, genomes, fitness, jnp.float32(1))
         after = MapElitesState(elites, emitter, results)
         fittest = after.fittest_elites

@@ -27,12 +27,11 @@ BLOCK = 4  # rows that are drawn at once
 class Seeds:
     """Where n rows of noise come from, leaves [n, ...]: a row is drawn whenever it is wanted, and is then the same."""
 
-    words: Any  # [n, 2] uint32, a key
-    offset: (
-        Any  # [n] uint32, the counter at which the block of a row begins, or the place in the table where a row does
-    )
-    row: Any  # [n] uint32, which of its block
-    sign: Any  # [n] float32, 1 or -1, or 0 for what has no noise
+    words: UInt32[Array, "*n 2"]  # a key
+    # the counter at which the block of a row begins, or the place in the table where a row does
+    offset: UInt32[Array, "*n"]
+    row: UInt32[Array, "*n"]  # which of its block
+    sign: Float[Array, "*n"]  # 1 or -1, or 0 for what has no noise
 
 
 @dataclass(frozen=True)

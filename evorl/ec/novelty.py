@@ -15,16 +15,16 @@ from evorl.ec.genetic import GA
 from evorl.ec.shaping import center_ranks, sanitize_fitness
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
+from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation, State
 
 
 @struct.dataclass
 class NoveltyState:
-    evolver: Any
-    archive: Any  # [capacity, d], descriptors of the past
-    count: Any  # [] int32, how many were ever kept
-    best: Any  # parameters of the highest fitness so far
-    best_fitness: Any  # []
+    evolver: State
+    archive: Float[Array, "capacity d"]  # descriptors of the past
+    count: Int[Array, ""]  # how many were ever kept
+    best: Params  # of the highest fitness so far
+    best_fitness: Float[Array, ""]
 
 
 @part

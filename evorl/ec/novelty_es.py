@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.ec import search
@@ -17,19 +16,19 @@ from evorl.ec.openes import OpenES
 from evorl.ec.shaping import center_ranks
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
-from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation
+from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation, State
 
 
 @struct.dataclass
 class NoveltyESState:
-    centers: Any  # of the evolver's states, leaves [num_centers, ...]
-    center_index: Any  # [] int32, the center whose members were asked for
-    archive_pending: Any  # [num_centers] bool, whether its descriptor is not in the archive yet
-    novelty: Any  # [num_centers], as they last played
-    archive: Any  # [capacity, d], descriptors of centers, as they moved
-    count: Any  # [] int32, how many there ever were
-    best: Any  # parameters of the highest fitness so far
-    best_fitness: Any  # []
+    centers: State  # of the evolver, leaves [num_centers, ...]
+    center_index: Int[Array, ""]  # the center whose members were asked for
+    archive_pending: Bool[Array, " num_centers"]  # whether its descriptor is not in the archive yet
+    novelty: Float[Array, " num_centers"]  # as they last played
+    archive: Float[Array, "capacity d"]  # descriptors of centers, as they moved
+    count: Int[Array, ""]  # how many there ever were
+    best: Params  # of the highest fitness so far
+    best_fitness: Float[Array, ""]
 
 
 @part

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +27,10 @@ from evorl.types import Key, Metrics, Params, SearchResults
 
 @struct.dataclass
 class NSGA2State:
-    parents: Any  # leaves [n, ...], the best front first
-    fitness: Any  # [n, m] of the parents, WORST_FITNESS where nobody was evaluated yet
-    rank: Any  # [n] int32, the front of each
-    children: Any  # leaves [n, ...], who are asked for
+    parents: Params  # leaves [n, ...], the best front first
+    fitness: Float[Array, "n m"]  # of the parents, WORST_FITNESS where nobody was evaluated yet
+    rank: Int[Array, " n"]  # the front of each
+    children: Params  # leaves [n, ...], who are asked for
 
 
 @part

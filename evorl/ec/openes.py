@@ -19,14 +19,15 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class OpenESState:
-    mean: Any
-    moments: Any  # Adam's, of the mean raveled
-    table: Any  # of noise, or ()
+    mean: Params
+    moments: optax.ScaleByAdamState  # of the mean raveled
+    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
 
 
 def init_openes_state(mean: Params, noise: Noise, key: Key) -> OpenESState:
     """A search around mean that has seen nothing."""
-    return OpenESState(mean, optax.scale_by_adam().init(flatten_member(mean)), noise.init(key))
+    moments: Any = optax.scale_by_adam().init(flatten_member(mean))
+    return OpenESState(mean, moments, noise.init(key))
 
 
 def check_pairs(n: int) -> None:

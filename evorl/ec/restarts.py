@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
 from evorl.ec.cma_es import CMAES, CMAESState
@@ -21,20 +21,20 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class RestartsState:
     search: CMAESState
-    initial_mean: Any  # the mean of the first run
-    initial_sigma: Any  # [] with which this run began
-    members: Any  # [largest population, n]
-    fitness: Any  # [largest population]
-    asks: Any  # [] int32, so many make up a population of this run
-    num_gathered: Any  # [] int32, of them so far
-    history: Any  # [window], the best fitness of each generation of this run, the last one first
-    mean_fitness: Any  # [] of the last generation of this run
-    best_mean: Any  # of the finished runs
-    best_fitness: Any  # [] the mean fitness of its last generation
-    small_regime: Any  # [] bool, whether this run is of BIPOP's small regime
-    large_asks: Any  # [] int32, of the last run of the other one
-    asks_spent: Any  # [2] int32, asks of the large and the small regime
-    restarts: Any  # [] int32
+    initial_mean: Params  # of the first run
+    initial_sigma: Float[Array, ""]  # with which this run began
+    members: Float[Array, "largest_population n"]
+    fitness: Float[Array, " largest_population"]
+    asks: Int[Array, ""]  # so many make up a population of this run
+    num_gathered: Int[Array, ""]  # of them so far
+    history: Float[Array, " window"]  # the best fitness of each generation of this run, the last one first
+    mean_fitness: Float[Array, ""]  # of the last generation of this run
+    best_mean: Params  # of the finished runs
+    best_fitness: Float[Array, ""]  # the mean fitness of its last generation
+    small_regime: Bool[Array, ""]  # whether this run is of BIPOP's small regime
+    large_asks: Int[Array, ""]  # of the last run of the other one
+    asks_spent: Int[Array, "2"]  # asks of the large and the small regime
+    restarts: Int[Array, ""]
 
 
 @part

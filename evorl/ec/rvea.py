@@ -33,11 +33,11 @@ EPSILON = 1e-9  # of lengths and angles that are divided by
 
 @struct.dataclass
 class RVEAState:
-    parents: Any  # leaves [v, ...], of each direction who stays
-    fitness: Any  # [v, m] of the parents, WORST_FITNESS of a direction that has none
-    directions: Any  # [v, m], unit vectors
-    children: Any  # leaves [n, ...], who are asked for
-    generation: Any  # [] int32, how many were told
+    parents: Params  # leaves [v, ...], of each direction who stays
+    fitness: Float[Array, "v m"]  # of the parents, WORST_FITNESS of a direction that has none
+    directions: Float[Array, "v m"]  # unit vectors
+    children: Params  # leaves [n, ...], who are asked for
+    generation: Int[Array, ""]  # how many were told
 
 
 @part

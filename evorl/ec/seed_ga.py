@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl import tree
 from evorl.ec.flatten import flatten_member, unflatten_member
@@ -23,18 +23,18 @@ from evorl.types import Key, Metrics, Params, SeedEvolver
 class SeedGenome:
     """Members, leaves [n, ...]: a parent, and the seed of what it is changed by."""
 
-    parent: Any  # [n] int32
-    words: Any  # [n, 2] uint32, 0 for no change
+    parent: Int[Array, "*n"]
+    words: UInt32[Array, "*n 2"]  # 0 for no change
 
 
 @struct.dataclass
 class SeedGAState:
-    parents: Any  # leaves [num_parents, ...], the fittest first
-    root: Any  # [num_parents] int32, from which of the first parents each comes
-    chain: Any  # [num_parents, generations, 2] uint32, the seeds of its changes since
-    stds: Any  # [generations], by how much they changed
-    generation: Any  # [] int32
-    confirming: Any  # [] bool, whether those that are asked for next are candidates for the elite
+    parents: Params  # leaves [num_parents, ...], the fittest first
+    root: Int[Array, " num_parents"]  # from which of the first parents each comes
+    chain: UInt32[Array, "num_parents generations 2"]  # the seeds of its changes since
+    stds: Float[Array, " generations"]  # by how much they changed
+    generation: Int[Array, ""]
+    confirming: Bool[Array, ""]  # whether those that are asked for next are candidates for the elite
 
 
 @part

@@ -1,7 +1,6 @@
 """The canonical evolution strategy."""
 
 from dataclasses import field, replace
-from typing import Any
 
 from flax import struct
 from jaxtyping import Array, Float
@@ -18,8 +17,8 @@ from evorl.types import Evolver, Key, Metrics, Params
 
 @struct.dataclass
 class VanillaESState:
-    mean: Any
-    table: Any  # of noise, or ()
+    mean: Params
+    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
 
 
 @part

@@ -6,20 +6,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Bool, PyTree
 
 from evorl import tree
 from evorl.envs.wrappers import Wrapper, WrapperState
 from evorl.errors import OptionError, require, require_int
 from evorl.spaces import Box, Space, to_shape_structs
-from evorl.types import Array, Key, TimeStep
+from evorl.types import Array, Key, State, TimeStep
 from evorl.vector_env import hosts
 
 
 @struct.dataclass
 class StickyActionState:
-    inner: Any
-    last_action: Any  # the last one
-    has_last_action: Any  # [] bool, whether there was any
+    inner: State
+    last_action: PyTree
+    has_last_action: Bool[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Int
 
 from evorl.envs.wrappers import ObservationWrapper, Wrapper
 from evorl.errors import require, require_int
@@ -25,7 +26,7 @@ from evorl.spaces import (
     with_visible_obs,
     with_visible_space,
 )
-from evorl.types import Key, TimeStep
+from evorl.types import Key, State, TimeStep
 
 FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 
@@ -72,8 +73,8 @@ class DtypeObservation(ObservationWrapper):
 
 @struct.dataclass
 class StepCountState:
-    inner: Any
-    steps: Any  # [] int32
+    inner: State
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

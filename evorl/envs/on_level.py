@@ -6,13 +6,13 @@ from typing import Any
 from flax import struct
 
 from evorl.envs.wrappers import LinearReward, RewardTransform, Wrapper, WrapperState
-from evorl.types import Env, Key, Level, LevelEnv, TimeStep
+from evorl.types import Env, Key, Level, LevelEnv, Params, TimeStep
 
 
 @struct.dataclass
 class OnLevelParams:
-    inner: Any
-    level: Any = None  # on which an episode begins; a step needs none
+    inner: Params
+    level: Level | None = None  # on which an episode begins; a step needs none
 
 
 @dataclass(frozen=True)

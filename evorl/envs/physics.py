@@ -15,7 +15,7 @@ from typing_extensions import Protocol, runtime_checkable
 from evorl.envs.wrappers import Wrapper
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete
-from evorl.types import Env, Key, Metrics, Prior, TimeStep
+from evorl.types import Env, Key, Metrics, Prior, State, TimeStep
 
 PhysicsLevel = Float[Array, " numbers"]  # of the unit cube
 MUTATION_STD = 0.1  # of what an edit adds to each number
@@ -42,8 +42,8 @@ class Adjustable(Env, Protocol):
 
 @struct.dataclass
 class PhysicsState:
-    inner: Any
-    level: Any  # [numbers] float32
+    inner: State
+    level: PhysicsLevel
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class Physics(Wrapper):
 
 @struct.dataclass
 class PhysicsEditorState:
-    level: Any  # [numbers] float32, 0 where nothing was chosen yet
-    steps: Any  # [] int32
+    level: PhysicsLevel  # 0 where nothing was chosen yet
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

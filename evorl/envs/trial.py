@@ -15,6 +15,7 @@ from evorl import tree
 from evorl.errors import EnvError
 from evorl.spaces import Space, flatten, leaf_spaces, random_action, unflatten
 from evorl.tree import join_path, leaves_by_name
+from evorl.types import Env, Key, Params
 from evorl.vector_env import hosts
 
 TOLERANCE = 1e-3  # of floats that two programs make of one function
@@ -25,9 +26,9 @@ JAX = str(Path(jax.__file__).parent)
 class EnvTrial:
     """An environment to be checked, and what it does."""
 
-    env: Any
-    params: Any
-    keys: Any  # [episodes]
+    env: Env
+    params: Params
+    keys: Key  # [episodes]
 
     @cached_property
     def params_batch(self) -> Any:

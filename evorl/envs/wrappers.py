@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Float, Int, PyTree, Shaped
 
 from evorl import tree
 from evorl.envs.render import Drawable
@@ -31,7 +32,7 @@ from evorl.spaces import (
     with_visible_obs,
     with_visible_space,
 )
-from evorl.types import Array, Env, HasEpisodeInfo, HasStateMetrics, Key, Metrics, State, TimeStep
+from evorl.types import Array, Env, HasEpisodeInfo, HasStateMetrics, Key, Metrics, Params, State, TimeStep
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,13 @@ class Wrapper:
 
 @struct.dataclass
 class WrapperState:
-    inner: Any
+    inner: State
 
 
 @struct.dataclass
 class LinearRewardParams:
-    inner: Any
-    weights: Any  # [k]
+    inner: Params
+    weights: Float[Array, " k"] | Sequence[Float[Array, ""] | float]
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ def _concatenate_rewards(reward: Any) -> Array:
 
 @struct.dataclass
 class RewardTransformState:
-    inner: Any
-    pending_reward: Any  # [] reward not yet given
-    steps: Any  # [] int32 since it was last given
+    inner: State
+    pending_reward: Float[Array, ""]  # not yet given
+    steps: Int[Array, ""]  # since it was last given
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,8 @@ class RewardTransform(Wrapper):
 
 @struct.dataclass
 class FrameStackState:
-    inner: Any
-    frames: Any  # leaves [count, ...], the newest last
+    inner: State
+    frames: PyTree[Shaped[Array, "count ..."]]  # the newest last
 
 
 @dataclass(frozen=True)

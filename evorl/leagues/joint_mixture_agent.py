@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl.leagues.meta_games import sample_policies
 from evorl.leagues.payoff_estimation import act_jointly, init_memories
@@ -20,16 +21,16 @@ from evorl.types import Key, Memory
 class PolicyMixtures:
     """Policies, leaves [capacity, ...], and how likely each player draws them, [players, capacity]."""
 
-    pool: Any
-    weights: Any
+    pool: dict[str, PyTree]  # by role what its policies read
+    weights: Float[Array, "players capacity"]
 
 
 @struct.dataclass
 class MixtureMemory:
     """What is remembered during an episode."""
 
-    profile: Any  # [players] int32, the policies that are drawn, -1 before
-    memory: Any  # of each role's players
+    profile: Int[Array, " players"]  # the policies that are drawn, -1 before
+    memory: dict[str, Memory]  # of each role's players
 
 
 @dataclass(frozen=True, eq=False)

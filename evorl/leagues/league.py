@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
 from evorl.envs.games.game_tree import GameTree
@@ -33,13 +33,13 @@ from evorl.workflows.base import as_evaluation
 
 @struct.dataclass
 class LeagueState:
-    numbers: Any
-    env_params: Any
-    learners: Any  # their states, leaves [learners, ...]
-    pool: Any  # what is kept of past policies, leaves [past, ...]
-    num_snapshots: Any  # [learners] int32, how many of each are there
-    latest_snapshot: Any  # [learners] int32, where in the pool the last one is
-    steps_since_snapshot: Any  # [learners], environment steps since then
+    numbers: Numbers
+    env_params: PyTree
+    learners: State  # their states, leaves [learners, ...]
+    pool: dict[str, Array]  # what is kept of past policies, leaves [past, ...]
+    num_snapshots: Int[Array, " learners"]  # how many of each are there
+    latest_snapshot: Int[Array, " learners"]  # where in the pool the last one is
+    steps_since_snapshot: Float[Array, " learners"]  # environment steps since then
     record: MatchRecord
 
 

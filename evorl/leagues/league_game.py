@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl.envs.wrappers import Wrapper
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame, SinglePlayerState
@@ -21,8 +21,8 @@ MATCH_INFO: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
 @struct.dataclass
 class LeagueGameState:
     inner: SinglePlayerState
-    player: Any  # [] int32, which player the one that plays is until the episode ends
-    episode_return: Any  # [], what it got so far, of a team the mean of its members
+    player: Int[Array, ""]  # which player the one that plays is until the episode ends
+    episode_return: Float[Array, ""]  # what it got so far, of a team the mean of its members
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,8 @@ def find_due_snapshots(
 class MatchRecord:
     """What is known of the episodes of learners with policies, [learners, policies]; later ones count for more."""
 
-    games: Any
-    wins: Any  # a draw is half of one
+    games: Float[Array, "learners policies"]
+    wins: Float[Array, "learners policies"]  # a draw is half of one
 
     @classmethod
     def empty(cls, roster: Roster) -> "MatchRecord":

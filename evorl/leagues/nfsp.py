@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.agents.average_policy import AveragePolicy
@@ -20,7 +20,7 @@ from evorl.leagues.experience import PlayerExperience, add_player_experience
 from evorl.leagues.nfsp_agents import JointNFSPAgent, NFSPParams
 from evorl.leagues.oracles import find_game_tree
 from evorl.leagues.pending_choices import select_role_transitions
-from evorl.leagues.players import PlayerLearner
+from evorl.leagues.players import Player, PlayerLearner
 from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_agent
@@ -28,7 +28,7 @@ from evorl.leagues.training_oracle import make_single_player_env, with_env
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, Transition
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv
+from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.off_policy import OffPolicy
@@ -36,12 +36,12 @@ from evorl.workflows.off_policy import OffPolicy
 
 @struct.dataclass
 class NFSPState:
-    numbers: Any
-    env_params: Any
-    agent: Any  # by role a Player, leaves [players, ...]
-    experience: Any  # by role a PlayerExperience, leaves [players, ...]
-    envs: Any  # leaves [num_envs, ...]
-    iteration: Any  # [] int32
+    numbers: Numbers
+    env_params: PyTree
+    agent: dict[str, Player]  # by role, leaves [players, ...]
+    experience: dict[str, PlayerExperience]  # by role, leaves [players, ...]
+    envs: EnvInstance  # leaves [num_envs, ...]
+    iteration: Int[Array, ""]
 
     @property
     def strategies(self) -> dict[str, NFSPParams]:
@@ -110,7 +110,7 @@ class NFSP(base.BaseStagedWorkflow):
         return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, is_anticipatory=True))
 
     def state_sharding(self, state: NFSPState) -> NFSPState:
-        return NFSPState("", "", "", "", mesh.ENVS, "")
+        return tree.fill_fields(NFSPState, "", envs=mesh.ENVS)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -136,15 +136,15 @@ class NFSP(base.BaseStagedWorkflow):
         for i, role in enumerate(self.roles.roles):
             keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))
             agents[role.name] = jax.vmap(bound.learners[role.name].init_player)(keys[role.name][0])
-        state = NFSPState(numbers, env_params, agents, {}, None, jnp.int32(0))
-        envs, row = bound.vector_env.init_blank_envs(state.strategies, env_params)
+        strategies = {name: player.strategies for name, player in agents.items()}
+        envs, row = bound.vector_env.init_blank_envs(strategies, env_params)
         seen = tree.broadcast(tree.zeros_like(row), 1, 1)
         for role in self.roles.roles:
             rows = jax.eval_shape(partial(select_role_transitions, self.roles, role), seen)
             own = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), rows)
             empty = partial(PlayerExperience.empty, own, off.num_envs, (off.replay, off.capacity), self.reservoir)
             experience[role.name] = jax.vmap(empty)(keys[role.name][1])
-        return replace(state, experience=experience, envs=envs)
+        return NFSPState(numbers, env_params, agents, experience, envs, jnp.int32(0))
 
     def count_env_steps(self, state: NFSPState) -> Array:
         return state.iteration.astype(jnp.float32) * self.response.num_envs * self.response.num_steps

@@ -15,7 +15,7 @@ from evorl.leagues.policy_sets import PolicySet
 from evorl.leagues.roles import Roles
 from evorl.parts import Number, bind, read_numbers
 from evorl.spaces import group_sizes
-from evorl.types import Agent, HasActionProbabilities, Key, Memory
+from evorl.types import Agent, HasActionProbabilities, Key, Memory, Params
 
 NOT_SAMPLED = -1
 
@@ -24,8 +24,8 @@ NOT_SAMPLED = -1
 class NFSPParams:
     """The parameters of a player's two policies."""
 
-    response: Any
-    average: Any
+    response: Params
+    average: Params
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs.games.extensive_form import ExtensiveFormGame
@@ -19,25 +19,25 @@ from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tabular_policies import make_uniform_policy
 from evorl.leagues.tabular_policy_set import TabularPolicySet
 from evorl.parts import part
-from evorl.types import Env, Key, Metrics
+from evorl.types import Env, Key, Metrics, State
 
 
 @struct.dataclass
 class OracleOutputs:
     """A policy for each player, and how it was come by."""
 
-    policies: Any  # what the pool keeps of them
-    oracle_state: Any  # what the oracle keeps until the next time
-    metrics: Any  # env_steps, episodes and gradient_steps, by name
+    policies: PyTree  # what the pool keeps of them
+    oracle_state: State  # what the oracle keeps until the next time
+    metrics: Metrics  # env_steps, episodes and gradient_steps
 
 
 @struct.dataclass
 class OracleInputs:
     """The policies that there are, and how likely each player draws them."""
 
-    env_params: Any  # of the game
-    pool: Any  # what is kept of policies, leaves [capacity, ...]
-    weights: Any  # [players, capacity]
+    env_params: PyTree  # of the game
+    pool: PyTree  # what is kept of policies, leaves [capacity, ...]
+    weights: Float[Array, "players capacity"]
 
 
 @runtime_checkable

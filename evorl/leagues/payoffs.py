@@ -1,7 +1,5 @@
 """What every profile of policies pays: a table that lives on the device and knows how sure it is."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -15,10 +13,11 @@ class Payoffs:
     A cell that was computed and not played has the variance 0 and infinitely many episodes, one not yet filled none.
     """
 
-    mean: Any
-    variance: Any  # of one episode
-    episodes: Any  # that the mean is of
-    sum_variance: Any  # of what all players get together in one episode, the same for each of them
+    mean: Float[Array, "players ..."]
+    variance: Float[Array, "players ..."]  # of one episode
+    episodes: Float[Array, "players ..."]  # that the mean is of
+    # of what all players get together in one episode, the same for each of them
+    sum_variance: Float[Array, "players ..."]
 
     @classmethod
     def empty(cls, players: int, capacity: int) -> "Payoffs":

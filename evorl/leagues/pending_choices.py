@@ -20,7 +20,7 @@ class PendingChoices:
     """A player's last choice in each of n environments, whose outcome is still to come."""
 
     choice: Transition  # leaves [n, ...], its reward the sum since then
-    pending_mask: Any  # [n] bool, whether there is one
+    pending_mask: Bool[Array, " n"]  # whether there is one
 
     @classmethod
     def empty(cls, row: Transition, n: int) -> "PendingChoices":

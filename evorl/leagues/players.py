@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.agents.average_policy import AveragePolicy
 from evorl.leagues.experience import PlayerExperience
 from evorl.leagues.nfsp_agents import NFSPAgents, NFSPParams
-from evorl.types import Key, Metrics
+from evorl.types import Key, Metrics, State
 from evorl.workflows.base import loop_with_metrics
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -20,8 +20,8 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 class Player:
     """What a player has learned."""
 
-    response: Any  # the state of its agent
-    average: Any  # of its average policy
+    response: State  # of its agent
+    average: State  # of its average policy
 
     @property
     def strategies(self) -> NFSPParams:
@@ -57,7 +57,7 @@ class PlayerLearner:
     ) -> tuple[Player, PlayerExperience, Metrics]:
         """The player after as many gradient steps of both, rounds of the response."""
         off, (key_response, key_average) = self.response, jax.random.split(key)
-        own = OffPolicyState(None, None, player.response, None, experience.replay, None, None)
+        own = tree.fill_fields(OffPolicyState, None, agent=player.response, replay=experience.replay)
         own, metrics = off.learn(own, key_response, rounds)
 
         def update_average(i: Array, average: Any) -> tuple[Any, Metrics]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from evorl import tree
 from evorl.envs.games.game_tree import GameTree
@@ -44,7 +44,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
 from evorl.parts import bind, part, require_constants, resolve_numbers
 from evorl.tree import as_arrays
-from evorl.types import Env, Key, Metrics, Numbers, PolicyFn
+from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, State
 from evorl.workflows.base import as_evaluation
 
 MIN_SUPPORT_WEIGHT = 1e-3  # weight with which a policy counts as one that is played
@@ -54,15 +54,15 @@ MAX_ROUNDING_ERROR = 1e-4  # the most of a payoff that adding up an episode's re
 
 @struct.dataclass
 class PSROState:
-    numbers: Any
-    env_params: Any
-    pool: Any  # what is kept of each policy, leaves [capacity, ...]
-    num_policies: Any  # [] int32, how many there are
+    numbers: Numbers
+    env_params: PyTree
+    pool: PyTree  # what is kept of each policy, leaves [capacity, ...]
+    num_policies: Int[Array, ""]  # how many there are
     payoffs: Payoffs  # [players, capacity, ..., capacity]
-    weights: Any  # [players, capacity], the mixtures by the solver
-    gains: Any  # [players], by how much the newest policies are better than the mixtures before them
-    nash_conv: Any  # [], of the mixtures, 0 where the game has no tree
-    oracle_state: Any  # what the oracle keeps
+    weights: Float[Array, "players capacity"]  # the mixtures by the solver
+    gains: Float[Array, " players"]  # by how much the newest policies are better than the mixtures before them
+    nash_conv: Float[Array, ""]  # of the mixtures, 0 where the game has no tree
+    oracle_state: State  # what the oracle keeps
 
 
 @part

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
 from evorl.leagues.meta_games import sample_policies
@@ -16,25 +16,25 @@ from evorl.leagues.policy_grouping import act_from_pool
 from evorl.leagues.policy_sets import PolicySet, RandomPolicySet
 from evorl.leagues.roles import Role, Roles
 from evorl.spaces import Space
-from evorl.types import Env, Key, MemberEnds, TimeStep
+from evorl.types import Env, Key, MemberEnds, Memory, State, TimeStep
 
 
 @struct.dataclass
 class MatchParams:
     """Who plays whom: params of SinglePlayerGame."""
 
-    game: Any  # params of the game
-    player: Any  # [] int32, which of its role's players is the one that plays
-    pool: Any  # by role what its policies read, leaves [capacity, players, ...]
-    weights: Any  # [players, capacity], how likely each player's opponents are drawn
+    game: PyTree  # params of the game
+    player: Int[Array, ""]  # which of its role's players is the one that plays
+    pool: dict[str, PyTree]  # by role what its policies read, leaves [capacity, players, ...]
+    weights: Float[Array, "players capacity"]  # how likely each player's opponents are drawn
 
 
 @struct.dataclass
 class SinglePlayerState:
-    game: Any
-    obs: Any  # of the game
-    opponents: Any  # [players] int32, which policy of the pool each of them plays until the episode ends
-    memory: Any  # of each role's players, leaves [players, ...]
+    game: State
+    obs: PyTree  # of the game
+    opponents: Int[Array, " players"]  # which policy of the pool each of them plays until the episode ends
+    memory: dict[str, Memory]  # of each role's players, leaves [players, ...]
 
 
 @dataclass(frozen=True)

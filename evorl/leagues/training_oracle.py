@@ -19,7 +19,7 @@ from evorl.leagues.roles import Role, Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.parts import Number, get_skeleton, number, part, read_numbers
-from evorl.types import Env, Key, Metrics, PolicyWorkflow
+from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
 
 
 def make_single_player_env(env: Env) -> Env:
@@ -31,9 +31,9 @@ def make_single_player_env(env: Env) -> Env:
 class OracleTrainingState:
     """One on its way."""
 
-    state: Any
-    best_return: Any  # [], the highest return of an iteration
-    iterations_since_best: Any  # [], iterations ago
+    state: State
+    best_return: Float[Array, ""]  # the highest return of an iteration
+    iterations_since_best: Float[Array, ""]
     counts: Metrics
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError
@@ -24,10 +24,10 @@ from evorl.workflows.base import as_evaluation
 
 @struct.dataclass
 class XFPState:
-    numbers: Any
-    env_params: Any
-    realization_plan: Any  # [sequences], the average policies' realization plan
-    iteration: Any  # [] int32
+    numbers: Numbers
+    env_params: PyTree
+    realization_plan: Float[Array, " sequences"]  # of the average policies
+    iteration: Int[Array, ""]
 
 
 @part

@@ -19,7 +19,7 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import OptionError, require
 from evorl.networks.features import require_space
-from evorl.spaces import Box, Discrete, action_from_indices, choice_counts, is_simple, leaf_spaces
+from evorl.spaces import Box, Discrete, Space, action_from_indices, choice_counts, is_simple, leaf_spaces
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
@@ -52,7 +52,7 @@ class Distribution(Protocol):
 class Categorical:
     """One of n choices with probabilities softmax(logits)."""
 
-    logits: Any  # [*batch, n]
+    logits: Float[Array, "*batch n"]
 
     def sample(self, key: Key) -> Int[Array, "*batch"]:
         return jax.random.categorical(key, self.logits)
@@ -87,7 +87,7 @@ def require_categorical(of: Distribution) -> Categorical:
 class MultiCategorical:
     """Several independent choices."""
 
-    parts: Any  # tuple of Categorical
+    parts: tuple[Categorical, ...]
 
     def sample(self, key: Key) -> Int[Array, "*batch parts"]:
         keys = jax.random.split(key, len(self.parts))
@@ -120,8 +120,8 @@ def sample_straight_through(
 class Normal:
     """Independent normal numbers."""
 
-    mean: Any  # [*batch, n]
-    log_std: Any  # [*batch, n] or [n]
+    mean: Float[Array, "*batch n"]
+    log_std: Float[Array, "*rows n"]  # of each place of the batch, or [n] for all
 
     def sample(self, key: Key) -> Float[Array, "*batch n"]:
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
@@ -172,11 +172,12 @@ def _log_slope(x: Array) -> Array:
 class Head:
     """The distribution of an action space, from numbers that a network gives."""
 
-    space: Any  # a Space
+    space: Space | None
     kind: str = CONTINUOUS_DISTRIBUTIONS[0]  # of real actions
 
     def __post_init__(self) -> None:
         require_space(self.space, "action_space")
+        assert self.space is not None
         require(
             self.kind in CONTINUOUS_DISTRIBUTIONS,
             "distribution",
@@ -193,6 +194,7 @@ class Head:
     @property
     def choice_sizes(self) -> list[int]:
         """How many there are in each choice of an action."""
+        assert self.space is not None
         return choice_counts(self.space)
 
     @property
@@ -209,6 +211,7 @@ class Head:
         """log_std [*batch, n] or [n] is for real actions."""
         match self.space:
             case Box():
+                assert log_std is not None
                 normal = Normal(numbers, log_std)
                 return TanhNormal(normal) if self.kind == "tanh_normal" else normal
             case Discrete():
@@ -218,6 +221,7 @@ class Head:
 
     def to_action(self, x: Array) -> Any:
         """A sample as the environment takes it."""
+        assert self.space is not None
         if not isinstance(self.space, Box):
             return action_from_indices(self.space, x)
         low, high = self.space.bounds

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Int8
 
 DTYPES = ("float32", "bfloat16", "int8")
 BITS = 7  # of a whole number, besides its sign
@@ -15,8 +15,8 @@ BITS = 7  # of a whole number, besides its sign
 class QuantizedArray:
     """numbers 2^exponent; the exponent has the axes of the numbers, or is one for all."""
 
-    numbers: Any  # int8
-    exponent: Any  # int32
+    numbers: Int8[Array, "*shape"]
+    exponent: Int[Array, "*axes"]
 
     @property
     def T(self) -> "QuantizedArray":  # noqa: N802  as of an array
@@ -32,9 +32,9 @@ class LowRankKernel:
     of vmapped members.
     """
 
-    shared: Any  # [inputs, outputs]
-    left: Any  # [rank, inputs]
-    right: Any  # [rank, outputs]
+    shared: Float[Array, "inputs outputs"] | QuantizedArray
+    left: Float[Array, "rank inputs"] | QuantizedArray
+    right: Float[Array, "rank outputs"] | QuantizedArray
 
     def __rmatmul__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return apply_kernel(jnp.matmul, x, self)

@@ -94,7 +94,7 @@ class Network(nn.Module):
     Which choices are legal it does not see: `mask_fn` makes of (space, observations, outputs) the outputs that know it.
     """
 
-    space: Any  # a Space
+    space: Space | None
     body: nn.Module
     encoder: Encoder = Flat()
     core: Core = Feedforward()
@@ -124,10 +124,12 @@ class Network(nn.Module):
     def encode(self, obs: Any) -> Array:
         """Features [*batch, n] of observations."""
         require_space(self.space, "observation_space")
+        assert self.space is not None
         return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
     def head(self, obs: Any, x: Array, *args: Any) -> Any:
         """What the body gives of x, which was made of observations."""
+        assert self.space is not None
         return self.mask_fn(self.space, obs, self.body(x, *args))
 
     def encode_batch(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
@@ -169,6 +171,7 @@ class Network(nn.Module):
     def init_params(self, key: Key, *args: Any) -> Params:
         """Parameters before any learning; args are examples of what else the body takes."""
         require_key(key)
+        assert self.space is not None
         return self.init(
             key, self.core.initial_memory(), tree.zeros_like(to_shape_structs(self.space)), *args, method="step"
         )

@@ -54,7 +54,7 @@ class PriorSpace:
         OptionError: where there are none, or a name is of none.
     """
 
-    part: Any
+    part: Any  # of any class that evorl.part made
     search: Sequence[str] = ()
 
     def __post_init__(self) -> None:

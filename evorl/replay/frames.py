@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
@@ -25,6 +25,10 @@ ROWS_PER_SPARE_FRAME = (
 class ForgetfulReplayBuffer(ReplayBuffer, Protocol):
     """A replay that can lose its oldest rows."""
 
+    def add(self, rows: Any, mask: Array) -> "ForgetfulReplayBuffer":
+        """The replay with the rows, as ReplayBuffer has it."""
+        ...
+
     def drop_oldest(self, count: Array) -> "ForgetfulReplayBuffer":
         """The replay without its `count` oldest rows, []."""
         ...
@@ -39,11 +43,11 @@ class FrameBuffer:
     added, whatever the environments did. Where frames run out before rows do, the oldest rows are lost.
     """
 
-    rows: Any  # a ForgetfulReplayBuffer
+    rows: ForgetfulReplayBuffer
     frames: RingBuffer  # of (frame, how many rows were added before its own)
-    recent: Any  # of each environment's last rows the frames' places, int32, and numbers, uint32, [n, last * 2 count]
-    frames_added: Any  # [] uint32; as it may overflow, only differences count
-    rows_added: Any  # [] uint32
+    recent: tuple[Int[Array, "n last"], UInt32[Array, "n last"]]  # of each environment's last rows: places and numbers
+    frames_added: UInt32[Array, ""]  # as it may overflow, only differences count
+    rows_added: UInt32[Array, ""]
     observation: RowLayout = struct.field(pytree_node=False)
     count: int = struct.field(pytree_node=False)
 
@@ -139,7 +143,9 @@ class PrioritizedFrameBuffer:
         return self.buffer.sample(key, shape)
 
     def update_priorities(self, index: Int[Array, "..."], priority: Float[Array, "..."]) -> "PrioritizedFrameBuffer":
-        return PrioritizedFrameBuffer(replace(self.buffer, rows=self.buffer.rows.update_priorities(index, priority)))
+        rows = self.buffer.rows
+        assert isinstance(rows, PrioritizedReplayBuffer)
+        return PrioritizedFrameBuffer(replace(self.buffer, rows=rows.update_priorities(index, priority)))
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class Priorities:
     """By what n places are drawn, and what a draw then weighs."""
 
     sum_tree: SumTree  # priorities, to the power of the exponent
-    max_priority: Any  # [] of them so far; 0 before the first
-    num_added: Any  # [] int32, how many so far, at most those over which the correction grows
+    max_priority: Float[Array, ""]  # of them so far; 0 before the first
+    num_added: Int[Array, ""]  # how many so far, at most those over which the correction grows
     settings: "PrioritizedReplay" = struct.field(pytree_node=False)
 
     @classmethod

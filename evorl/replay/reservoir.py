@@ -1,13 +1,12 @@
 """A replay that keeps a uniform sample of all rows that it was ever given."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, Shaped, UInt32
 
 from evorl import tree
 from evorl.replay.row_layout import RowLayout
@@ -23,10 +22,10 @@ class ReservoirBuffer:
     From then on each new one is kept as if it were the last of so many.
     """
 
-    tables: Any  # dtype -> [capacity, width]
-    num_added: Any  # [] uint32, rows so far
-    size: Any  # [] int32
-    bits: Any  # uint32, of the key by which it decides
+    tables: dict[str, Shaped[Array, "capacity width"]]  # by dtype
+    num_added: UInt32[Array, ""]  # rows so far
+    size: Int[Array, ""]
+    bits: UInt32[Array, " words"]  # of the key by which it decides
     row: RowLayout = struct.field(pytree_node=False)
 
     @classmethod

@@ -1,12 +1,11 @@
 """A replay of the newest rows, of which all are drawn alike."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int, PyTree, UInt
+from jaxtyping import Array, Bool, Int, PyTree, Shaped, UInt
 
 from evorl import tree
 from evorl.replay.row_layout import RowLayout
@@ -17,9 +16,9 @@ from evorl.types import Sample
 class RingBuffer:
     """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
 
-    tables: Any  # dtype -> [capacity, width]
-    position: Any  # [] int32, where the next row goes; never above capacity, so it cannot overflow
-    size: Any  # [] int32
+    tables: dict[str, Shaped[Array, "capacity width"]]  # by dtype
+    position: Int[Array, ""]  # where the next row goes; never above capacity, so it cannot overflow
+    size: Int[Array, ""]
     row: RowLayout = struct.field(pytree_node=False)
     can_drop: bool = struct.field(pytree_node=False, default=False)  # then the oldest need not lie in place 0
 

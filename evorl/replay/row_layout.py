@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 class RowLayout:
     """How a pytree lies in tables: per leaf its dtype and shape, side by side in the order of the leaves."""
 
-    treedef: Any
+    treedef: Any  # a jax.tree_util.PyTreeDef, which JAX does not declare as a class to type checkers
     leaves: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod

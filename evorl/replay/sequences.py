@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from evorl import tree
 from evorl.errors import OptionError, require, require_int
 from evorl.replay.prioritized import Priorities, PrioritizedReplay
 from evorl.replay.row_layout import RowLayout
-from evorl.types import ReplayBuffer, Sample, Transition
+from evorl.types import Memory, ReplayBuffer, Sample, Transition
 
 
 @struct.dataclass
@@ -24,11 +24,11 @@ class SequenceBuffer:
     becomes a truncation, which its true successor values.
     """
 
-    tables: Any  # dtype -> [n steps, width]
-    memory: Any  # before each step at which a sequence begins, leaves [n beginnings, ...]
-    position: Any  # [n] int32, where the next step of each environment goes
-    num_filled: Any  # [n] int32, how many it holds
-    size: Any  # [] int32, how many sequences
+    tables: dict[str, Shaped[Array, "all_steps width"]]  # by dtype, those of an environment in a row
+    memory: Memory  # before each step at which a sequence begins, leaves [n beginnings, ...]
+    position: Int[Array, " n"]  # where the next step of each environment goes
+    num_filled: Int[Array, " n"]  # how many it holds
+    size: Int[Array, ""]  # how many sequences
     row: RowLayout = struct.field(pytree_node=False)
     settings: "SequenceReplay" = struct.field(pytree_node=False)
 

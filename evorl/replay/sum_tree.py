@@ -1,7 +1,6 @@
 """Numbers that are drawn by their size."""
 
 from itertools import accumulate
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -18,7 +17,7 @@ class SumTree:
     Each sum is computed from what it is the sum of, so that it never drifts.
     """
 
-    levels: tuple[Any, ...]  # [16 groups], the numbers first
+    levels: tuple[Float[Array, " numbers"], ...]  # [16 groups] each, the numbers first
 
     @classmethod
     def zeros(cls, n: int) -> "SumTree":

@@ -1,7 +1,6 @@
 """Evaluations in another environment than that of the training."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 
@@ -10,7 +9,7 @@ from evorl.errors import OptionError
 from evorl.training.policy import require_same_spaces
 from evorl.training.suites.level_episodes import find_acting_workflow
 from evorl.tree import as_arrays
-from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
+from evorl.types import Env, Key, Metrics, PolicyWorkflow, State, Workflow
 from evorl.vector_env import EnvBatch, ResetStarts
 
 DEFAULT_EPISODES = 64  # where the workflow does not say how many an evaluation has
@@ -24,7 +23,7 @@ class EvalEnvEvaluator:
     policy, or where observations or actions differ.
     """
 
-    workflow: Any
+    workflow: Workflow
     env: Env
 
     def __post_init__(self) -> None:

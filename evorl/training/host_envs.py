@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
+from jaxtyping import Array, Bool, Int
 
 from evorl.envs.host import pool_registry
 from evorl.envs.host.calls import HostedEnv
@@ -19,8 +20,8 @@ class HostStatus(NamedTuple):
     """What is asked after each thing that the device was handed."""
 
     newest_lease: int  # the lease that was the newest before
-    leases: Any  # the leases in the state afterwards
-    has_failed: Any  # [] bool, whether an environment has failed by then
+    leases: Int[Array | np.ndarray, " leases"]  # those in the state afterwards
+    has_failed: Bool[Array | np.ndarray, ""]  # whether an environment has failed by then
 
 
 class HostEnvs:

@@ -5,7 +5,6 @@ import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -35,7 +34,7 @@ class Front:
 
     names: tuple[str, ...]  # of the objectives
     values: np.ndarray  # [k, m], as they are, not as they are weighted
-    params: Any  # leaves [k, ...]
+    params: Params  # leaves [k, ...]
     descriptors: np.ndarray  # [k, d], of an archive; [k, 0] of a front
     capacity: int  # how many solutions there could be
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
@@ -27,7 +28,7 @@ class ProgramTrace:
 
     init: jax.stages.Traced
     run: jax.stages.Lowered
-    shardings: Any  # of every leaf of the state, where it lies
+    shardings: PyTree[NamedSharding]  # of every leaf of the state, where it lies
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Progress:
     initial_evaluation: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
     latest_evaluation: dict[str, float] | None = None
     best_reevaluation: dict[str, float] | None = None  # the best policies, evaluated anew at the end
-    best_returns: Any = None  # the return of each run's best evaluation
+    best_returns: list[float] | float | None = None  # of each run's best evaluation
     divergence_iterations: list[int | None] = field(
         default_factory=lambda: [None]
     )  # the iteration by which each run had, or None

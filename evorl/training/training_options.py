@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Array, Bool
 
 from evorl.training.host_envs import HostStatus
 from evorl.training.program import Evaluator, Measure
 from evorl.training.progress import Budget
-from evorl.types import State
+from evorl.types import Metrics, State
 
 
 @dataclass(frozen=True)
@@ -16,10 +17,11 @@ class PendingResult:
     """What the device was handed: count iterations, or an evaluation of the policies of `eval_state`."""
 
     count: int
-    metrics: Any
+    metrics: Metrics
     eval_state: State = None
-    extra_metrics: Any = field(default_factory=dict)  # of those policies, beside the evaluation
-    nonfinite_leaves: Any = None  # by the divergence monitor
+    # of those policies, beside the evaluation: of JAX at first, of NumPy once they are on the host
+    extra_metrics: dict[str, Any] = field(default_factory=dict)
+    nonfinite_leaves: Bool[Array, "leaves seeds members"] | None = None  # by the divergence monitor
     start_state: State = None  # the state that a chunk began with
     fallback_state: State = None  # the state before, without replays, where it may be gone back to
     host_status: HostStatus | None = None  # at the host, afterwards

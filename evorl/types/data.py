@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Bool, Float, Int, PyTree
 
 Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
@@ -27,8 +28,8 @@ class MemberEnds:
     A member is in at most one of the two. It acts and earns no more, unlike one that only waits for its turn.
     """
 
-    terminated: Any  # the task of the member ended; do not bootstrap
-    truncated: Any  # its time ran out; bootstrap from what it saw last
+    terminated: PyTree  # the task of the member ended; do not bootstrap
+    truncated: PyTree  # its time ran out; bootstrap from what it saw last
 
     @staticmethod
     def merge_game_end(game: tuple[Any, Any], own: tuple[Any, Any], gone: Any = None) -> tuple[Any, Any]:
@@ -53,13 +54,13 @@ class MemberEnds:
 class TimeStep:
     """What an environment answers to one action."""
 
-    obs: Any
-    reward: Any  # []; several numbers, of agents or objectives, where the workflow takes them
-    terminated: Any  # [] bool: the task ended; do not bootstrap
-    truncated: Any  # [] bool: time ran out; bootstrap
-    info: Any = struct.field(default_factory=dict)
-    member_ends: Any = None  # MemberEnds of a game whose members may end before it does
-    task_reward: Any = None  # the task's own, where a wrapper has changed `reward` for learning
+    obs: PyTree
+    reward: PyTree  # []; several numbers, of agents or objectives, where the workflow takes them
+    terminated: Bool[Array, ""]  # the task ended; do not bootstrap
+    truncated: Bool[Array, ""]  # time ran out; bootstrap
+    info: dict[str, Array] = struct.field(default_factory=dict)
+    member_ends: MemberEnds | None = None  # of a game whose members may end before it does
+    task_reward: PyTree = None  # the task's own, where a wrapper has changed `reward` for learning
 
     @property
     def raw_reward(self) -> Any:
@@ -80,18 +81,18 @@ class TimeStep:
 class Transition:
     """One step as it is learned from."""
 
-    obs: Any
-    action: Any
-    reward: Any
-    next_obs: Any  # the true successor, never the observation after a reset
-    terminated: Any  # do not bootstrap
-    truncated: Any  # bootstrap, but cut traces and reset memory
-    extras: Any = struct.field(default_factory=dict)
-    discount: Any = None  # what a value at next_obs is worth, where rows are over several steps
-    memory: Any = None  # of the policy before the step; None where it has none
-    weight: Any = None  # of the row in the loss; None where all count alike
-    member_ends: Any = None  # MemberEnds after the step, of a game whose members may end before it does; None of others
-    members_done: Any = None  # bool, [n] by group: whether a member had ended before, so that it did not act
+    obs: PyTree
+    action: PyTree
+    reward: PyTree
+    next_obs: PyTree  # the true successor, never the observation after a reset
+    terminated: Bool[Array, "*batch"]  # do not bootstrap
+    truncated: Bool[Array, "*batch"]  # bootstrap, but cut traces and reset memory
+    extras: dict[str, PyTree] = struct.field(default_factory=dict)
+    discount: Float[Array, "*batch"] | None = None  # of a value at next_obs, where rows are over several steps
+    memory: Memory = None  # of the policy before the step; None where it has none
+    weight: PyTree = None  # float, [*batch], of the row in the loss; None where all count alike
+    member_ends: MemberEnds | None = None  # after the step, of a game whose members may end before it does
+    members_done: PyTree = None  # bool, [n] by group: whether a member had ended before, so that it did not act
     burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
     n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
 
@@ -124,24 +125,24 @@ class Sample:
     Sequences have their steps before the last axis of the shape, but the memory before the first, leaves [*shape, ...].
     """
 
-    rows: Any
-    index: Any  # int32, where they lie
-    weight: Any = None  # of each in the loss; None where all count alike
+    rows: PyTree  # a Transition, or what else a replay holds
+    index: Int[Array, "*shape"]  # where they lie
+    weight: Float[Array, "*shape"] | None = None  # of each in the loss; None where all count alike
 
 
 @struct.dataclass
 class Batch:
     """What the losses of an on-policy agent take; leaves share their leading axes, the last of which are steps."""
 
-    obs: Any
-    raw_action: Any  # what the action came from
-    log_prob: Any  # of the sample, by the policy that drew it
-    value: Any  # before learning
-    advantage: Any
-    target: Any  # of the value
-    done: Any = None  # bool, whether the next step begins an episode; None without memory
-    memory: Any = None  # before each step; where steps are cut into segments, before the first of each
-    ensemble_values: Any = None  # of which value is the mean, on a last axis; None where there is one
-    ratio: Any = None  # of the probability by the policy that learns, before it does, to log_prob's; None where 1
-    bootstrap_value: Any = None  # the value of the successor where time ran out, and after the last step
-    weight: Any = None  # 1 of rows that are learned from, else 0; None where all are
+    obs: PyTree
+    raw_action: PyTree  # what the action came from
+    log_prob: PyTree  # of the sample, by the policy that drew it
+    value: PyTree  # before learning
+    advantage: PyTree
+    target: PyTree  # of the value
+    done: PyTree = None  # bool, whether the next step begins an episode; None without memory
+    memory: Memory = None  # before each step; where steps are cut into segments, before the first of each
+    ensemble_values: PyTree = None  # of which value is the mean, on a last axis; None where there is one
+    ratio: PyTree = None  # of the probability by the policy that learns, before it does, to log_prob's; None where 1
+    bootstrap_value: PyTree = None  # the value of the successor where time ran out, and after the last step
+    weight: PyTree = None  # 1 of rows that are learned from, else 0; None where all are

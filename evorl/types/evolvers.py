@@ -1,10 +1,12 @@
 """What searches by ask and tell, and may do beside."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from flax import struct
 from flax.core import FrozenDict
+from jaxtyping import Array, Bool, Float
 
 from evorl.errors import OptionError
 from evorl.types.data import Key, Metrics, Params, State
@@ -15,18 +17,18 @@ from evorl.types.problems import Bound
 class QDEvaluation:
     """How good something is, and of what kind."""
 
-    fitness: Any  # [] or [objectives]
-    descriptor: Any  # [descriptors]
+    fitness: Float[Array, "*objectives"]
+    descriptor: Float[Array, " descriptors"]
 
 
 @struct.dataclass
 class SearchResults:
     """What a search has come to that does not stand for it by one solution, leaves [n, ...]."""
 
-    params: Any
-    fitness: Any  # [n] or [n, objectives], as the evolver was told
-    valid_mask: Any  # [n] bool, whether it is one of them
-    descriptor: Any = None  # [n, descriptors], where they are told apart by what they do
+    params: Params
+    fitness: Float[Array, "n ..."]  # [n] or [n, objectives], as the evolver was told
+    valid_mask: Bool[Array, " n"]  # whether it is one of them
+    descriptor: Float[Array, "n descriptors"] | None = None  # where they are told apart by what they do
 
 
 _FLAGS = {"from_members": "begins_with_members", "results": "keeps_many", "with_bounds": "keeps_bounds"}
@@ -54,7 +56,7 @@ class Evolver(ABC):
     """
 
     population_size: Any  # int
-    objectives: Any = FrozenDict()
+    objectives: Mapping[str, float] = FrozenDict()
     begins_with_members: ClassVar[bool] = False
     takes_params: ClassVar[bool] = True
     takes_objectives: ClassVar[bool] = False

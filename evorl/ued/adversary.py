@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import PyTree
 
 from evorl import tree
 from evorl.errors import OptionError, require
@@ -46,10 +47,10 @@ def get_editor(env: Env) -> EditorEnv:
 
 @struct.dataclass
 class AdversaryState:
-    numbers: Any
-    env_params: Any  # of the students'
-    students: Any  # OnPolicyState, leaves [num_students, ...], without numbers and env_params, which are those above
-    teacher: Any  # likewise
+    numbers: Numbers
+    env_params: PyTree  # of the students'
+    students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params, which are those above
+    teacher: OnPolicyState  # likewise
 
 
 @struct.dataclass
@@ -57,7 +58,7 @@ class TeacherLevels:
     """The levels of an iteration, and how they were made."""
 
     levels: Level  # leaves [n, ...]
-    teacher: Any  # its state after its episode
+    teacher: OnPolicyState  # after its episode
     teacher_transitions: Transition  # of the teacher, leaves [steps, n, ...]
 
 
@@ -173,6 +174,7 @@ class Adversary(base.BaseStagedWorkflow):
         once = StartQueue(jax.vmap(where.reset, (0, None))(keys, teacher.env_params))
         plan = replace(self.teacher.plan(teacher, key_plan)[0], starts=once, restart=True)
         _, played = self.teacher.rollout(teacher, plan, key_play)
+        assert played.envs is not None
         return TeacherLevels(jax.vmap(where.get_level)(played.envs.env_state), teacher, played.stored)
 
     def plan(self, state: AdversaryState, key: Key) -> tuple[RolloutPlan, TeacherLevels]:

@@ -26,7 +26,7 @@ class LevelBuffer:
     is none: such a level changes nothing.
     """
 
-    levels: Any  # leaves [capacity, ...]
+    levels: Level  # leaves [capacity, ...]
     score_table: ScoreTable
 
     @classmethod

@@ -95,7 +95,7 @@ class BredLevelsState:
     """The levels that were told last, and what they were worth."""
 
     levels: Level  # leaves [n, ...]
-    score: Any  # [n], -inf where there is none
+    score: Float[Array, " n"]  # -inf where there is none
 
 
 @part

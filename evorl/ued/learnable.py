@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float, PyTree
 
 from evorl import mesh, tree
 from evorl.errors import require
@@ -28,13 +28,13 @@ class LearnableLevels:
     """The levels of highest score among those sampled last."""
 
     levels: Level  # leaves [capacity, ...]
-    score: Any  # [capacity], -inf where there is none
+    score: Float[Array, " capacity"]  # -inf where there is none
 
 
 @struct.dataclass
 class LearnableState:
-    numbers: Any
-    env_params: Any
+    numbers: Numbers
+    env_params: PyTree
     student: OnPolicyState  # without numbers and env_params, which are those above
     learnable_levels: LearnableLevels
 

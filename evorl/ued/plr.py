@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.errors import require, require_int
@@ -23,6 +23,7 @@ from evorl.types import (
     MutableLevelEnv,
     Numbers,
     PolicyFn,
+    State,
     Transition,
 )
 from evorl.ued import curricula
@@ -39,13 +40,13 @@ MAX_MC = MaxMC()
 
 @struct.dataclass
 class PLRState:
-    numbers: Any
-    env_params: Any
+    numbers: Numbers
+    env_params: PyTree
     student: OnPolicyState  # without numbers and env_params, which are those above
     buffer: LevelBuffer
-    generator: Any
-    parents: Any  # the levels that were replayed last, leaves [n, ...]; None where none have children
-    children_due: Any  # [] bool, whether their children are to come; None where none have
+    generator: State
+    parents: Level | None  # the levels that were replayed last, leaves [n, ...]; None where none have children
+    children_due: Bool[Array, ""]  # whether their children are to come
 
 
 @struct.dataclass
@@ -53,13 +54,13 @@ class LevelBatch:
     """The levels of an iteration."""
 
     levels: Level  # leaves [groups n, ...]
-    buffer_indices: Any  # [n] int32, of those that are replayed
-    ages: Any  # of the buffer after they were drawn
-    is_replay: Any  # [] bool, whether they are
-    is_new: Any  # [groups n] bool, which levels are not from the buffer
-    is_generated: Any  # [] bool, whether the generator's are played
-    genomes: Any  # by the generator
-    generator: Any  # its state, which waits to be told
+    buffer_indices: Int[Array, " n"]  # of those that are replayed
+    ages: Int[Array, " capacity"]  # of the buffer after they were drawn
+    is_replay: Bool[Array, ""]  # whether they are
+    is_new: Bool[Array, " levels"]  # [groups n], which levels are not from the buffer
+    is_generated: Bool[Array, ""]  # whether the generator's are played
+    genomes: PyTree  # by the generator
+    generator: State  # which waits to be told
 
 
 @part

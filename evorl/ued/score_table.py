@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,12 +32,12 @@ class Curation:
 class ScoreTable:
     """The numbers of `capacity` places, of which the first `size` hold levels."""
 
-    fingerprint: Any  # [capacity, 2] uint32, the fingerprint of the level
-    score: Any  # [capacity]; -inf of a free place
-    best: Any  # [capacity], the highest return over the level's life; -inf of a free place
-    age: Any  # [capacity] int32, how many levels were replayed or new since this one was; 0 of a free place
-    rank: Any  # [capacity] int32, from 1, of the score; of equals the earlier place comes first, free places come last
-    size: Any  # [] int32
+    fingerprint: UInt32[Array, "capacity 2"]  # of the level
+    score: Float[Array, " capacity"]  # -inf of a free place
+    best: Float[Array, " capacity"]  # the highest return over the level's life; -inf of a free place
+    age: Int[Array, " capacity"]  # how many levels were replayed or new since this one was; 0 of a free place
+    rank: Int[Array, " capacity"]  # from 1, of the score; of equals the earlier place comes first, free places last
+    size: Int[Array, ""]
     prioritization: str = struct.field(pytree_node=False)
 
     @classmethod

@@ -5,13 +5,12 @@ Time-means of a number of each step are averaged over the ended episodes of a le
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import OptionError, require
@@ -41,14 +40,14 @@ class Outcome:
     leaves of reward and ended lead with [students].
     """
 
-    reward: Any  # [steps, envs]
-    ended: Any  # [steps, envs] bool
-    value: Any = None  # [steps, envs], before learning
-    advantage: Any = None  # [steps, envs], not normalized
-    best: Any = None  # [levels], the highest return of the level's life before; -inf without one
-    values: Any = None  # [members, steps, envs], of an ensemble
-    solved: Any = None  # [steps, envs] bool, of the episode that ends here
-    optimum: Any = None  # [levels], the highest return that there can be
+    reward: Float[Array, "*students steps envs"]
+    ended: Bool[Array, "*students steps envs"]
+    value: Float[Array, "steps envs"] | None = None  # before learning
+    advantage: Float[Array, "steps envs"] | None = None  # not normalized
+    best: Float[Array, " levels"] | None = None  # the highest return of the level's life before; -inf without one
+    values: Float[Array, "members steps envs"] | None = None  # of an ensemble
+    solved: Bool[Array, "steps envs"] | None = None  # of the episode that ends here
+    optimum: Float[Array, " levels"] | None = None  # the highest return that there can be
     repeats: int = struct.field(pytree_node=False, default=1)
     guaranteed_episodes: int = struct.field(
         pytree_node=False, default=1
@@ -76,6 +75,7 @@ class Outcome:
         Of each environment the first `guaranteed_episodes` count: of those after them the short ones end alone,
         which are the solved ones.
         """
+        assert self.solved is not None
         first = self.ended & (jnp.cumsum(self.ended, axis=0) <= self.guaranteed_episodes)
         return episodes.event_rate(self.solved, first, self.repeats)
 
@@ -163,6 +163,8 @@ class MaxMC(BaseScore):
     signed = True
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
+        assert outcome.best is not None
+        assert outcome.value is not None
         return jnp.maximum(outcome.best, outcome.highest_return) - outcome.time_mean(outcome.value)
 
 
@@ -173,6 +175,7 @@ class PositiveValueLoss(BaseScore):
     outcome_fields = ("advantage",)
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
+        assert outcome.advantage is not None
         return outcome.time_mean(jnp.maximum(outcome.advantage, 0))
 
 
@@ -183,6 +186,7 @@ class L1ValueLoss(BaseScore):
     outcome_fields = ("advantage",)
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
+        assert outcome.advantage is not None
         return outcome.time_mean(jnp.abs(outcome.advantage))
 
 
@@ -193,6 +197,7 @@ class ValueDisagreement(BaseScore):
     outcome_fields = ("values",)
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
+        assert outcome.values is not None
         return outcome.time_mean(outcome.values.std(0))
 
 
@@ -224,6 +229,7 @@ class TrueRegret(BaseScore):
     outcome_fields = ("optimum",)
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
+        assert outcome.optimum is not None
         return outcome.optimum - outcome.mean_return
 
 

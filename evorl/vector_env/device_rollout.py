@@ -20,8 +20,8 @@ def build_steps(
 
     A step is an interaction of the active environments; the others stay as they are.
     """
-    key_starts, group, keys = plan.split_keys(key, world.total_envs)
-    begun, left = plan.starts.start_episodes(world, key_starts, group, envs, jnp.asarray(plan.restart))
+    key_starts, keys = plan.split_keys(key, world.total_envs)
+    begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))
 
     def find_active(carry: RolloutCarry) -> Bool[Array, " n"]:
         return plan.find_unfinished(*carry[1:], plan.steps)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from evorl import tree
 from evorl.errors import OptionError, require, unknown_name_error
@@ -27,7 +27,7 @@ class EnvBatch:
     """
 
     env: Env
-    params: Any
+    params: PyTree
     memory: Memory
     num_envs: int
     num_shards: int = 1

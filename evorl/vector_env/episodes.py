@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from evorl import tree
 from evorl.metrics import EPISODE_PREFIX, GROUP_RETURN_PREFIX, LEARNED_RETURN, split_components
-from evorl.types import Metrics
+from evorl.types import Memory, Metrics, State
 from evorl.vector_env import hosts
 
 SUMMARIES = ("sum", "mean", "last")
@@ -20,31 +20,34 @@ SUMMARIES = ("sum", "mean", "last")
 class EnvInstance:
     """One environment between two steps; the workflows hold n of them, leaves [n, ...]."""
 
-    env_state: Any
-    obs: Any
-    memory: Any
-    episode_return: Any  # undiscounted, so far, of the task's own rewards, as these are
-    episode_length: Any  # [] int32, so far
-    episode_info: Any  # of what the environment summarizes, so far
-    members_done: Any = None  # of a game whose members may end before it does, which have: bool [members] by group
+    env_state: State
+    obs: PyTree
+    memory: Memory
+    episode_return: PyTree  # undiscounted, so far, of the task's own rewards, as these are
+    episode_length: Int[Array, "*n"]  # so far
+    episode_info: dict[str, Float[Array, "*n"]]  # of what the environment summarizes, so far
+    # of a game whose members may end before it does: which have, by group
+    members_done: dict[str, Bool[Array, "*n members"]] | None = None
     # its last action, the memory after it, extras, and data of a key: of a step on the host under way
-    pending_step: Any = None
-    learned_return: Any = None  # of the rewards that are learned from, so far, where they are others; else None
+    pending_step: tuple[PyTree, Memory, dict[str, PyTree], UInt32[Array, "*n words"]] | None = None
+    learned_return: PyTree = None  # of the rewards that are learned from, so far, where they are others; else None
 
 
 @struct.dataclass
 class EpisodeStats:
     """What n environments did during one play, each leaf [n, ...]."""
 
-    steps: Any  # int32
-    episodes: Any  # int32, ended
-    returns: Any  # of the task's own rewards, summed over ended episodes, as these are
-    lengths: Any  # int32, summed over ended episodes
-    info: Any = struct.field(default_factory=dict)  # what the environment summarizes, summed over ended episodes
-    restarts: Any = 0  # int32, episodes that were cut where a number was not finite or, on the host, a step failed
-    bad_rewards: Any = 0  # int32, those of restarts where the reward was NaN or infinite, but on the host
+    steps: Int[Array, "*n"]
+    episodes: Int[Array, "*n"]  # ended
+    returns: PyTree  # of the task's own rewards, summed over ended episodes, as these are
+    lengths: Int[Array, "*n"]  # summed over ended episodes
+    # what the environment summarizes, summed over ended episodes
+    info: dict[str, Float[Array, "*n"]] = struct.field(default_factory=dict)
+    # episodes that were cut where a number was not finite or, on the host, a step failed
+    restarts: Int[Array, "*n"] | int = 0
+    bad_rewards: Int[Array, "*n"] | int = 0  # those of restarts where the reward was NaN or infinite, but on the host
     ranking_group: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
-    learned_returns: Any = None  # of the rewards that are learned from, where they are others; else None
+    learned_returns: PyTree = None  # of the rewards that are learned from, where they are others; else None
     retries_cut_episodes: bool = struct.field(
         pytree_node=False, default=False
     )  # whether another episode is played for one cut

@@ -21,10 +21,16 @@ class HostStarts:
     """
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Bool[Array, " n"]]:
         """Return the environments, where they restart, or are in the middle of no episode, at the start of one."""
-        keys = jax.random.split(key, world.total_envs)[group]
+        keys = jax.random.split(key, world.total_envs)
+        keys = keys if group is None else keys[group]
         lease = jnp.zeros(world.num_envs, jnp.int32) if envs is None else hosts.get_leases(envs.env_state)
         where = restart | (lease <= 0)
         first = reset_on_host(world, keys, hosts.HostRequest(where, jnp.abs(lease)))

@@ -28,10 +28,10 @@ def build_steps(
     if isinstance(plan.starts, ResetStarts):
         plan = replace(plan, starts=HostStarts())
     wait_count = hosts.count_waited(world.params, world.num_envs, world.total_envs)
-    key_starts, group, keys = plan.split_keys(key, world.total_envs)
+    key_starts, keys = plan.split_keys(key, world.total_envs)
     if envs is not None:  # of an evaluation the leases are given back, and those of before are of others
         envs = tree.select(jnp.asarray(plan.releases), hosts.clear_leases(envs), envs)
-    begun, left = plan.starts.start_episodes(world, key_starts, group, envs, jnp.asarray(plan.restart))
+    begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))
     begun = allocate_pending_step(world, policy, begun)
 
     def find_active(carry: RolloutCarry, steps: Any = plan.steps) -> Bool[Array, " n"]:
@@ -109,6 +109,7 @@ def interact(
 def pending_mask(envs: EnvInstance) -> Bool[Array, " n"]:
     """Return which environments have sent an action to the host that has not been answered."""
     host = hosts.find_host_state(envs.env_state)
+    assert host.pending is not None
     return host.pending & (host.lease > 0)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
 
 from evorl import tree
 from evorl.errors import require
@@ -33,13 +33,13 @@ def count_waited(env_params: Any, num_envs: int, total_envs: int) -> int:
 class HostRequest:
     """What is asked of environments on the host, leaves [n, ...]."""
 
-    active: Any
-    lease: Any = 0
-    releases: Any = False
-    autoreset: Any = False
-    seed: Any = (0, 0)
-    reset_state: Any = None
-    wait_fraction: Any = None
+    active: Bool[Array, " n"]
+    lease: Int[Array, " n"] | int = 0
+    releases: Bool[Array, "*n"] | bool = False
+    autoreset: Bool[Array, " n"] | bool = False
+    seed: UInt32[Array, "n 2"] | tuple[int, int] = (0, 0)
+    reset_state: HostState | None = None
+    wait_fraction: float | None = None
 
     def to_env_params(self, env_params: Any) -> Any:
         """The params of n environments that say so, leaves [n, ...]."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl import mesh
-from evorl.types import Key, Transition
+from evorl.types import Key, Params, Transition
 from evorl.vector_env.env_batch import EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
 
@@ -24,9 +24,22 @@ class EpisodeStarts(Protocol):
     """The starts of episodes, as a value of a plan. What is `left` of them is carried from step to step."""
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
-        """Return the environments, at their first start where they restart, one for each group, and what is left."""
+        """Return the environments, at their first start where they restart, and what is left.
+
+        Args:
+            world: the environments.
+            key: of the starts.
+            group: environments of the same group start alike; None where each has its own, in order.
+            envs: as they are; None before their first start.
+            restart: whether they begin anew.
+        """
         ...
 
     def restart_ended(
@@ -50,16 +63,17 @@ class EpisodeStarts(Protocol):
 class RolloutPlan:
     """A plan for n environments. A workflow makes it; a workflow around that may change it before it is played."""
 
-    starts: Any  # an EpisodeStarts
-    restart: Any = True  # [] bool: from new starts, rather than on from where the environments are
-    episodes: Any = None  # [n] or [] int32: of each environment; None for no end
-    steps: Any = None  # [] int32: of each environment; None for no end
-    seed_group: Any = None  # [n] int32 below n: those of the same have common random numbers; None for each its own
-    params: Any = None  # leaves [actors, ...]: by whom the environments act, as many each, side by side
-    explores: Any = None  # [] or [actors] bool: whether they explore; None for never
-    random_actions: Any = None  # [] bool: whether they act at random instead; None for never
-    stores: Any = None  # [] bool: whether what they see is stored, where that is a choice
-    releases: Any = False  # [] bool: whether the environments are of no use afterwards, as after an evaluation
+    starts: EpisodeStarts
+    restart: Bool[Array, ""] | bool = True  # from new starts, rather than on from where the environments are
+    episodes: Int[Array, "*n"] | int | None = None  # of each environment; None for no end
+    steps: Int[Array, ""] | int | None = None  # of each environment; None for no end
+    # below n: environments of the same group have common random numbers; None for each its own
+    seed_group: Int[Array, " n"] | None = None
+    params: Params = None  # leaves [actors, ...]: by whom the environments act, as many each, side by side
+    explores: Bool[Array, "*actors"] | bool | None = None  # whether they explore; None for never
+    random_actions: Bool[Array, ""] | bool | None = None  # whether they act at random instead; None for never
+    stores: Bool[Array, ""] | bool | None = None  # whether what they see is stored, where that is a choice
+    releases: Bool[Array, ""] | bool = False  # whether the environments are of no use afterwards
 
     def local_shard(self, n: int, shards: int) -> "RolloutPlan":
         """Return the part of the plan for this device, where n environments are spread over several, else all of it."""
@@ -73,16 +87,16 @@ class RolloutPlan:
         params, explores, episodes, group = jax.tree.map(shard_leaf, (self.params, self.explores, self.episodes, group))
         return replace(self, params=params, explores=explores, episodes=episodes, seed_group=group)
 
-    def split_keys(self, key: Key, total_envs: int) -> tuple[Key, Int[Array, " n"], Key]:
-        """Return the key of the starts, the seed group of each environment, and the keys of the environments [n].
+    def split_keys(self, key: Key, total_envs: int) -> tuple[Key, Key]:
+        """Return the key of the starts and the keys of the environments [n].
 
         Args:
             key: of the rollout.
             total_envs: environments on all devices.
         """
         key_starts, key_play = jax.random.split(key)
-        group = jnp.arange(total_envs) if self.seed_group is None else self.seed_group
-        return key_starts, group, jax.random.split(key_play, total_envs)[group]
+        keys = jax.random.split(key_play, total_envs)
+        return key_starts, keys if self.seed_group is None else keys[self.seed_group]
 
     def find_unfinished(self, stats: EpisodeStats, left: Any, steps: Any) -> Bool[Array, " n"]:
         """Return which environments have not had their episodes or so many steps, and have a start."""

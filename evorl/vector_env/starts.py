@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import mesh, tree
-from evorl.types import Key
+from evorl.types import Key, Level, State
 from evorl.vector_env.env_batch import EnvBatch
 from evorl.vector_env.episodes import EnvInstance
 
@@ -22,14 +22,20 @@ class ResetStarts:
     again; where env.fresh_reset, each start is one that nothing has used. On the host HostStarts take its place.
     """
 
-    num_starts: Any = 1  # [] int32
+    num_starts: Int[Array, ""] | int = 1
     max_starts: int = struct.field(pytree_node=False, default=1)
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
         rows = 1 if world.env.fresh_reset else self.max_starts
-        keys = jax.random.split(key, (rows, world.total_envs))[:, group]
+        keys = jax.random.split(key, (rows, world.total_envs))
+        keys = keys if group is None else keys[:, group]
         table = _build_start_table(jnp.minimum(self.num_starts, rows), rows, lambda row: world.reset(keys[row]))
         first = tree.index(table, 0)
         envs = world.init_or_restart(first, envs, restart)
@@ -66,15 +72,21 @@ class ResetStarts:
 class LevelStarts:
     """Given levels, leaves [most, n, ...]: environment i plays its first `num_levels` in turn, again and again."""
 
-    levels: Any
-    num_levels: Any = 1  # [] int32
+    levels: Level
+    num_levels: Int[Array, ""] | int = 1
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
         rows = tree.leading_size(self.levels)
-        keys = jax.random.split(key, (rows, world.total_envs))[:, group]
-        levels = jax.tree.map(lambda x: x[:, group], self.levels)
+        keys, levels = jax.random.split(key, (rows, world.total_envs)), self.levels
+        if group is not None:
+            keys, levels = jax.tree.map(lambda x: x[:, group], (keys, levels))
         table = _build_start_table(
             self.num_levels, rows, lambda row: world.reset_to_levels(keys[row], tree.index(levels, row))
         )
@@ -104,13 +116,18 @@ class StartQueue:
     The environments take the first n of them. An environment that finds none left rests.
     """
 
-    states: Any
+    states: tuple[State, PyTree]
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
         del key
-        m = tree.leading_size(self.states)
+        m, group = tree.leading_size(self.states), jnp.arange(world.num_envs) if group is None else group
         first = tree.index(self.states, jnp.minimum(group, m - 1))
         return world.init_or_restart(first, envs, restart), (jnp.int32(world.total_envs), group >= m)
 
@@ -140,13 +157,19 @@ class StartQueue:
 class FixedStarts:
     """Given starts, pairs of state and observation as from env.reset, leaves [n, ...]; each environment has its own."""
 
-    states: Any
+    states: tuple[State, PyTree]
 
     def start_episodes(
-        self, world: EnvBatch, key: Key, group: Int[Array, " n"], envs: EnvInstance | None, restart: Bool[Array, ""]
+        self,
+        world: EnvBatch,
+        key: Key,
+        group: Int[Array, " n"] | None,
+        envs: EnvInstance | None,
+        restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
         del key
-        return world.init_or_restart(tree.index(self.states, group), envs, restart), None
+        states = self.states if group is None else tree.index(self.states, group)
+        return world.init_or_restart(states, envs, restart), None
 
     def restart_ended(
         self,
@@ -169,9 +192,9 @@ class FixedStarts:
 class StartPool:
     """Starts that nothing has used yet: those in places `num_used` to n."""
 
-    starts: Any  # leaves [n, ...]
-    num_used: Any  # [] int32
-    num_refills: Any  # [] int32
+    starts: tuple[State, PyTree]  # leaves [n, ...]
+    num_used: Int[Array, ""]
+    num_refills: Int[Array, ""]
 
     @classmethod
     def empty(cls, shapes: Any, n: int) -> "StartPool":

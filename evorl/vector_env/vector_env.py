@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require, require_int, to_printable
@@ -104,10 +104,10 @@ def action_probabilities(agent: Actor, space: Space, params: Params, obs: Any, e
 class Rollout:
     """What n environments did."""
 
-    plan: Any  # a RolloutPlan
-    envs: Any  # as they are then, leaves [n, ...]; None where they are of no use any more
+    plan: RolloutPlan
+    envs: EnvInstance | None  # as they are then, leaves [n, ...]; None where they are of no use any more
     stats: EpisodeStats  # leaves [n]
-    stored: Any
+    stored: PyTree
     state_metrics: Metrics  # `state_metrics` of what is being played, as means over the environments
 
     def metrics(self) -> Metrics:

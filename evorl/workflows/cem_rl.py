@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
 from evorl.ec import search
@@ -15,31 +15,43 @@ from evorl.errors import require
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Numbers, Params, PolicyFn, ReplayFactory
+from evorl.types import (
+    ActorCritic,
+    Env,
+    Evolver,
+    Key,
+    Metrics,
+    Numbers,
+    Params,
+    PolicyFn,
+    ReplayBuffer,
+    ReplayFactory,
+    State,
+)
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import shared_replay_learning
 
 
 @struct.dataclass
 class CEMRLState:
-    numbers: Any
-    env_params: Any
-    agent: Any  # its critic is shared by all learners; its actor is the center of the distribution
-    evolver: Any
-    replay: Any  # a ReplayBuffer
-    generation: Any  # [] int32, without the one that acted at random
-    generation_env_steps: Any  # [] int32, env steps of the last generation
-    env_steps: Any  # [] float32, so far
+    numbers: Numbers
+    env_params: PyTree
+    agent: State  # its critic is shared by all learners; its actor is the center of the distribution
+    evolver: State
+    replay: ReplayBuffer
+    generation: Int[Array, ""]  # without the one that acted at random
+    generation_env_steps: Int[Array, ""]  # env steps of the last generation
+    env_steps: Float[Array, ""]  # so far
 
 
 @struct.dataclass
 class GenerationCarry:
     """What a generation has asked for and learned before it plays."""
 
-    agent: Any
-    evolver: Any
-    learner_indices: Any  # [m] int32, the members that have learned
-    metrics: Any
+    agent: State
+    evolver: State
+    learner_indices: Int[Array, " m"]  # the members that have learned
+    metrics: Metrics
 
 
 @part
@@ -142,7 +154,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     def learn_from(
         self, state: CEMRLState, carry: GenerationCarry, played: Rollout, key: Key
     ) -> tuple[CEMRLState, Metrics]:
-        members, random, means = played.plan.params, played.plan.random_actions, played.stats.fitness_means
+        members, random, means = played.plan.params, jnp.asarray(played.plan.random_actions), played.stats.fitness_means
         evolver = search.merge_asked_state(carry.evolver, state.evolver)
         judged = self.evolver.compute_fitness(means)
         told, metrics = search.tell(self.evolver, key, members, judged, evolver)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from evorl import tree
 from evorl.agents.td3 import TD3
@@ -19,7 +19,19 @@ from evorl.errors import require, unknown_name_error
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
-from evorl.types import ActorCritic, Env, Evolver, Key, Metrics, Numbers, Params, PolicyFn, ReplayFactory, State
+from evorl.types import (
+    ActorCritic,
+    Env,
+    Evolver,
+    Key,
+    Metrics,
+    Numbers,
+    Params,
+    PolicyFn,
+    ReplayBuffer,
+    ReplayFactory,
+    State,
+)
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
@@ -34,13 +46,13 @@ def make_default_ga() -> GA:
 
 @struct.dataclass
 class ERLState:
-    numbers: Any
-    env_params: Any
-    agent: Any  # its actor leads with [num_agents], what else it holds they share
-    evolver: Any
-    replay: Any  # a ReplayBuffer
-    generation: Any  # [] int32, without the one that acted at random
-    env_steps: Any  # [] float32, so far
+    numbers: Numbers
+    env_params: PyTree
+    agent: State  # its actor leads with [num_agents], what else it holds they share
+    evolver: State
+    replay: ReplayBuffer
+    generation: Int[Array, ""]  # without the one that acted at random
+    env_steps: Float[Array, ""]  # so far
 
 
 @part
@@ -175,7 +187,12 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     def learn_from(self, state: ERLState, carry: State, played: Rollout, key: Key) -> tuple[ERLState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
-        stats, random, n, m = played.stats, played.plan.random_actions, self.evolver.population_size, self.num_agents
+        stats, random, n, m = (
+            played.stats,
+            jnp.asarray(played.plan.random_actions),
+            self.evolver.population_size,
+            self.num_agents,
+        )
         members = tree.index(played.plan.params, slice(n))
         means = stats.fitness_means
         fitness, returns = means["return"][:n], means["return"][n:]

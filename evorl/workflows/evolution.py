@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from evorl import tree
 from evorl.agents.mlp_policy import MLPPolicy
@@ -27,6 +27,7 @@ from evorl.types import (
     Params,
     PolicyFn,
     SearchResults,
+    State,
 )
 from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import base, blocks
@@ -37,13 +38,13 @@ NORMALIZATIONS = ("none", "vbn", "running")
 
 @struct.dataclass
 class EvolutionState:
-    numbers: Any
-    env_params: Any
-    agent: Any  # whose actor is the center of the distribution
-    evolver: Any
-    obs_statistics: Any  # of observations, where they are normalized
-    iteration: Any  # [] int32
-    env_steps: Any  # [] float32, so far
+    numbers: Numbers
+    env_params: PyTree
+    agent: State  # whose actor is the center of the distribution
+    evolver: State
+    obs_statistics: RunningStatistics | None  # of observations, where they are normalized
+    iteration: Int[Array, ""]
+    env_steps: Float[Array, ""]  # so far
 
 
 @part
@@ -203,7 +204,7 @@ class Evolution(base.BaseStagedWorkflow):
 
     def normalize_obs(self, state: EvolutionState, obs: Any) -> Any:
         """An observation as the policy sees it."""
-        return obs if self.normalization == "none" else state.obs_statistics.normalize(obs)
+        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
         """How the center acts in one environment, greedily or exploring."""

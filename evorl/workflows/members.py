@@ -70,8 +70,8 @@ def copy_members(inherit: Callable[[State, State], State], state: State, source:
 class LifePlan:
     """What members are to live through."""
 
-    steps: Any  # [] int32
-    evaluations: Any  # [] int32
+    steps: Int[Array, ""] | int
+    evaluations: Int[Array, ""] | int
 
 
 @struct.dataclass
@@ -79,7 +79,7 @@ class LifeMetrics:
     """What n members have lived through, leaves [n, ...]."""
 
     searched_numbers: dict[str, Array]  # what is searched, as it was
-    has_no_nan: Any  # bool, of whose state no number is NaN
+    has_no_nan: Bool[Array, " n"]  # of whose state no number is NaN
     training_metrics: Metrics  # over their steps
     evaluation: Metrics
 

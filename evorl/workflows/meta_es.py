@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import metrics as metrics_of
 from evorl import tree
@@ -16,18 +16,18 @@ from evorl.errors import require
 from evorl.parts import bind, part, resolve_numbers
 from evorl.population.search import PriorSpace
 from evorl.tree import as_arrays
-from evorl.types import Evolver, Key, Metrics, Numbers, Population
+from evorl.types import Evolver, Key, Metrics, Numbers, Population, State
 from evorl.workflows import base
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 
 
 @struct.dataclass
 class MetaESState:
-    numbers: Any
-    env_params: Any
-    evolver: Any
-    generation: Any  # [] int32
-    env_steps: Any  # [] float32, of all runs so far
+    numbers: Numbers
+    env_params: PyTree
+    evolver: State
+    generation: Int[Array, ""]
+    env_steps: Float[Array, ""]  # of all runs so far
 
 
 @part

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.agents.td3 import TD3
@@ -27,9 +27,10 @@ from evorl.types import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayFactory,
+    State,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
+from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base, trajectories
 from evorl.workflows.base import (
     check_positive,
@@ -43,13 +44,13 @@ from evorl.workflows.base import (
 
 @struct.dataclass
 class OffPolicyState:
-    numbers: Any
-    env_params: Any
-    agent: Any
-    envs: Any  # leaves [num_envs, ...]
-    replay: Any  # a ReplayBuffer
-    window: Any  # of transitions whose n steps are not complete, None where n_step is 1
-    iteration: Any  # [] int32
+    numbers: Numbers
+    env_params: PyTree
+    agent: State
+    envs: EnvInstance  # leaves [num_envs, ...]
+    replay: ReplayBuffer
+    window: NStepWindow | None  # of transitions whose n steps are not complete, None where n_step is 1
+    iteration: Int[Array, ""]
 
 
 @part
@@ -100,7 +101,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
 
     def state_sharding(self, state: OffPolicyState) -> OffPolicyState:
-        return OffPolicyState("", "", "", mesh.ENVS, "", "", "")
+        return tree.fill_fields(OffPolicyState, "", envs=mesh.ENVS)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -166,8 +167,8 @@ class OffPolicy(base.BaseStagedWorkflow):
     def rollout(self, state: OffPolicyState, plan: RolloutPlan, key: Key) -> tuple[OffPolicyState, Rollout]:
         """What was played, and the state with it in its replay."""
         window = state.window
-        if self.has_n_step_window:  # whose episodes do not go on where new ones start
-            window = replace(window, num_filled=jnp.where(plan.random_actions, 0, window.num_filled))
+        if window is not None:  # whose episodes do not go on where new ones start
+            window = replace(window, num_filled=jnp.where(jnp.asarray(plan.random_actions), 0, window.num_filled))
             if hosts.collect_leases(state.envs):
                 window = window.truncate(hosts.get_leases(state.envs.env_state) <= 0)
         into = state.replay, window, jnp.int32(plan.steps)
@@ -271,8 +272,8 @@ class OffPolicy(base.BaseStagedWorkflow):
         Environments that hold NaN, or whose last transitions do, are the parent's too.
         """
         state = replace(state, agent=parent.agent, numbers=parent.numbers)
-        if not self.has_n_step_window:
+        window, theirs = state.window, parent.window
+        if window is None or theirs is None:
             return replace(state, envs=replace_nan_envs(state.envs, parent.envs))
-        rows, theirs = state.window.rows, parent.window.rows
-        envs, rows = replace_nan_envs((state.envs, rows), (parent.envs, theirs), (0, 1))
-        return replace(state, envs=envs, window=replace(state.window, rows=rows))
+        envs, rows = replace_nan_envs((state.envs, window.rows), (parent.envs, theirs.rows), (0, 1))
+        return replace(state, envs=envs, window=replace(window, rows=rows))

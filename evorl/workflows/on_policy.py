@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.agents.memory import is_recurrent
@@ -25,10 +25,12 @@ from evorl.types import (
     Metrics,
     Numbers,
     OnPolicyAgent,
+    Params,
     PolicyFn,
+    State,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
+from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.minibatch_epochs import run_epochs, standardize_advantages
@@ -39,14 +41,14 @@ from evorl.workflows.trajectories import Trajectories
 
 @struct.dataclass
 class OnPolicyState:
-    numbers: Any
-    env_params: Any
-    agent: Any
-    envs: Any  # leaves [num_envs, ...]
-    stale_params: Any  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
-    obs_statistics: Any  # of observations, where they are normalized
-    reward_statistics: Any  # of the absolute values of rewards, where values are normalized
-    iteration: Any  # [] int32
+    numbers: Numbers | None  # None where another workflow's state has them
+    env_params: PyTree
+    agent: State
+    envs: EnvInstance  # leaves [num_envs, ...]
+    stale_params: Params  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
+    obs_statistics: RunningStatistics | None  # of observations, where they are normalized
+    reward_statistics: RunningStatistics | None  # of the absolute values of rewards, where values are normalized
+    iteration: Int[Array, ""]
 
 
 @part
@@ -127,7 +129,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
 
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
-        return OnPolicyState("", "", "", mesh.ENVS, "", "", "", "")
+        return tree.fill_fields(OnPolicyState, "", envs=mesh.ENVS)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -219,7 +221,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
         Advantages are in units of rewards, values in those of `value_scale`.
         """
-        if self.normalize_values:
+        if state.reward_statistics is not None:
             sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
             rewards = state.reward_statistics.update(sizes, segments.valid_rows(rollout))
             state = replace(state, reward_statistics=rewards)
@@ -247,7 +249,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         older, statistics = state.stale_params, state.obs_statistics
         if self.staleness:
             older = tree.shift_in(older, state.agent.actor.params)
-        if self.normalize_observations:
+        if statistics is not None:
             statistics = statistics.update(tree.merge_axes(rollout.obs), segments.valid_rows(rollout))
         state = replace(
             state, agent=agent, stale_params=older, obs_statistics=statistics, iteration=state.iteration + 1
@@ -294,7 +296,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer. Of a
         game each group has its own, for all of its members.
         """
-        if not self.normalize_values:
+        if state.reward_statistics is None:
             return 1.0
         horizon = float(self.env.max_episode_steps)
         discount = getattr(self.agent, "discount", None)  # which a team of several agents has not
@@ -305,7 +307,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
         """Return an observation as the policy sees it: normalized, where observations are."""
-        return state.obs_statistics.normalize(obs) if self.normalize_observations else obs
+        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def behaviour(self, state: OnPolicyState) -> Behaviour:
         """Return how the agent acts in one environment, given parameters."""

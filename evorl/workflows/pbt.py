@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import metrics as metrics_of
 from evorl import tree
@@ -24,14 +24,14 @@ from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_a
 
 @struct.dataclass
 class PBTState:
-    numbers: Any
-    env_params: Any
-    members: Any  # the state of the population
-    points: Any  # [n, d], where the members' hyperparameters lie in the unit cube of the space
-    variation_state: Any  # of the variation
-    fitness: Any  # [n], of the agents that the members have, when they were last evaluated
-    generation: Any  # [] int32
-    env_steps: Any  # [] float32, of all members so far
+    numbers: Numbers
+    env_params: PyTree
+    members: State  # the state of the population
+    points: Float[Array, "n d"]  # where the members' hyperparameters lie in the unit cube of the space
+    variation_state: State  # of the variation
+    fitness: Float[Array, " n"]  # of the agents that the members have, when they were last evaluated
+    generation: Int[Array, ""]
+    env_steps: Float[Array, ""]  # of all members so far
 
 
 @part
@@ -81,7 +81,7 @@ class PBT(base.BaseStagedWorkflow):
         return base.max_total_env_steps(self.population, self.steps_per_generation + self.warmup_steps)
 
     def state_sharding(self, state: PBTState) -> PBTState:
-        return PBTState("", "", base.state_sharding(self.population, state.members), "", "", "", "", "")
+        return tree.fill_fields(PBTState, "", members=base.state_sharding(self.population, state.members))
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PBTState:
         key_points, key_members, key_memory = jax.random.split(key, 3)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
 from evorl.ec import search
@@ -23,8 +23,10 @@ from evorl.types import (
     Numbers,
     Params,
     PolicyFn,
+    ReplayBuffer,
     ReplayFactory,
     SearchResults,
+    State,
 )
 from evorl.vector_env import Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import base, shared_replay_learning
@@ -33,13 +35,13 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 @struct.dataclass
 class PGAMEState:
-    numbers: Any
-    env_params: Any
-    agent: Any  # critic and greedy actor
-    evolver: Any
-    center: Any  # the solution, which is played where one policy is
-    replay: Any  # a ReplayBuffer
-    env_steps: Any  # [] float32, so far
+    numbers: Numbers
+    env_params: PyTree
+    agent: State  # critic and greedy actor
+    evolver: State
+    center: Params  # the solution, which is played where one policy is
+    replay: ReplayBuffer
+    env_steps: Float[Array, ""]  # so far
 
 
 @part
@@ -143,7 +145,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """The agent after so many rounds of gradient steps of its critic and greedy actor."""
-        learning = OffPolicyState(None, state.env_params, state.agent, None, state.replay, None, jnp.int32(0))
+        learning = tree.fill_fields(OffPolicyState, None, agent=state.agent, replay=state.replay)
         learning, metrics = self.learner.learn(learning, key, rounds)
         return learning.agent, metrics
 

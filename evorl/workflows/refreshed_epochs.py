@@ -24,10 +24,10 @@ NEVER, EPOCH, MINIBATCH = REFRESH = "never", "epoch", "minibatch"
 class Estimates:
     """The numbers of segments that change as they are learned from, leaves [segments, steps]."""
 
-    value: Any  # by the network that saw them last
-    ratio: Any  # of the probability by that network to that by which it was acted
-    advantage: Any
-    target: Any
+    value: Float[Array, "segments steps"]  # by the network that saw them last
+    ratio: Float[Array, "segments steps"]  # of the probability by that network to that by which it was acted
+    advantage: Float[Array, "segments steps"]
+    target: Float[Array, "segments steps"]
 
 
 def compute_advantage_magnitude(advantage: Any) -> Float[Array, "segments steps"]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Float, PyTree
 
 from evorl import tree
 from evorl.bounds import BoundTransform
@@ -24,24 +24,26 @@ from evorl.types import (
     Problem,
     QDEvaluation,
     SearchResults,
+    State,
 )
 from evorl.workflows import base
 
 
 @struct.dataclass
 class SearchState:
-    numbers: Any
-    env_params: Any  # None, as there is no environment
-    evolver: Any
-    env_steps: Any  # [] float32, evaluations so far
+    numbers: Numbers
+    env_params: PyTree  # None, as there is no environment
+    evolver: State
+    env_steps: Float[Array, ""]  # evaluations so far
 
 
 @struct.dataclass
 class CandidateEvaluations:
     """Parameters, leaves [n, ...], and what they are worth."""
 
-    params: Any
-    means: Any  # "return", [n] or [n, objectives], and "descriptor", [n, descriptors], where the problem has one
+    params: Params
+    # "return", [n] or [n, objectives], and "descriptor", [n, descriptors], where the problem has one
+    means: dict[str, Array]
 
 
 @part

@@ -27,7 +27,7 @@ from evorl.types import (
 from evorl.workflows import base, members
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
-STATE_AXES = OffPolicyState(numbers=0, env_params=0, agent=0, envs=0, replay=None, window=0, iteration=0)
+STATE_AXES = tree.fill_fields(OffPolicyState, 0, replay=None)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class SharedReplay:
             )
             state = replace(state, replay=several(state.replay, self.size))
             state, metrics, evaluation = base.step_or_evaluate(self._member_workflow, state, key, evaluating)
-            return replace(state, replay=state.replay.replay), metrics, evaluation
+            view: Any = state.replay
+            return replace(state, replay=view.replay), metrics, evaluation
 
         return jax.vmap(step_or_evaluate_member, (STATE_AXES, 0), (STATE_AXES, 0, 0))(
             state, members.member_keys(key, self.size, evaluating)

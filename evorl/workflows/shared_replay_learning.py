@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from evorl import tree
@@ -41,7 +42,7 @@ class BaseHybrid(BaseStagedWorkflow):
         hybrid: Any = self
 
         def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
-            return replay.add(rows, mask & plan.stores)
+            return replay.add(rows, mask & jnp.asarray(plan.stores))
 
         store = TransitionStore(hybrid.chunk, state.replay, add)
         played = hybrid.vector_env.rollout(hybrid.behaviour(state), state.env_params, plan, None, key, store)

@@ -1,12 +1,11 @@
 """Rollouts of environments that are not in step: a step on the host may wait for some of them alone."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from evorl import tree
 from evorl.types import Transition
@@ -17,8 +16,8 @@ from evorl.vector_env.rollout_plan import truncate_before_lost
 class Trajectories:
     """The first steps of n environments, leaves [most, n, ...], a column for each, and how many there are of each."""
 
-    rows: Any  # their weight is 0 where they are lost or not there
-    lengths: Any  # [n] int32
+    rows: Transition  # their weight is 0 where they are lost or not there
+    lengths: Int[Array, " n"]
 
     @classmethod
     def empty(cls, row: Transition, most: int, n: int) -> "Trajectories":

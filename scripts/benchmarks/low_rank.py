@@ -34,7 +34,7 @@ from evorl.agents import MLPPolicy
 from evorl.agents.base_agent import fill_spaces
 from evorl.ec import LowRankES, Noise
 from evorl.envs.suites.brax import Brax
-from evorl.vector_env import UNLIMITED, Behaviour, RolloutPlan, TransitionStore, VectorEnv
+from evorl.vector_env import UNLIMITED, Behaviour, ResetStarts, RolloutPlan, TransitionStore, VectorEnv
 
 KEY = jax.random.key(0)
 PARTS = ("forward", "search", "brax", "noise")
@@ -67,7 +67,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
         vector_env = VectorEnv(env, policy, num_envs, actors, 1, num_envs, 1)
 
         def run(state: Any, held: Any, obs: Any, keys: Any) -> Any:
-            act = vector_env.batch_policy(make(state), RolloutPlan(None, params=held))
+            act = vector_env.batch_policy(make(state), RolloutPlan(ResetStarts(), params=held))
 
             def step(obs: Any, _: None) -> tuple[Any, None]:
                 action = act(obs, None, keys)[0]

@@ -88,8 +88,20 @@ def array(of_i: str, n: int) -> str:
     return f"for (int i = 0; i < {n}; i++) *out++ = {of_i};"
 
 
+def i16(x: Any) -> Any:
+    return np.asarray(x, np.int16)
+
+
 def i32(x: Any) -> Any:
     return np.asarray(x, np.int32)
+
+
+def u32(x: Any) -> Any:
+    return np.asarray(x, np.uint32)
+
+
+def flag(x: Any) -> Any:
+    return np.asarray(x, bool)
 
 
 def f32(x: Any) -> Any:
@@ -105,13 +117,13 @@ def named(names: str, numbers: np.ndarray, whole: str = "") -> dict[str, Any]:
 def breakout_state(f: np.ndarray) -> BreakoutState:
     gone = (f[11:].reshape(6, 18).astype(np.uint32) << np.arange(18, dtype=np.uint32)).sum(1, dtype=np.uint32)
     numbers = named("paddle paddle_width x y vx vy speed hits score balls", np.delete(f[:11], 8), "hits score balls")
-    return BreakoutState(**numbers, served=np.bool_(f[8]), gone=gone, steps=np.int32(0))
+    return BreakoutState(**numbers, served=flag(f[8]), gone=gone, steps=i32(0))
 
 
 def snake_state(f: np.ndarray) -> SnakeState:
     tiles = f[3:].reshape(26, 26)
-    cells = np.select([tiles == 1, tiles == 3, tiles == 7], [FOOD, WALL, 1], EMPTY).astype(np.int16)
-    return SnakeState(cells, i32(f[:2]), np.zeros(2, np.int32), np.int32(1), np.int32(0))
+    cells = np.select([tiles == 1, tiles == 3, tiles == 7], [FOOD, WALL, 1], EMPTY)
+    return SnakeState(i16(cells), i32(f[:2]), i32([0, 0]), i32(1), i32(0))
 
 
 def snake_chance(draws: np.ndarray, before: SnakeState, f: np.ndarray) -> Any:
@@ -129,7 +141,7 @@ def tetris_state(f: np.ndarray) -> TetrisState:
     rows = ((f[12:].reshape(20, 10) > 0).astype(np.uint32) << np.arange(10, dtype=np.uint32)).sum(1, dtype=np.uint32)
     queue, held = i32([deck[(int(f[8]) + i) % 3] for i in (1, 2)]), i32(f[5] if f[5] >= 0 else 7)
     numbers = named(names, f[[0, 1, 2, 3, 4, 7]], names)
-    return TetrisState(**numbers, rows=rows, queue=queue, held=held, may_hold=np.bool_(f[6]))
+    return TetrisState(**numbers, rows=rows, queue=queue, held=held, may_hold=flag(f[6]))
 
 
 def tetris_obs(seen: np.ndarray, state: TetrisState) -> np.ndarray:
@@ -145,7 +157,7 @@ def freeway_state(f: np.ndarray) -> FreewayState:
 
 
 def four_state(f: np.ndarray) -> ConnectFourState:
-    return ConnectFourState(f[[0, 2]].astype(np.uint32), f[[1, 3]].astype(np.uint32))
+    return ConnectFourState(u32(f[[0, 2]]), u32(f[[1, 3]]))
 
 
 # with PufferLib's settings; words in capitals are given when one is made
@@ -172,7 +184,7 @@ GAMES: dict[str, Peer] = {
         "g->max_score = 21; allocate(g)",
         8, fields(*(f"g->{name}" for name in PONG.split())),
         lambda f: PongState(
-            f32(f[:2]), f32(f[2]), f32(f[3]), f32(f[4]), f32(f[5]), i32(f[6:8]), np.int32(0)
+            f32(f[:2]), f32(f[2]), f32(f[3]), f32(f[4]), f32(f[5]), i32(f[6:8]), i32(0)
         ),
         lambda draws, before, f: i32(draws[0] % 2 - 1 if len(draws) else 0),
         lambda seen, state: np.concatenate([seen[:6], state.scores / 21]),

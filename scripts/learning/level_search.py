@@ -170,6 +170,7 @@ def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:
         rollout = player.rollout(replace(state, envs=None), plan, key_play)[1].stored
         never = jnp.full(AT_ONCE, -jnp.inf)
         outcome = curricula.compute_outcome(player, state, rollout, player.build_batch(state, rollout), levels, never)
+        assert outcome.optimum is not None
         apart = regret(workflow, state, levels, APART, key_apart)
         return apart, [score(outcome) for score in SCORES], outcome.optimum > 0
 

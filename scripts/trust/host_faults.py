@@ -51,7 +51,7 @@ def program(env):
         nothing = Trajectories.empty(jax.eval_shape(row), STEPS, NUM_ENVS)
         store = TransitionStore(8 if env.batch else STEPS, nothing, Trajectories.add)
         _, stats, kept = rollout(world, at_random, RolloutPlan(ResetStarts(), steps=STEPS), None, key, store)
-        return kept.transitions, kept.rows.weight > 0, stats.restarts
+        return kept.transitions, kept.rows.weight != 0, stats.restarts
 
     return run.lower(jax.random.key(0)).compile()
 

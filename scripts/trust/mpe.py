@@ -49,13 +49,14 @@ def game(case: Case) -> mpe.MPE:
 
 def state(fields: dict[str, np.ndarray]) -> MPEState:
     """Ours of mpe2's, leaves [steps, ...]."""
-    narrow = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in fields.items()}
-    narrow = {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in narrow.items()}
+    dtypes = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
+    narrow: dict[str, Any] = {name: x.astype(dtypes.get(x.dtype, x.dtype)) for name, x in fields.items()}
     cargo = None
     if "held" in narrow:
-        earned = np.zeros(len(narrow["held"]), np.float32)
+        earned: Any = np.zeros(len(narrow["held"]), np.float32)
         cargo = TreasureState(narrow.pop("held"), narrow.pop("kinds"), narrow.pop("alive"), earned)
-    return MPEState(**{"messages": None, "goal": None} | narrow, scenario_state=cargo)
+    absent: dict[str, Any] = {"messages": None, "goal": None}
+    return MPEState(**absent | narrow, scenario_state=cargo)
 
 
 def rows(case: Case, steps: int, seed: int = 0) -> Rows:

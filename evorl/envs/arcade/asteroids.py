@@ -33,19 +33,19 @@ SCREEN_SIZE = 84
 
 @struct.dataclass
 class AsteroidsState:
-    position: Any  # [2] float32, x and y, in a square whose edges meet
-    velocity: Any  # [2]
-    heading: Any  # []
-    rocks: Any  # [16, 2], where they are
-    rock_velocity: Any  # [16, 2]
-    rock_size: Any  # [16] int32, 3 for a big one and 0 for none
-    shots: Any  # [4, 2]
-    shot_velocity: Any  # [4, 2], their velocity
-    shot_frames: Any  # [4] int32, frames that they fly
-    shot_cooldown: Any  # [] int32, frames until the next shot
-    safe_frames: Any  # [] int32, frames in which nothing harms the ship
-    lives: Any  # [] int32
-    steps: Any  # [] int32
+    position: Float[Array, " 2"]  # x and y, in a square whose edges meet
+    velocity: Float[Array, " 2"]
+    heading: Float[Array, ""]
+    rocks: Float[Array, "16 2"]  # where they are
+    rock_velocity: Float[Array, "16 2"]
+    rock_size: Int[Array, " 16"]  # 3 for a big one and 0 for none
+    shots: Float[Array, "4 2"]  # where they are
+    shot_velocity: Float[Array, "4 2"]
+    shot_frames: Int[Array, " 4"]  # frames that they fly
+    shot_cooldown: Int[Array, ""]  # frames until the next shot
+    safe_frames: Int[Array, ""]  # frames in which nothing harms the ship
+    lives: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl import tree
 
@@ -16,31 +16,31 @@ NONE, SIDE, TOP, PADDLED = -1, -2, -3, -4  # what the ball has met, beside the n
 
 @struct.dataclass
 class BreakoutState:
-    paddle: Any  # [] float32, its left end
-    paddle_width: Any
-    x: Any  # of the ball, its upper left corner
-    y: Any
-    vx: Any  # pixels a frame
-    vy: Any
-    speed: Any  # pixels a second, after the next hit
-    hits: Any  # [] int32, of the paddle in this round
-    served: Any  # [] bool
-    gone: Any  # [6] uint32, a bit for each brick that is gone
-    score: Any  # [] int32
-    balls: Any  # [] int32, left
-    steps: Any  # [] int32
+    paddle: Float[Array, ""]  # its left end
+    paddle_width: Float[Array, ""]
+    x: Float[Array, ""]  # of the ball, its upper left corner
+    y: Float[Array, ""]
+    vx: Float[Array, ""]  # pixels a frame
+    vy: Float[Array, ""]
+    speed: Float[Array, ""]  # pixels a second, after the next hit
+    hits: Int[Array, ""]  # of the paddle in this round
+    served: Bool[Array, ""]
+    gone: UInt32[Array, " 6"]  # a bit for each brick that is gone
+    score: Int[Array, ""]
+    balls: Int[Array, ""]  # left
+    steps: Int[Array, ""]
 
 
 class Hit(NamedTuple):
     """What the ball meets first in a frame, and how it goes on."""
 
-    time: Any  # in frames; 2 for nothing
-    overlap: Any
-    x: Any
-    y: Any
-    vx: Any
-    vy: Any
-    target: Any
+    time: Float[Array, ""]  # in frames; 2 for nothing
+    overlap: Float[Array, ""]
+    x: Float[Array, ""]
+    y: Float[Array, ""]
+    vx: Float[Array, ""]
+    vy: Float[Array, ""]
+    target: Int[Array, ""]  # the number of a brick, or NONE, SIDE, TOP or PADDLED
 
 
 def find_hit(s: BreakoutState) -> Hit:

@@ -24,8 +24,8 @@ Words: TypeAlias = tuple[Any, Any]  # the lower and the upper 32 bits of boards,
 
 @struct.dataclass
 class ConnectFourState:
-    low: Any  # [2] uint32, the lower bits of our pieces and of theirs
-    high: Any  # [2] uint32, the upper ones
+    low: UInt32[Array, " 2"]  # the lower bits of our pieces and of theirs
+    high: UInt32[Array, " 2"]  # the upper ones
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs.arcade import screen
 from evorl.errors import require, require_int
@@ -35,14 +35,14 @@ def _parse_levels(levels: tuple[str, ...]) -> np.ndarray:
 
 @struct.dataclass
 class FreewayState:
-    y: Any  # [] float32
-    lane: Any  # [] int32, how many it has crossed
-    stunned: Any  # [] int32, frames left
-    score: Any  # [] int32
-    x: Any  # [10, 3] float32, of the cars
-    pace: Any  # [10] int32
-    level: Any  # [] int32
-    steps: Any  # [] int32
+    y: Float[Array, ""]
+    lane: Int[Array, ""]  # how many it has crossed
+    stunned: Int[Array, ""]  # frames left
+    score: Int[Array, ""]
+    x: Float[Array, "10 3"]  # of the cars
+    pace: Int[Array, " 10"]
+    level: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ TILE_COLORS = np.array(
 
 @struct.dataclass
 class Game2048State:
-    board: Any  # [4, 4] int8
-    steps: Any  # [] int32
+    board: Board
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

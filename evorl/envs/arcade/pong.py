@@ -24,13 +24,13 @@ OURS, BOTH = (False, True), (True, True)  # which paddles are agile
 
 @struct.dataclass
 class PongState:
-    paddles: Any  # [2] float32, lower ends of the left and the right one
-    x: Any  # [] float32, the ball's left
-    y: Any  # [] float32, its lower end
-    vx: Any
-    vy: Any
-    scores: Any  # [2] int32
-    steps: Any  # [] int32
+    paddles: Float[Array, " 2"]  # lower ends of the left and the right one
+    x: Float[Array, ""]  # the ball's left
+    y: Float[Array, ""]  # its lower end
+    vx: Float[Array, ""]
+    vy: Float[Array, ""]
+    scores: Int[Array, " 2"]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ Cells = Int16[Array, "rows columns"]
 
 @struct.dataclass
 class SnakeState:
-    cells: Any  # [rows, columns] int16, with walls as wide as it sees
-    head: Any  # [2] int32, row and column
-    back: Any  # [2] int32, from the head to the cell before it; (0, 0) where it has one cell alone
-    length: Any  # [] int32
-    steps: Any  # [] int32
+    cells: Cells  # with walls as wide as it sees
+    head: Int[Array, " 2"]  # row and column
+    back: Int[Array, " 2"]  # from the head to the cell before it; (0, 0) where it has one cell alone
+    length: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class Snake:
         """A pixel for each cell, with a wall of one."""
         edge = self.vision - 1
         cells = env_state.cells[edge : len(env_state.cells) - edge, edge : env_state.cells.shape[1] - edge]
-        picture = screen.create_picture(*cells.shape)
+        rows, columns = cells.shape
+        picture = screen.create_picture(rows, columns)
         for where, color in ((cells == WALL, screen.GRAY), (cells == FOOD, screen.RED), (cells > 0, screen.CYAN)):
             picture = screen.paint(picture, where, color)
         return screen.paint(picture, mask_cell(cells, env_state.head - edge), screen.WHITE)

@@ -28,17 +28,17 @@ COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN)
 
 @struct.dataclass
 class SpaceInvadersState:
-    alive: Any  # [5, 11] bool
-    x: Any  # [] int32, where the upper left alien is, or would be; all numbers here are whole
-    y: Any
-    direction: Any  # [] 1 to the right, -1
-    move_countdown: Any  # [] frames until the next move
-    cannon: Any  # [] its left
-    shot: Any  # [2] x and y; y below 0 for none
-    bombs: Any  # [3, 2], y beyond the screen for none
-    lives: Any
-    wave: Any
-    steps: Any
+    alive: Bool[Array, "5 11"]
+    x: Int[Array, ""]  # where the upper left alien is, or would be
+    y: Int[Array, ""]
+    direction: Int[Array, ""]  # 1 to the right, -1 to the left
+    move_countdown: Int[Array, ""]  # frames until the next move
+    cannon: Int[Array, ""]  # its left
+    shot: Int[Array, " 2"]  # x and y; y below 0 for none
+    bombs: Int[Array, "3 2"]  # y beyond the screen for none
+    lives: Int[Array, ""]
+    wave: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -42,16 +42,16 @@ SHAPES = np.array([[_parse_piece(turn) for turn in turns] for turns in PIECES], 
 
 @struct.dataclass
 class TetrisState:
-    rows: Any  # [20] uint32, the bits of what has come to rest
-    piece: Any  # [] int32, as are all numbers below
-    turn: Any
-    row: Any
-    column: Any
-    fall: Any  # steps since it fell
-    queue: Any  # [2], the pieces to come
-    held: Any  # NO_PIECE for nothing
-    may_hold: Any  # [] bool
-    steps: Any
+    rows: UInt32[Array, " 20"]  # the bits of what has come to rest
+    piece: Int[Array, ""]
+    turn: Int[Array, ""]
+    row: Int[Array, ""]
+    column: Int[Array, ""]
+    fall: Int[Array, ""]  # steps since it fell
+    queue: Int[Array, " 2"]  # the pieces to come
+    held: Int[Array, ""]  # NO_PIECE for nothing
+    may_hold: Bool[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

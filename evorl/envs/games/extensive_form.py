@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Int
 
 from evorl.envs import render
 from evorl.envs.games.chance import ChanceTable
@@ -23,7 +24,7 @@ FRAME_SECONDS = 1.0  # for which a state is shown
 
 @struct.dataclass
 class ExtensiveFormState:
-    node: Any  # [] int32
+    node: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl.envs.games.payoffs import CLASSICS, NestedNumbers, build_payoff_tensor, get_classic_payoffs
 from evorl.envs.games.player_groups import PlayerGroups, create_player_groups
@@ -19,8 +19,8 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class MatrixGameState:
-    previous_actions: Any  # [players] int32, what each did in the last round, -1 before the first
-    steps: Any  # [] int32
+    previous_actions: Int[Array, " players"]  # what each did in the last round, -1 before the first
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int, Int16
 
 from evorl.envs.arcade import screen
 from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, find_free_cell, mask_cell, set_cell
@@ -21,14 +21,14 @@ COLORS = screen.CYAN, screen.YELLOW, screen.PURPLE, screen.GREEN, screen.ORANGE,
 
 @struct.dataclass
 class SnakesState:
-    bodies: Any  # [snakes, rows, columns] int16: for how many steps a cell will be a snake's
-    food: Any  # [rows, columns] bool
-    heads: Any  # [snakes, 2] int32, row and column
-    neck_direction: Any  # [snakes, 2] int32, from a head to the cell before it; (0, 0) where it has one cell alone
-    lengths: Any  # [snakes] int32
-    alive: Any  # [snakes] bool
-    pending_food: Any  # [] int32, food that has been eaten and has not come again
-    steps: Any  # [] int32
+    bodies: Int16[Array, "snakes rows columns"]  # for how many steps a cell will be a snake's
+    food: Bool[Array, "rows columns"]
+    heads: Int[Array, "snakes 2"]  # row and column
+    neck_direction: Int[Array, "snakes 2"]  # from a head to the cell before it; (0, 0) where it has one cell alone
+    lengths: Int[Array, " snakes"]
+    alive: Bool[Array, " snakes"]
+    pending_food: Int[Array, ""]  # food that has been eaten and has not come again
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Layout:
 
     obs: tuple[Leaf, ...]
     action: tuple[Leaf, ...]
-    nested: Any  # the containers of an action: {name: ...} or [...], which is a tuple there; None for a leaf
+    nested: dict[str, Any] | list[Any] | None  # the containers of an action; a list is a tuple there, None a leaf
     rewards: tuple[int, ...] = ()  # the shape of a reward
 
     @classmethod

@@ -20,8 +20,8 @@ from evorl.types import Key, TimeStep
 @struct.dataclass
 class MazeEditorState:
     level: Level  # start and goal are absent until they are placed
-    num_walls: Any  # [] int32, of walls
-    steps: Any  # [] int32
+    num_walls: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

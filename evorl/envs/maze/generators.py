@@ -1,7 +1,6 @@
 """Generators of levels: a level from a key and from params, which may differ between copies of a run."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,8 @@ from evorl.vector_env import UNLIMITED
 class WallCounts:
     """The range of how many walls are drawn, both ends included."""
 
-    fewest: Any  # [] int32
-    most: Any  # [] int32
+    fewest: Int[Array, ""] | np.int32
+    most: Int[Array, ""] | np.int32
 
 
 @dataclass(frozen=True)

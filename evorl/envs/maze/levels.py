@@ -29,15 +29,15 @@ class Level:
     the goal's colour. Leaves may lead with further axes. A level may have a step limit of its own.
     """
 
-    walls: Any  # [height, words] uint32; bit x % 32 of word x // 32 is cell x of the row
-    agent: Any  # [2] int32, where it starts
-    direction: Any  # [] int32: 0 right, 1 down, 2 left, 3 up
-    goal: Any  # [2] int32
-    color: Any  # [] int32, of the goal
-    distractor: Any  # [2] int32
-    clue: Any  # [2] int32
+    walls: UInt32[Array, "height words"]  # bit x % 32 of word x // 32 is cell x of the row
+    agent: Int[Array, " 2"]  # where it starts
+    direction: Int[Array, ""]  # 0 right, 1 down, 2 left, 3 up
+    goal: Int[Array, " 2"]
+    color: Int[Array, ""]  # of the goal
+    distractor: Int[Array, " 2"]
+    clue: Int[Array, " 2"]
     width: int = struct.field(pytree_node=False)
-    step_limit: Any = None  # [] int32: steps of an episode; None for the environment's own
+    step_limit: Int[Array, ""] | None = None  # steps of an episode; None for the environment's own
 
     @property
     def height(self) -> int:

@@ -26,9 +26,9 @@ LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up
 @struct.dataclass
 class MazeState:
     level: Level
-    position: Any  # [2] int32 (x, y)
-    direction: Any  # [] int32
-    steps: Any  # [] int32
+    position: Int[Array, " 2"]  # (x, y)
+    direction: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.errors import require, require_int
 from evorl.spaces import Box
@@ -22,8 +22,8 @@ WALLS = (  # with a gap at the right, and with one at the left
 
 @struct.dataclass
 class PointMazeState:
-    position: Any  # [2]
-    steps: Any  # [] int32
+    position: Float[Array, " 2"]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class SimpleCrypto:
         return init_entities(key, self.agents, self.landmarks, (SECRETS, SECRETS))
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        assert state.goal is not None
+        assert state.messages is not None
         (secret, key), heard = one_hot(state.goal, WORDS)[:, None], state.messages[2:]
         return {
             "eve": heard,
@@ -41,6 +43,8 @@ class SimpleCrypto:
         }
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        assert state.goal is not None
+        assert state.messages is not None
         wrong = ((state.messages - one_hot(state.goal[0], WORDS)) ** 2).sum(-1)
         eve, bob, _ = jnp.where((state.messages != 0).any(-1), wrong, 0.0)[:, None]
         return {"eve": -eve, "bob": eve - bob, "alice": eve - bob}

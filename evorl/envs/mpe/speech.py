@@ -36,6 +36,7 @@ class SimpleSpeakerListener:
         return init_entities(key, self.agents, self.landmarks, (NUM_LANDMARKS,))
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        assert state.messages is not None
         marks = compute_offsets(state.agent_positions, state.landmark_positions)
         listener = jnp.concatenate([concatenate_vectors(state.velocity, marks)[1:], state.messages], axis=-1)
         return {"speaker": to_color_array(SPEAKER_COLORS)[state.goal], "listener": listener}
@@ -69,6 +70,7 @@ class SimpleReference:
         return init_entities(key, self.agents, self.landmarks, (NUM_LANDMARKS, NUM_LANDMARKS))
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        assert state.messages is not None
         place = concatenate_vectors(state.velocity, compute_offsets(state.agent_positions, state.landmark_positions))
         return {
             "agent": jnp.concatenate(

@@ -1,12 +1,11 @@
 """Collectors that bring treasures to those they belong to."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs.mpe.observations import (
     broadcast_to_observers,
@@ -43,10 +42,10 @@ NO_TREASURE = -1  # held
 
 @struct.dataclass
 class TreasureState:
-    held_kinds: Any  # [collectors] int32, kinds of treasures, or NO_TREASURE
-    kinds: Any  # [treasures] int32
-    alive: Any  # [treasures] bool
-    step_reward: Any  # [] in the last step, for what was picked up and delivered
+    held_kinds: Int[Array, " collectors"]  # kinds of treasures, or NO_TREASURE
+    kinds: Int[Array, " treasures"]
+    alive: Bool[Array, " treasures"]
+    step_reward: Float[Array, ""]  # in the last step, for what was picked up and delivered
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class CollectTreasure:
 
     def init_state(self, key: Key) -> MPEState:
         state = init_entities(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)
+        assert state.goal is not None
         held, alive = jnp.full(self.num_collectors, NO_TREASURE, jnp.int32), jnp.ones(self.num_treasures, bool)
         return replace(state, goal=None, scenario_state=TreasureState(held, state.goal, alive, jnp.float32(0)))
 

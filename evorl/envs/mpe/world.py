@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import Protocol, runtime_checkable
 
-from evorl.types import Key
+from evorl.types import Key, State
 
 DT, DAMPING = 0.1, 0.25  # seconds of a step; the part of its velocity that an agent loses in one
 CONTACT_FORCE, CONTACT_MARGIN = 100.0, 1e-3
@@ -43,13 +43,13 @@ EntityGroups = Mapping[str, EntityGroup]  # by name, in the order of mpe2
 
 @struct.dataclass
 class MPEState:
-    agent_positions: Any  # [2, agents] x and y
-    velocity: Any  # [2, agents]
-    landmark_positions: Any  # [2, landmarks] x and y
-    messages: Any  # [speakers, words] in the last step, of one-hot words or of real numbers
-    goal: Any  # int32: numbers of landmarks or what else a scenario chooses for an episode; None for nothing
-    scenario_state: Any  # what else changes in an episode; None for nothing
-    steps: Any  # [] int32
+    agent_positions: Float[Array, "2 agents"]  # x and y
+    velocity: Float[Array, "2 agents"]
+    landmark_positions: Float[Array, "2 landmarks"]  # x and y
+    messages: Float[Array, "speakers words"] | None  # in the last step, one-hot or real numbers; None where none speak
+    goal: Int[Array, " goals"] | None  # numbers of landmarks or what else a scenario chooses; None for nothing
+    scenario_state: State  # what else changes in an episode; None for nothing
+    steps: Int[Array, ""]
 
 
 @runtime_checkable

@@ -69,6 +69,7 @@ class SimpleWorldComm:
         return init_entities(key, self.agents, self.landmarks)
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        assert state.messages is not None
         first = self.num_adversaries
         inside = find_touched_landmarks(self, state, slice(0, None), "forest")
         together = (inside[:, None] & inside).any(-1)

@@ -28,9 +28,9 @@ _make_lock = threading.Lock()
 class Simulator(NamedTuple):
     """One of Gymnasium's environments, which one thread uses at a time."""
 
-    env: Any
-    model: Any
-    data: Any
+    env: Any  # Gymnasium's MujocoEnv
+    model: Any  # its mujoco.MjModel
+    data: Any  # its mujoco.MjData
     views: Mapping[str, np.ndarray]  # what the task reads of its data
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict
+from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
 from evorl.envs import render, viewer
@@ -28,8 +29,8 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class MuJoCoState:
-    bits: Any  # [2 * numbers] uint32, of float64: all that MuJoCo integrates, and where a task follows a body, its x
-    steps: Any  # [] int32
+    bits: UInt32[Array, " words"]  # of float64: all that MuJoCo integrates, and where a task follows a body, its x
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """One choice among several, of which one is right."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +13,8 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class BanditParams:
-    arm: Any = 7  # the right one
-    noise: Any = 0.0  # std of what is added to every reward
+    arm: Int[Array, ""] | int = 7  # the right one
+    noise: Float[Array, ""] | float = 0.0  # std of what is added to every reward
 
 
 @dataclass(frozen=True)

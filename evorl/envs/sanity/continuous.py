@@ -1,12 +1,11 @@
 """A point to steer to a target by acceleration."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.spaces import Box
 from evorl.types import Key, TimeStep
@@ -14,17 +13,17 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class ContinuousParams:
-    acceleration: Any = 0.1  # of an action of 1, per step
-    radius: Any = 0.1  # of the target
+    acceleration: Float[Array, ""] | float = 0.1  # of an action of 1, per step
+    radius: Float[Array, ""] | float = 0.1  # of the target
 
 
 @struct.dataclass
 class ContinuousState:
-    position: Any  # [2]
-    velocity: Any  # [2]
-    target: Any  # [2]
-    steps: Any  # [] int32
-    hit: Any  # [] bool
+    position: Float[Array, " 2"]
+    velocity: Float[Array, " 2"]
+    target: Float[Array, " 2"]
+    steps: Int[Array, ""]
+    hit: Bool[Array, ""]
 
 
 @dataclass(frozen=True)

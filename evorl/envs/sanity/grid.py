@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.envs.arcade import screen
 from evorl.spaces import Box, Discrete
@@ -19,10 +19,10 @@ MOVES = np.array([(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0)], np.int32)  # stay, 
 
 @struct.dataclass
 class GridState:
-    position: Any  # [2] int32, from the centre
-    target: Any  # [2] int32
-    steps: Any  # [] int32
-    hit: Any  # [] bool
+    position: Int[Array, " 2"]  # from the centre
+    target: Int[Array, " 2"]
+    steps: Int[Array, ""]
+    hit: Bool[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class DigitMemoryState:
-    digits: Any  # [length] int32
-    right: Any  # [] int32, recited so far
-    steps: Any  # [] int32
+    digits: Int[Array, " length"]
+    right: Int[Array, ""]  # recited so far
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

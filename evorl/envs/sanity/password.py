@@ -1,12 +1,11 @@
 """A password to guess bit by bit, with a reward for the whole of it alone."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
@@ -14,14 +13,14 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class PasswordParams:
-    bits: Any  # [length]
+    bits: Int[Array | np.ndarray, " length"]
 
 
 @struct.dataclass
 class PasswordState:
-    guesses: Any  # [length], -1 where none yet
-    steps: Any  # [] int32
-    solved: Any  # [] bool
+    guesses: Float[Array, " length"]  # -1 where none yet
+    steps: Int[Array, ""]
+    solved: Bool[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
@@ -25,8 +25,8 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class ProbeState:
-    obs: Any  # [1]
-    steps: Any  # [] int32
+    obs: Float[Array, " 1"]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class SpacesState:
-    obs: Any
-    score: Any  # []
+    obs: dict[str, Array]
+    score: Float[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evorl.spaces import Discrete, MultiDiscrete
 from evorl.types import Key, TimeStep
@@ -17,10 +17,10 @@ MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if x or y], np.
 
 @struct.dataclass
 class SquaredState:
-    position: Any  # [2] int32
-    targets: Any  # [targets, 2] int32
-    hit: Any  # [targets] bool
-    steps: Any  # [] int32
+    position: Int[Array, " 2"]
+    targets: Int[Array, "targets 2"]
+    hit: Bool[Array, " targets"]
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Two actions to play in a given proportion, without seeing what was played."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -13,14 +12,14 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class StochasticParams:
-    p: Any = 0.7  # how often action 0 is to be played
+    p: Float[Array, ""] | float = 0.7  # how often action 0 is to be played
 
 
 @struct.dataclass
 class StochasticState:
-    error: Any  # [] (p - f)^2
-    count: Any  # [] int32, of action 0
-    steps: Any  # [] int32
+    error: Float[Array, ""]  # (p - f)^2
+    count: Int[Array, ""]  # of action 0
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

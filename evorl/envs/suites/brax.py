@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict
+from jaxtyping import Float, Int
 
 from evorl import mesh
 from evorl.envs import render, viewer
 from evorl.envs.bodies import build_solids, suppress_warnings
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box
-from evorl.types import Array, Key, TimeStep
+from evorl.types import Array, Key, State, TimeStep
 from evorl.vector_env.episodes import SUMMARIES
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
@@ -32,17 +33,17 @@ BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 @struct.dataclass
 class BraxState:
-    pipeline_state: Any
-    steps: Any  # [] int32
+    pipeline_state: State  # Brax's, of the backend
+    steps: Int[Array, ""]
 
 
 @struct.dataclass
 class BraxScales:
     """How often a model's own gravity, masses and coefficients of friction are taken."""
 
-    gravity: Any = 1.0  # []
-    mass: Any = 1.0  # [], above 0, of every body, with its inertia
-    friction: Any = 1.0  # [], of every contact
+    gravity: Float[Array, ""] | float = 1.0
+    mass: Float[Array, ""] | float = 1.0  # above 0, of every body, with its inertia
+    friction: Float[Array, ""] | float = 1.0  # of every contact
 
 
 @dataclass(frozen=True)

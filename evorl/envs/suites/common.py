@@ -9,19 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict
+from jaxtyping import Int
 
 from evorl import mesh, package, spaces, tree
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, Dict, MultiBinary, Space
-from evorl.types import Array, TimeStep
+from evorl.types import Array, State, TimeStep
 
 
 @struct.dataclass
 class SuiteState:
     """A library's own state, and the steps of the episode."""
 
-    inner: Any
-    steps: Any  # [] int32
+    inner: State
+    steps: Int[Array, ""]
 
     @classmethod
     def init(cls, inner: Any) -> "SuiteState":

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from flax.core import FrozenDict
+from jaxtyping import Int
 
 from evorl import mesh, package, tree
 from evorl.envs import render
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Discrete, Space, to_bound
-from evorl.types import Array, Key, TimeStep
+from evorl.types import Array, Key, State, TimeStep
 
 # what gymnax keeps beside the numbers that it follows from, which step_env reads and does not compute; a link's centre
 # of mass is in its middle, as it is by default
@@ -47,8 +48,8 @@ TIME_LIMIT_FIELD = "max_steps_in_episode"  # of gymnax's params
 
 @struct.dataclass
 class GymnaxState:
-    inner: Any
-    steps: Any  # [] int32
+    inner: State
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)

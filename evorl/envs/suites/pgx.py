@@ -8,22 +8,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from evorl import mesh, tree
 from evorl.envs.suites.common import SuiteState, import_extra
 from evorl.errors import require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
-from evorl.types import Agent, Key, TimeStep
+from evorl.types import Agent, Key, State, TimeStep
 
 TWO_PLAYERS = 2  # players at most
 
 
 @struct.dataclass
 class PgxState:
-    inner: Any
-    player: Any  # [] int32, which player this is
-    steps: Any  # [] int32
+    inner: State
+    player: Int[Array, ""]  # which player this is
+    steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ class Pgx(PgxBase):
         inner, more = self._play_opponent(key_moves, inner, seat, params)
         over, truncated = self.compute_ends(inner, steps)
         reward = jnp.float32(reward + more)
-        info = dict.fromkeys(self.episode_info, over & (reward > 0))
+        won: Array = over & (reward > 0)
+        info = dict.fromkeys(self.episode_info, won)
         return PgxState(inner, seat, steps), TimeStep(self._build_obs(inner, seat), reward, over, truncated, info)
 
     def _play_opponent(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:

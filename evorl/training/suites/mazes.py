@@ -12,7 +12,7 @@ from evorl.envs.on_level import find_leveled_env
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.metrics import MEASURED_STEPS
 from evorl.training.suites.level_episodes import find_acting_workflow, run_on_levels
-from evorl.types import Key, Metrics, PolicyWorkflow, State
+from evorl.types import Key, Metrics, PolicyWorkflow, State, Workflow
 from evorl.vector_env import EpisodeStats
 
 MODES = {False: "", True: "sampled/"}  # whether the policy explores, and how its metrics begin
@@ -27,7 +27,7 @@ class MazeSuite:
     evolves the fittest member plays. Raises OptionError where the workflow does not train one policy on mazes.
     """
 
-    workflow: Any
+    workflow: Workflow
     name: str = "ood"
     episodes: int = 10
 
