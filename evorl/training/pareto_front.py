@@ -48,14 +48,16 @@ class Front:
         """Of what a workflow has found."""
         if found is None or not np.any(found.valid_mask):
             return None
-        fitness = np.asarray(found.fitness, np.float64).reshape(len(found.valid_mask), -1)
+        n = len(found.valid_mask)
+        fitness = np.asarray(found.fitness, np.float64).reshape(n, -1)
         weights = resolve_objectives(workflow.evolver.objectives, fitness.shape[1])
         there = np.flatnonzero(found.valid_mask)
         there = there[np.lexsort(-fitness[there].T[::-1])]
         values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # never -0
-        kinds = np.asarray(found.descriptor, np.float64).reshape(len(found.valid_mask), -1)[there]
+        descriptor = np.zeros((n, 0)) if found.descriptor is None else found.descriptor
+        kinds = np.asarray(descriptor, np.float64).reshape(n, -1)[there]
         params = jax.tree.map(lambda x: np.asarray(x)[there], found.params)
-        return cls(tuple(weights), values, params, kinds, len(found.valid_mask))
+        return cls(tuple(weights), values, params, kinds, n)
 
     def __str__(self) -> str:
         ends = zip(self.names, self.values.min(0), self.values.max(0), strict=True)
