@@ -64,9 +64,11 @@ def vmap_unless_single(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def select(mask: Bool[Array, "..."], new: T, old: T) -> T:
-    """new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
+    """Return new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
 
     def select_leaf(a: Array, b: Array) -> Array:
+        if jax.typeof(a) == jax.typeof(b):  # which jnp.where would make a function of its own of, for each shape
+            return jax.lax.select(jax.lax.broadcast_in_dim(mask, a.shape, range(mask.ndim)), a, b)
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(a) - mask.ndim)), a, b)
 
     return jax.tree.map(select_leaf, new, old)

@@ -51,13 +51,11 @@ class ResetStarts:
         left: Any,
     ) -> tuple[EnvInstance, Any]:
         if not world.env.fresh_reset:
-            return _restart_from_table(
-                world, envs, ended, episodes % jnp.minimum(self.num_starts, self.max_starts), left
-            ), left
+            count = jnp.minimum(self.num_starts, self.max_starts)
+            return _restart_from_table(world, envs, ended, episodes, count, left), left
 
-        def reset_refill(
-            refills: Array,
-        ) -> tuple[Any, Any]:  # with keys that interact, which splits its own in two, has not
+        def reset_refill(refills: Array) -> tuple[Any, Any]:
+            # of keys that interact, which splits its own in two, never derives
             of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
             return world.reset(of_refill(keys))
 
@@ -102,7 +100,7 @@ class LevelStarts:
         left: Any,
     ) -> tuple[EnvInstance, Any]:
         del keys
-        return _restart_from_table(world, envs, ended, episodes % self.num_levels, left), left
+        return _restart_from_table(world, envs, ended, episodes, jnp.asarray(self.num_levels), left), left
 
     def idle_mask(self, left: Any) -> bool:
         del left
@@ -228,7 +226,13 @@ def _build_start_table(count: Any, rows: int, draw: Callable[[Any], tuple[Any, A
 
 
 def _restart_from_table(
-    world: EnvBatch, envs: EnvInstance, ended: Bool[Array, " n"], row: Int[Array, " n"], table: Any
+    world: EnvBatch,
+    envs: EnvInstance,
+    ended: Bool[Array, " n"],
+    episodes: Int[Array, " n"],
+    count: Int[Array, ""],
+    table: Any,
 ) -> EnvInstance:
-    """The environments at their start in a row of a table, where ended."""
+    """Return the environments where ended at a start of a table, whose first `count` rows are taken in turn."""
+    row = jax.lax.rem(episodes, jnp.broadcast_to(count, episodes.shape))
     return world.restart(envs, tree.index(table, (row, jnp.arange(world.num_envs))), ended)

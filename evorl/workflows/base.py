@@ -51,7 +51,7 @@ def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(method)
     def call(self: Any, state: Any, *given: Any, **named: Any) -> T:
-        return method(self if is_bound(self) else self.bound(state), state, *given, **named)
+        return method(bind_to_state(self, state), state, *given, **named)
 
     return call
 

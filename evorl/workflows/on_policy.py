@@ -208,19 +208,19 @@ class OnPolicy(base.BaseStagedWorkflow):
         state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
-    @base.with_numbers_of_state
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """Learn from a rollout, leaves [num_steps, num_envs, ...], in num_epochs epochs."""
+        self = base.bind_to_state(self, state)
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
-    @base.with_numbers_of_state
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
         """Return the state with a rollout's reward statistics, and its batch, leaves [num_steps, num_envs, ...].
 
         Advantages are in units of rewards, values in those of `value_scale`.
         """
+        self = base.bind_to_state(self, state)
         if state.reward_statistics is not None:
             sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
             rewards = state.reward_statistics.update(sizes, segments.valid_rows(rollout))
@@ -228,11 +228,11 @@ class OnPolicy(base.BaseStagedWorkflow):
         batch = self.build_batch(state, replace(rollout, weight=None))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
 
-    @base.with_numbers_of_state
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
         """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
+        self = base.bind_to_state(self, state)
         valid = None
         if rollout.weight is not None:
             valid, has_any = segments.valid_segments(rollout.weight, self.segment_length)
