@@ -78,7 +78,7 @@ class Told(gymnasium.Env):
                 case "shape":
                     obs = np.zeros(3, np.float32)
                 case "dtype":
-                    obs = obs.astype(np.float64)
+                    obs = obs.astype(np.complex64)
                 case "nan":
                     obs[1] = np.nan
                 case "reward":
@@ -174,3 +174,73 @@ class Walk(gymnasium.Env):
 
 
 gymnasium.register("Walk-v0", entry_point=Walk, max_episode_steps=3)  # pyright: ignore[reportArgumentType]
+
+
+class Loose(gymnasium.Env):
+    """Five steps whose answers are not quite of their spaces, as those of many environments are not.
+
+    obs: "float64" or "list" of tenths of steps. reward: "array" of the step, or of the objectives (step, -step), which
+    "declared" has a reward_space of.
+    """
+
+    observation_space = Box(-1, 1, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, obs="float64", reward="array"):
+        self.obs, self.reward = obs, reward
+        if reward == "declared":
+            self.reward_space = Box(-5, 5, (2,), np.float32)
+
+    def _see(self):
+        seen = [self.steps / 10, -self.steps / 10]
+        return seen if self.obs == "list" else np.array(seen)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._see(), {}
+
+    def step(self, action):
+        self.steps += 1
+        reward = np.array([float(self.steps)])
+        return self._see(), reward if self.reward == "array" else [self.steps, -self.steps], False, False, {}
+
+
+gymnasium.register("Loose-v0", entry_point=Loose, max_episode_steps=5)  # pyright: ignore[reportArgumentType]
+
+
+class Masked(gymnasium.Env):
+    """Five steps, in each of which every other action is legal, as the infos say; one that is not raises.
+
+    The action is one of four numbers from 1 on or, in several, of two and three; the reward is the first of them.
+    """
+
+    observation_space = Box(0, 5, (1,), np.float32)
+
+    def __init__(self, several=False):
+        self.action_space = MultiDiscrete([2, 3]) if several else Discrete(4, start=1)
+        self.several = several
+
+    def _masks(self):
+        sizes = self.action_space.nvec if self.several else [self.action_space.n]
+        return tuple(((np.arange(n) + self.steps) % 2 == 0).astype(np.int8) for n in sizes)
+
+    def _answer(self):
+        masks = self._masks()
+        return np.float32([self.steps]), {"action_mask": masks if self.several else masks[0]}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._answer()
+
+    def step(self, action):
+        chosen = action if self.several else [action - 1]
+        if not all(mask[i] for mask, i in zip(self._masks(), chosen, strict=True)):
+            raise ValueError(f"{action} is not legal")
+        self.steps += 1
+        obs, info = self._answer()
+        return obs, float(chosen[0]), False, False, info
+
+
+gymnasium.register("Masked-v0", entry_point=Masked, max_episode_steps=5)  # pyright: ignore[reportArgumentType]

@@ -71,15 +71,59 @@ def test_tables_have_a_line_for_each_seed(run):
     assert [float(line["return"]) for line in table] == [x for row in evaluations for x in row["seeds"]["return"]]
 
 
-def test_wandb_is_sent_every_row(monkeypatch, tmp_path):
-    sent, opened = [], {}
-    api = SimpleNamespace(log=sent.append, define_metric=lambda *_, **__: None, finish=lambda: sent.append("finished"))
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **given: opened.update(given) or api))
-    recorder = Wandb(tmp_path / "name", {"seed": 1})
-    recorder({"kind": "train", "iteration": 1, "env_steps": 7, "return": 2.0, "progress": 0.5})
-    recorder.close()
-    assert (opened["id"], opened["config"]) == ("name", {"seed": 1})
-    assert sent == [{"train/env_steps": 7, "train/return": 2.0, "env_steps": 7}, "finished"]
+@pytest.fixture
+def wandb(monkeypatch):
+    """What stands in for the package: what its runs were opened with, and the steps and rows that they were sent."""
+    opened, sent = [], []
+    api = SimpleNamespace(
+        log=lambda values, step: sent.append((step, values)), define_metric=lambda *_, **__: None, finish=lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **given: opened.append(given) or api))
+    return SimpleNamespace(opened=opened, sent=sent)
+
+
+def train_row(iteration):
+    return {"kind": "train", "iteration": iteration, "env_steps": 7 * iteration, "return": 2.0, "progress": 0.5}
+
+
+def test_wandb_is_sent_every_row_once(wandb, tmp_path):
+    recorder = Wandb(tmp_path / "name", {"seed": 1}, project="mine", tags=["a"])
+    for i in range(1, 5):
+        recorder(train_row(i))
+    first = wandb.opened[0]
+    assert (first["name"], first["config"], first["project"], first["tags"]) == ("name", {"seed": 1}, "mine", ["a"])
+    assert wandb.sent[0] == (1, {"train/env_steps": 7, "train/return": 2.0, "env_steps": 7})
+    again = Wandb(tmp_path / "name", {"seed": 1}, project="mine")  # it was killed after the fourth row
+    again.resume(SimpleNamespace(row_counts={"train": 2, "evaluation": 0}))  # with the checkpoint of the second
+    for i in range(3, 7):
+        again(train_row(i))
+    again.close()
+    assert [step for step, _ in wandb.sent] == [1, 2, 3, 4, 5, 6]
+    assert [one["id"] for one in wandb.opened] == [first["id"]] * 2
+    assert [one["resume"] for one in wandb.opened] == [None, "allow"]
+
+
+def test_runs_of_equal_names_have_identities_of_their_own_in_wandb(wandb, tmp_path):
+    for folder in ("a/seed-0", "b/seed-0"):
+        Wandb(tmp_path / folder, {})
+    first, second = wandb.opened
+    assert (first["name"], second["name"]) == ("seed-0", "seed-0")
+    assert first["id"] != second["id"]
+    with pytest.raises(OptionError, match=r"wandb\.project=other: must be evorl, where this run was recorded before"):
+        Wandb(tmp_path / "a" / "seed-0", {}, project="other")
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "[]", "3", "[" * 10_000, '{"id": "../x", "project": null, "entity": null, "rows": 0}',
+     '{"id": "0123456789abcdef", "project": 3, "entity": null, "rows": 0}',
+     '{"id": "0123456789abcdef", "project": null, "entity": null, "rows": "0"}'],
+)  # fmt: skip
+def test_an_identity_in_wandb_that_evorl_did_not_write_is_refused(written, wandb, tmp_path):
+    (tmp_path / "wandb.json").write_text(written)
+    with pytest.raises(OptionError, match=r"wandb\.json: is not as evorl writes it"):
+        Wandb(tmp_path, {})
+    assert wandb.opened == []
 
 
 @pytest.mark.program

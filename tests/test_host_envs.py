@@ -15,7 +15,7 @@ from evorl.ec.openes import OpenES
 from evorl.envs.actions import ActionRepeat
 from evorl.envs.host import EnvPool, HostEnv, pool_registry
 from evorl.envs.observations import TimeLimit
-from evorl.envs.wrappers import FrameStack
+from evorl.envs.wrappers import FrameStack, LinearReward
 from evorl.errors import HostError, OptionError
 from evorl.n_step import NStepWindow
 from evorl.training.fit import fit
@@ -201,7 +201,7 @@ FAULTS = {
     "reset": "step 0: reset: RuntimeError: told to",
     "step": "step 1: step: RuntimeError: told to",
     "shape": "step 1: step: ValueError: the observation has shape [3], not [2]",
-    "dtype": "step 1: step: ValueError: the observation has dtype float64, not float32",
+    "dtype": "step 1: step: ValueError: the observation has dtype complex64, not float32",
     "nan": "step 1: step: the observation is NaN",
     "reward": "step 1: step: the reward is NaN",
     "kill": "step 1: worker 0 has ended by SIGKILL",
@@ -368,6 +368,55 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(OptionError, match=r'envpool is missing; pip install "envpool>='):
         EnvPool("CartPole-v1")
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("obs", ["float64", "list"])
+def test_numbers_of_other_precision_and_rewards_of_one_number_are_taken(obs, workers, capfd):
+    env = HostEnv("tests.hosted:Loose-v0", {"obs": obs}, workers)
+    _, stats, (rows, mask) = jax.device_get(played(env, 2, 10))
+    assert pool_registry.find_fault() is None
+    assert mask.all()
+    steps = np.array([1, 2, 3, 4, 5] * 2, np.float32)
+    np.testing.assert_array_equal(rows.next_obs[:, 1], np.stack([steps, -steps], 1) / np.float32(10))
+    np.testing.assert_array_equal(rows.reward[:, 1], steps)
+    np.testing.assert_array_equal(stats.returns, [30, 30])
+    assert capfd.readouterr().err.count("are cast to the dtype that its observation_space declares") == 1
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("workers", [0, 1])
+def test_several_objectives_are_taken_where_they_are_declared(workers):
+    played(HostEnv("tests.hosted:Loose-v0", {"reward": "vector"}), 1, 2)
+    assert "the reward has shape [2], not []; several objectives" in str(pool_registry.find_fault())
+    pool_registry.close_all()
+    env = HostEnv("tests.hosted:Loose-v0", {"reward": "declared"}, workers)
+    _, stats, (rows, _) = jax.device_get(played(env, 2, 5))
+    np.testing.assert_array_equal(rows.reward[:, 0], [[i, -i] for i in range(1, 6)])
+    np.testing.assert_array_equal(stats.returns, [[15, -15]] * 2)
+    with pytest.raises(OptionError, match=r"a reward of shape \[2\] is not one number; LinearReward"):
+        ppo(env).init(jax.random.key(0))
+    _, stats, _ = jax.device_get(played(LinearReward(env, (1.0, 0.4)), 2, 5))
+    np.testing.assert_allclose(stats.returns, [9, 9], rtol=1e-6)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(("several", "workers"), [(False, 0), (False, 1), (True, 0)])
+def test_actions_are_masked_by_infos(several, workers, capfd):
+    env = HostEnv("tests.hosted:Masked-v0", {"several": several}, workers, action_mask=True)
+    fit(ppo(env), budget=Budget(iterations=3))
+    assert pool_registry.find_fault() is None  # no action was illegal
+    assert not capfd.readouterr().err.count("action_mask")
+    pool_registry.close_all()
+    played(HostEnv("tests.hosted:Masked-v0", {"several": several}), 2, 10)
+    assert "is not legal" in str(pool_registry.find_fault())
+    assert capfd.readouterr().err.count("infos of the environment hold an action_mask, which is not used") == 1
+
+
+def test_a_mask_is_of_choices():
+    with pytest.raises(OptionError, match="action_mask=True: must be false, as actions are a Box"):
+        HostEnv("tests.hosted:Walk-v0", action_mask=True)
 
 
 @pytest.mark.program

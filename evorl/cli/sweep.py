@@ -126,7 +126,7 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
     from evorl.sweeps import definition, space_options, store, trial_batch, trial_training
 
     for one in rest:
-        if one.partition("=")[0] in TRAINING_ONLY_OPTIONS:
+        if f"{one.partition('=')[0]}.".startswith(tuple(f"{name}." for name in TRAINING_ONLY_OPTIONS)):
             raise OptionError(f"{one}: is of one training, not of a sweep")
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     chosen = [one for one in rest if one not in searched]

@@ -169,8 +169,9 @@ def open_run_recorders(
         opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, seed)]
         if data["tensorboard"]:
             opened.append(recorders.TensorBoard(run_dir, seed))
-        if data["wandb"]:
-            opened.append(recorders.Wandb(run_dir, dict(data)))
+        if options.is_wandb_enabled(data):
+            given = {name: value for name, value in data["wandb"].items() if name != "enabled"}
+            opened.append(recorders.Wandb(run_dir, dict(data), **given))
         for recorder in opened:
             stack.callback(recorder.close)
         yield opened

@@ -82,8 +82,8 @@ def step_host_env(env: HostedEnv, env_state: HostState, action: Any, params: Hos
     acts, at_once = params.active & (env_state.lease > 0), has_autoreset(env)
     flags = _to_flags(acts, params.autoreset if at_once else False)
     seed, n = jnp.asarray(params.seed, jnp.uint32), len(env.layout.obs)
-    agents = env.layout.rewards
-    outcome = (agents, "float32"), *END_SHAPES, *([(agents, "uint8")] if agents else []), ((), "bool")
+    shape, is_game = env.layout.rewards, env.layout.is_game
+    outcome = (shape, "float32"), *END_SHAPES, *([(shape, "uint8")] if is_game else []), ((), "bool")
     asked = *flags, env_state.lease, env_state.steps, seed, *given
     if env.batch:
         call = batch_host_calls(

@@ -78,7 +78,7 @@ class HostGame(NamedHostEnv):
     @cached_property
     def _spaces_and_layout(self) -> SpacesAndLayout:
         groups, sees, acts, _ = self._group_specs
-        return describe_spaces(sees, acts, (sum(map(len, groups.values())),))
+        return describe_spaces(sees, acts, (sum(map(len, groups.values())),), is_game=True)
 
     @property
     def agents(self) -> dict[str, tuple[str, ...]]:

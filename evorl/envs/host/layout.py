@@ -9,11 +9,10 @@ from evorl.spaces import Box, Members, MultiBinary, Space
 SpacesAndLayout: TypeAlias = tuple[Space, Space, Layout]  # of observations, of actions, of both
 
 
-def describe_spaces(obs: Space, action: Space, rewards: tuple[int, ...] = ()) -> SpacesAndLayout:
+def describe_spaces(obs: Space, action: Space, rewards: tuple[int, ...] = (), is_game: bool = False) -> SpacesAndLayout:
     """Spaces with numbers of 64 bits as JAX holds their values, and what these, and rewards of a shape, are made of."""
-    layout = Layout(
-        tuple(_list_leaves(obs, ())), tuple(_list_leaves(action, ())), _container_structure(action), rewards
-    )
+    leaves = tuple(_list_leaves(obs, ())), tuple(_list_leaves(action, ()))
+    layout = Layout(*leaves, _container_structure(action), rewards, is_game)
     return spaces.narrow_dtypes(obs), spaces.narrow_dtypes(action), layout
 
 

@@ -11,10 +11,14 @@ import numpy as np
 from evorl.envs.host.backends import HostBackend
 from evorl.envs.host.leases import LEASE_COUNTER, HostFault
 from evorl.envs.host.messages import BatchRequest, HostResponse
-from evorl.envs.host.serial_envs import RESET, STEP, STEPPED, Layout
+from evorl.envs.host.serial_envs import CAST, MASK, RESET, STEP, STEPPED, UNUSED_MASK, Layout
 
 OUTCOME_FIELDS = "reward", "terminated", "truncated", "left"  # the last of games alone
 MAX_RESET_TRIES = 3  # of a start, where an environment that has failed begins anew
+NOTES = {  # what is told once of what environments have noted
+    CAST: "observations of the environment are cast to the dtype that its observation_space declares",
+    UNUSED_MASK: f"infos of the environment hold an {MASK}, which is not used; env.action_mask=true keeps to it",
+}
 
 
 class LeasePool:
@@ -37,6 +41,7 @@ class LeasePool:
         self._free: list[int] = []
         self._used = 0
         self._told = False
+        self._notes = 0  # told so far
         self._lock = threading.Lock()
 
     def reset(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
@@ -80,6 +85,7 @@ class LeasePool:
             failed |= self._read_outputs(todo, failed, RESET, obs, [row_of[place] for place in todo], self.obs)
             if not failed:
                 break
+        self._tell_notes(list(row_of))
         there = [place for place in row_of if place not in failed]
         self.steps[there] += 1
         self.begun[there] = self.steps[there]
@@ -220,6 +226,14 @@ class LeasePool:
             elif not self._told:
                 self._told = True
                 print(f"an environment begins anew, of others nothing is said: {fault}", file=sys.stderr, flush=True)
+
+    def _tell_notes(self, places: list[int]) -> None:
+        """Print, once for all, what environments have noted of themselves."""
+        new = int(np.bitwise_or.reduce(self.places.buffers["notes"][places])) & ~self._notes
+        self._notes |= new
+        for note, what in NOTES.items():
+            if new & note:
+                print(what, file=sys.stderr, flush=True)
 
     def record_fault(self, fault: HostFault) -> None:
         """From now on nothing is touched, for this reason, or for an earlier one."""

@@ -113,8 +113,9 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
         given = pickle.loads(recipe)  # from the process that it serves
         if isinstance(given, dict):
             return load_sibling_module("parallel").ParallelEnvAdapter(**given)
-        spec, limit, options = given
-        return gymnasium.make(spec, limit, disable_env_checker=True, **options)
+        spec, limit, options, num_masked = given
+        env = gymnasium.make(spec, limit, disable_env_checker=True, **options)
+        return serial_envs.MaskedEnv(env, num_masked) if num_masked else env
 
     envs = serial_envs.SerialEnvs(make, layout, layout.create_buffers(settings["places"], board))
     own[READY], asked = 1, 0

@@ -19,7 +19,8 @@ SCHEMA = 4  # of what is written here; raised when that changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
 BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 WORKFLOW_PREFIX = "agent.workflow."  # of the options of what trains
-READER_OPTIONS = {"wandb": False}  # what a run does not say: whether anything leaves the machine
+WANDB_OFF = {"enabled": None, "project": None, "entity": None, "group": None, "tags": [], "mode": None}
+READER_OPTIONS = {"wandb": WANDB_OFF}  # what a run does not say: whether anything leaves the machine
 _READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
 
 

@@ -62,8 +62,9 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
 Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
         several, training ends at the first that every run has reached. Minutes are of training, without compiling.
 Others: eval_env (another environment to evaluate in; eval_env.* its options), seed, num_seeds, devices, evaluations,
-        suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb, profile, dry_run (prints sizes,
-        trains nothing), deterministic, debug.nans.
+        suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb (or any of
+        wandb.{project,entity,group,tags,mode}), profile, dry_run (prints sizes, trains nothing), deterministic,
+        debug.nans.
 Every field and number of what is trained is an option: agent.workflow.*, env.*, problem.*; its shortest unambiguous
 ending is enough: learning_rate=1e-3"""
 
@@ -134,6 +135,7 @@ def resolve_group(key: str) -> tuple[str, str]:
 
 def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
+    arguments = [f"wandb.enabled={x[6:]}" if x.startswith("wandb=") else x for x in arguments]
     split = [(f"~env@{EVAL_ENV}" if x == f"{EVAL_ENV}=null" else x).partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET_OPTIONS}
     others = [f"{name}=null" for name in BUDGET_OPTIONS if name not in given] if set(given.values()) - {"null"} else []

@@ -1,5 +1,6 @@
 """The options of a training itself: which of them are numbers or switches, and in what range."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,9 @@ INTEGER_RANGES = {  # numbers, from the least to the most
     "chunk": (1, 2**20),
     "checkpoint.keep": (1, 2**31 - 1),
 }
-BOOLEAN_OPTIONS = ("checkpoint.replay", "tensorboard", "wandb", "dry_run", "deterministic", "debug.nans", "profile")
+WANDB_NAME = re.compile(r"[\w.-][\w. -]{0,127}", re.ASCII)
+WANDB_MODES = (None, "online", "offline", "disabled")
+BOOLEAN_OPTIONS = ("checkpoint.replay", "tensorboard", "dry_run", "deterministic", "debug.nans", "profile")
 
 
 def check_options(data: Mapping[str, Any]) -> None:
@@ -39,5 +42,29 @@ def check_options(data: Mapping[str, Any]) -> None:
         value = config_file.lookup(data, name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
         require(number or (value is None and "." not in name), name, value, "must be a number above 0")
-    if data["wandb"]:
+    if is_wandb_enabled(data):
+        wandb = data["wandb"]
+        for name in ("project", "entity", "group"):
+            word = wandb[name] is None or (isinstance(wandb[name], str) and bool(WANDB_NAME.fullmatch(wandb[name])))
+            require(
+                word, f"wandb.{name}", wandb[name], "must be a name: letters, digits, . _ - and spaces"
+            )
+        tags = wandb["tags"]
+        words = isinstance(tags, list) and all(isinstance(tag, str) and 0 < len(tag) <= 64 for tag in tags)
+        require(words, "wandb.tags", tags, "must be a list of words")
+        require(wandb["mode"] in WANDB_MODES, "wandb.mode", wandb["mode"], "must be online, offline or disabled")
         recorders.require_wandb()
+
+
+def is_wandb_enabled(data: Mapping[str, Any]) -> bool:
+    """Return whether a training records to Weights & Biases: where it is enabled, or any option of it is given.
+
+    Raises:
+        OptionError: where the options are not those that there are.
+    """
+    given = data["wandb"]
+    known = isinstance(given, Mapping) and given.keys() == config_file.WANDB_OFF.keys()
+    require(known, "wandb", given, f"must be true, false or any of wandb.{', wandb.'.join(config_file.WANDB_OFF)}")
+    enabled = given["enabled"]
+    require(enabled in (None, True, False), "wandb", enabled, "must be true or false")
+    return any(given[name] for name in given if name != "enabled") if enabled is None else enabled

@@ -3,8 +3,10 @@
 import csv
 import json
 import math
+import re
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 from typing_extensions import Protocol
 
 from evorl import package
-from evorl.errors import OptionError
+from evorl.errors import OptionError, require
 from evorl.metrics import BEST_PREFIX, RETURN_ERROR
 from evorl.training.progress import Progress
 from evorl.training.records import files
@@ -54,6 +56,7 @@ class JsonLines:
         """Every row is on disk already."""
 
 
+WANDB_IDENTITY = "wandb.json"
 FINAL_METRICS = (f"{BEST_PREFIX}return", f"{BEST_PREFIX}{RETURN_ERROR}")  # metrics that the last evaluation alone has
 
 
@@ -123,21 +126,86 @@ class TensorBoard:
 
 
 class Wandb:
-    """Sends every row to Weights & Biases, into the run that has the name of the run directory."""
+    """Sends every row once to Weights & Biases, into a run of its own, which a resumed training goes on with.
 
-    def __init__(self, run_dir: Path, config: dict[str, Any]) -> None:
-        name = Path(run_dir).resolve().name
+    Args:
+        run_dir: has the identity of that run in wandb.json, and how many rows it was sent; both are made where there
+            are none.
+        config: of the training.
+        project: where the run is; "evorl" by default.
+        entity: whose project it is; by default the user's own.
+        group: of runs that belong together.
+        tags: of the run.
+        mode: online, offline or disabled; by default as WANDB_MODE says.
+
+    Raises:
+        OptionError: where wandb is not installed, or the run was recorded in another project.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        config: dict[str, Any],
+        project: str | None = None,
+        entity: str | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        mode: str | None = None,
+    ) -> None:
+        self._path, where = Path(run_dir) / WANDB_IDENTITY, {"project": project or "evorl", "entity": entity}
+        self._identity = {"id": uuid.uuid4().hex[:16], **where, "rows": 0}
+        resumed = self._path.exists()
+        if resumed:
+            self._identity = _read_wandb_identity(self._path)
+            for name, value in where.items():
+                known = self._identity[name]
+                require(value == known, f"wandb.{name}", value, f"must be {known}, where this run was recorded before")
+        self._position, self._given = 0, {"name": Path(run_dir).resolve().name, "dir": str(run_dir)}
         self._run = require_wandb().init(
-            project="evorl", id=name, name=name, dir=str(run_dir), config=config, resume="allow"
+            id=self._identity["id"],
+            group=group,
+            tags=list(tags),
+            mode=mode,
+            config=config,
+            resume="allow" if resumed else None,
+            **where,
+            **self._given,
         )
         self._run.define_metric("*", step_metric="env_steps")
+        self._remember()
+
+    def resume(self, progress: Progress) -> None:
+        self._position = sum(progress.row_counts.values())  # rows that come again were sent before
 
     def __call__(self, row: Row) -> None:
+        self._position += 1
+        if self._position <= self._identity["rows"]:
+            return
         values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
-        self._run.log(values | {"env_steps": row.get("env_steps", row["iteration"])})
+        values["env_steps"] = row.get("env_steps", row["iteration"])
+        self._run.log(values, step=self._position)
+        self._identity["rows"] = self._position
+        self._remember()
 
     def close(self) -> None:
         self._run.finish()
+
+    def _remember(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(self._path, json.dumps(self._identity))
+
+
+def _read_wandb_identity(path: Path) -> dict[str, Any]:
+    """Read the identity of a run of Weights & Biases; raise OptionError where it is not as evorl writes it."""
+    try:
+        found = json.loads(files.read_text(path))
+        right = found.keys() == {"id", "project", "entity", "rows"} and re.fullmatch(r"[0-9a-f]{16}", found["id"])
+        right = right and isinstance(found["rows"], int) and found["rows"] >= 0
+        if not right or not all(found[name] is None or isinstance(found[name], str) for name in ("project", "entity")):
+            raise ValueError
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise OptionError(f"{path}: is not as evorl writes it; without it the run is recorded as a new one") from error
+    return found
 
 
 def require_wandb() -> Any:
