@@ -19,6 +19,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "training/configuration/config_file.py": TEXT,
     "training/records/rows.py": TEXT,
     "training/records/json_cache.py": TEXT,
+    "training/records/recorders.py": "JSON that files.read_text gave",
     "lazy.py": OURS,
     "package.py": OURS,
     "envs/viewer.py": OURS,

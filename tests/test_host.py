@@ -20,6 +20,7 @@ from evorl import tree
 from evorl.cli import play, train
 from evorl.errors import OptionError
 from evorl.training.fit import Budget, fit
+from evorl.training.progress import Progress
 from evorl.training.records import checkpoint
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import Panel
@@ -94,7 +95,7 @@ def test_wandb_is_sent_every_row_once(wandb, tmp_path):
     assert (first["name"], first["config"], first["project"], first["tags"]) == ("name", {"seed": 1}, "mine", ["a"])
     assert wandb.sent[0] == (1, {"train/env_steps": 7, "train/return": 2.0, "env_steps": 7})
     again = Wandb(tmp_path / "name", {"seed": 1}, project="mine")  # it was killed after the fourth row
-    again.resume(SimpleNamespace(row_counts={"train": 2, "evaluation": 0}))  # with the checkpoint of the second
+    again.resume(Progress(row_counts={"train": 2, "evaluation": 0}))  # with the checkpoint of the second
     for i in range(3, 7):
         again(train_row(i))
     again.close()

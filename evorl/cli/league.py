@@ -39,7 +39,7 @@ class LeagueOptions:
     episodes: int = 1000
     seed: int = 0
     explore: bool = False
-    trust: Sequence[str] = ()
+    trust: Any = ()  # as given; parse_trust says what is wrong with it
     out: str | None = None
 
 

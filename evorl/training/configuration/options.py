@@ -46,9 +46,7 @@ def check_options(data: Mapping[str, Any]) -> None:
         wandb = data["wandb"]
         for name in ("project", "entity", "group"):
             word = wandb[name] is None or (isinstance(wandb[name], str) and bool(WANDB_NAME.fullmatch(wandb[name])))
-            require(
-                word, f"wandb.{name}", wandb[name], "must be a name: letters, digits, . _ - and spaces"
-            )
+            require(word, f"wandb.{name}", wandb[name], "must be a name: letters, digits, . _ - and spaces")
         tags = wandb["tags"]
         words = isinstance(tags, list) and all(isinstance(tag, str) and 0 < len(tag) <= 64 for tag in tags)
         require(words, "wandb.tags", tags, "must be a list of words")
