@@ -84,7 +84,7 @@ def test_only_the_readme_and_the_changelog_name_the_other_projects():
     assert {name for name in naming if not name.endswith(".pyc")} == {"README.md", "CHANGELOG.md", "evorl/package.py"}
 
 
-COMMANDS = ("train", "play", "sanity", "curve", "lineage", "league", "sweep", "autotune", "distribute")
+COMMANDS = ("train", "play", "export", "sanity", "curve", "lineage", "league", "sweep", "autotune", "distribute")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -120,7 +120,7 @@ def test_evorl_alone_imports_nothing_heavy():
 
 
 FLOORS = (  # from the ground up
-    "errors lazy machine mesh package stats metrics",
+    "errors lazy machine mesh package stats metrics numpy_policy",
     "keys names",
     "spaces",
     "tree types",
@@ -136,7 +136,7 @@ FLOORS = (  # from the ground up
     "training command",
     "sweeps distributed",
     "cli",
-    "train play sanity curve lineage league sweep autotune distribute __main__",
+    "train play export sanity curve lineage league sweep autotune distribute __main__",
 )
 
 

@@ -50,7 +50,7 @@ class Policy:
         policy(obs) and policy(obs, key); of one that remembers policy(obs, memory) and policy(obs, memory, key), which
         give the memory after it too.
         """
-        most, memory = (2, None) if self.is_recurrent else (1, None)
+        most, memory = (2 if self.is_recurrent else 1), self.memory
         if self.is_recurrent:
             wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.initial_memory() on"
             require(bool(given), "memory", "nothing", wanted)
@@ -66,7 +66,8 @@ class Policy:
         rows = [
             part.reshape(math.prod(batch), *leaf.shape) for leaf, part in zip(leaf_spaces(space), parts, strict=True)
         ]
-        memory = self._flatten_memory(memory, batch)
+        if self.is_recurrent:
+            memory = self._flatten_memory(memory, batch)
         found = self._act(unflatten(space, rows), memory, _to_key(key), explores=key is not None)
         actions, memory = jax.tree.map(lambda x: np.array(x).reshape((*batch, *x.shape[1:]))[()], found)
         return (actions, memory) if self.is_recurrent else actions

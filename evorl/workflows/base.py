@@ -43,15 +43,17 @@ Body = Callable[[Array, Any], tuple[Any, Metrics]]
 STAGES = "plan", "plan_evaluation", "rollout", "learn_from", "evaluation_metrics", "behaviour"
 
 
-def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
-    """Decorate a method of a workflow that takes a state: it has the numbers of the state, not those of the workflow.
+def bind_unless_bound(workflow: Any, state: State) -> Any:
+    """Return a workflow with the numbers of a state; one that is bound already, as within `step`, as it is."""
+    return workflow if is_bound(workflow) else workflow.bound(state)
 
-    A workflow that is bound already, as within `step`, keeps the numbers that it has.
-    """
+
+def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a method of a workflow that takes a state, so that it has the numbers of the state."""
 
     @wraps(method)
     def call(self: Any, state: Any, *given: Any, **named: Any) -> T:
-        return method(bind_to_state(self, state), state, *given, **named)
+        return method(bind_unless_bound(self, state), state, *given, **named)
 
     return call
 

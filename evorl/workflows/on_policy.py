@@ -211,7 +211,7 @@ class OnPolicy(base.BaseStagedWorkflow):
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """Learn from a rollout, leaves [num_steps, num_envs, ...], in num_epochs epochs."""
-        self = base.bind_to_state(self, state)
+        self = base.bind_unless_bound(self, state)
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
@@ -220,7 +220,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
         Advantages are in units of rewards, values in those of `value_scale`.
         """
-        self = base.bind_to_state(self, state)
+        self = base.bind_unless_bound(self, state)
         if state.reward_statistics is not None:
             sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
             rewards = state.reward_statistics.update(sizes, segments.valid_rows(rollout))
@@ -232,7 +232,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
         """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
-        self = base.bind_to_state(self, state)
+        self = base.bind_unless_bound(self, state)
         valid = None
         if rollout.weight is not None:
             valid, has_any = segments.valid_segments(rollout.weight, self.segment_length)

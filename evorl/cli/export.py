@@ -1,0 +1,41 @@
+"""python -m evorl.export RUN OUT: writes the policy of a run to a file that needs no evorl.
+
+  OUT.npz          arrays and a list of NumPy's operations, which the one file evorl/numpy_policy.py reads
+  OUT.jaxexport    a program of jax.export for CPU and CUDA, of any number of rows
+
+python -m evorl.export runs/ppo policy.npz
+
+  seed=            of several; by default the best
+  member=          of a population; by default the best
+  which=           best (at its best evaluation) or last; by default best
+  solution=        of a front, its number in RUN/play/front.csv
+  trust=[NAME]     packages whose classes its configuration may name
+"""
+
+from pathlib import Path
+from typing import Any
+
+from evorl.command import command, split_options, wants_help
+from evorl.errors import require
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; a mistake prints one line and exits with code 2."""
+    with command(arguments) as words:
+        if wants_help(words):
+            return print(__doc__)
+        kinds = {"seed": int | None, "member": int | list | None, "which": str | None, "solution": int | None}
+        paths, options = split_options(words, kinds | {"trust": Any})
+        usage = "give a run directory and a file: python -m evorl.export RUN policy.npz"
+        require(len(paths) == 2, "run", " ".join(paths) or "nothing", usage)
+        run, out = map(Path, paths)
+
+        from evorl.training.configuration.config_file import parse_trust
+        from evorl.training.export import SUFFIXES, export_policy
+        from evorl.training.runs import load
+
+        require(out.suffix in SUFFIXES, "out", out, f"must end with {' or '.join(SUFFIXES)}")
+        require(run.is_dir(), "run", run, "is not there")
+        given: dict[str, Any] = options | {"trust": parse_trust(options.get("trust", ()))}
+        export_policy(load(run, **given), out)
+        print(out)

@@ -1,0 +1,243 @@
+"""Policies for elsewhere: as arrays with a list of NumPy's operations, or as a program of jax.export."""
+
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export as jax_export
+
+from evorl import package, tree
+from evorl.errors import OptionError, require
+from evorl.numpy_policy import OPERATIONS
+from evorl.spaces import to_shape_structs
+from evorl.training.policy import Policy
+
+PLATFORMS = ("cpu", "cuda")
+CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where these have what they call
+SUFFIXES = (".npz", ".jaxexport")
+
+
+class Operation(NamedTuple):
+    """One of a list of operations, between values by name."""
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    options: dict[str, Any]
+
+
+def export_policy(policy: Policy, path: Path) -> None:
+    """Write what a policy does greedily to a file.
+
+    Args:
+        policy: as `evorl.load` gives it.
+        path: of a .npz, which `evorl.numpy_policy` reads, or of a .jaxexport, which jax.export.deserialize does.
+
+    Raises:
+        OptionError: where it has another suffix, the policy has an operation that NumPy's reader has not, or
+            flatbuffers, which jax.export needs, is missing.
+    """
+    require(path.suffix in SUFFIXES, "out", path, f"must end with {' or '.join(SUFFIXES)}")
+    written = io.BytesIO()
+    if path.suffix == ".npz":
+        arrays: Any = to_arrays(policy)
+        np.savez(written, **arrays)
+    else:
+        written.write(to_jax_export(policy))
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # so that an old file is whole or gone
+    try:
+        new.write_bytes(written.getvalue())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def to_jax_export(policy: Policy) -> bytearray:
+    """Return a program of observations, and of memory where it remembers, for any number of rows, on CPU and CUDA."""
+    act = jax.vmap(_make_act(policy))
+    obs, memory = jax.eval_shape(lambda: _get_inputs(policy))
+    (rows,) = jax_export.symbolic_shape("rows")
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), (obs, memory))
+    given = shapes if policy.is_recurrent else shapes[:1]
+    try:
+        return jax_export.export(jax.jit(act), platforms=PLATFORMS)(*given).serialize()
+    except ImportError as error:
+        raise OptionError(f"out: the package flatbuffers is missing; {package.install_command('export')}") from error
+
+
+def to_arrays(policy: Policy) -> dict[str, np.ndarray]:
+    """Return the arrays of a file that `evorl.numpy_policy` reads: parameters, and "program", which is JSON.
+
+    Raises:
+        OptionError: where the policy has an operation that is not there.
+    """
+    obs, memory = _get_inputs(policy)
+    given = (obs, memory) if policy.is_recurrent else (obs,)
+    closed, shapes = jax.make_jaxpr(_make_act(policy), return_shape=True)(*given)
+    flat = _Flattened(closed)
+    n = len(jax.tree.leaves(obs))
+    action, after = shapes if policy.is_recurrent else (shapes, None)
+    outputs = iter(flat.outputs)
+    leaves = [
+        {"path": [getattr(key, "key", getattr(key, "idx", None)) for key in path], "name": name,
+         "dtype": str(x.dtype), "shape": list(x.shape)}
+        for (path, x), name in zip(jax.tree_util.tree_leaves_with_path(obs), flat.inputs[:n], strict=True)
+    ]  # fmt: skip
+    memory_names = [f"memory{i}" for i in range(len(flat.inputs) - n)]
+    arrays = dict(zip(memory_names, map(np.asarray, jax.tree.leaves(memory)), strict=True))
+    program = {
+        "obs": leaves,
+        "memory": memory_names,
+        "memory_inputs": flat.inputs[n:],
+        "action": jax.tree.map(lambda _: next(outputs), action),
+        "memory_outputs": [next(outputs) for _ in jax.tree.leaves(after)],
+        "operations": flat.operations,
+    }
+    return arrays | flat.arrays | {"program": np.asarray(json.dumps(program))}
+
+
+def _make_act(policy: Policy) -> Callable[..., Any]:
+    """Return the greedy policy of one: an action, and the memory after it where it remembers."""
+    greedy, key = policy.as_policy_fn(), jax.random.key(0)
+
+    def act(obs: Any, memory: Any = policy.memory) -> Any:
+        action, after, _ = greedy(obs, memory, key)
+        return (action, after) if policy.is_recurrent else action
+
+    return act
+
+
+def _get_inputs(policy: Policy) -> tuple[Any, Any]:
+    """Return an observation of zeros and the memory at the start of an episode."""
+    obs = tree.zeros_like(to_shape_structs(policy.env.observation_space))
+    return obs, jax.tree.map(jnp.asarray, policy.memory)
+
+
+class _Flattened:
+    """A traced function as a list of operations: calls inlined, constants folded, without what nothing takes."""
+
+    def __init__(self, closed: Any) -> None:
+        self.count = 0
+        self.arrays: dict[str, np.ndarray] = {}
+        self.found: list[tuple[Any, list[str], list[str]]] = []  # equations, with the names of what they take and give
+        self.inputs = [self._new_name() for _ in closed.jaxpr.invars]
+        self.outputs = self._inline(closed.jaxpr, closed.consts, self.inputs)
+        needed, kept = set(self.outputs), []
+        for equation, inputs, outputs in reversed(self.found):
+            if needed & set(outputs):
+                needed |= set(inputs)
+                kept.append((equation, inputs, outputs))
+        unknown = sorted({str(equation.primitive) for equation, *_ in kept} - OPERATIONS.keys())
+        if unknown:
+            raise OptionError(f"out: a policy with {', '.join(unknown)} has no .npz; a .jaxexport takes any")
+        self.operations = [
+            Operation(str(equation.primitive), inputs, outputs, _to_options(equation))
+            for equation, inputs, outputs in reversed(kept)
+        ]
+        self.arrays = {name: x for name, x in self.arrays.items() if name in needed}
+
+    def _compute(self, equation: Any, inputs: list[str]) -> list[str]:
+        """Return the names of what an equation gives, which is computed now where it takes constants alone."""
+        name, known = str(equation.primitive), [self.arrays[one] for one in inputs if one in self.arrays]
+        if name == "select_n" and inputs[0] in self.arrays and np.ptp(self.arrays[inputs[0]].astype(int)) == 0:
+            return [inputs[1 + int(self.arrays[inputs[0]].flat[0])]]
+        if name in OPERATIONS and len(known) == len(inputs):
+            values = OPERATIONS[name](*known, **_to_options(equation))
+            return [self._keep(value) for value in (values if isinstance(values, list) else [values])]
+        outputs = [self._new_name() for _ in equation.outvars]
+        self.found.append((equation, inputs, outputs))
+        return outputs
+
+    def _inline(self, jaxpr: Any, consts: Any, inputs: list[str]) -> list[str]:
+        """Find the equations of a function that is called with inputs, and return the names of its results."""
+        names = dict(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(x: Any) -> str:
+            return self._keep(np.asarray(x.val, x.aval.dtype)) if hasattr(x, "val") else names[x]
+
+        for var, value in zip(jaxpr.constvars, consts, strict=True):
+            names[var] = self._keep(value)
+        for equation in jaxpr.eqns:
+            given = [read(x) for x in equation.invars]
+            if str(equation.primitive) in CALLS:
+                inner = next(equation.params[name] for name in INNER if name in equation.params)
+                called = self._inline(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
+            else:
+                called = self._compute(equation, given)
+            names |= zip(equation.outvars, called, strict=True)
+        return [read(x) for x in jaxpr.outvars]
+
+    def _new_name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def _keep(self, value: Any) -> str:
+        name = self._new_name()
+        if not jnp.issubdtype(value.dtype, jax.dtypes.extended):  # a key, of which a greedy policy draws nothing
+            self.arrays[name] = np.asarray(value)
+        return name
+
+
+def _to_options(equation: Any) -> dict[str, Any]:
+    """Return the options of NumPy's operation for an equation."""
+    given, name = equation.params, str(equation.primitive)
+    match name:
+        case "integer_pow":
+            return {"y": int(given["y"])}
+        case "convert_element_type":
+            return {"dtype": str(np.dtype(given["new_dtype"]))}
+        case "iota":
+            dtype, axis = str(np.dtype(given["dtype"])), int(given["dimension"])
+            return {"shape": _ints(given["shape"]), "dtype": dtype, "axis": axis}
+        case "stack":
+            return {"axis": int(given["axis"])}
+        case "broadcast_in_dim":
+            return {"shape": _ints(given["shape"]), "axes": _ints(given["broadcast_dimensions"])}
+        case "reshape":
+            return {"shape": _ints(given["new_sizes"])}
+        case "squeeze":
+            return {"axes": _ints(given["dimensions"])}
+        case "transpose":
+            return {"axes": _ints(given["permutation"])}
+        case "slice":
+            step = given["strides"] or [1] * len(given["start_indices"])
+            return {"start": _ints(given["start_indices"]), "end": _ints(given["limit_indices"]), "step": _ints(step)}
+        case "split":
+            return {"at": _ints(np.cumsum(given["sizes"])[:-1]), "axis": int(given["axis"])}
+        case "concatenate":
+            return {"axis": int(given["dimension"])}
+        case "argmax" | "argmin":
+            return {"axis": int(given["axes"][0]), "dtype": str(np.dtype(given["index_dtype"]))}
+        case "dot_general":
+            contracted, batched = given["dimension_numbers"]
+            _require_simple(not any(batched), "batched products")
+            return {"axes": [_ints(axes) for axes in contracted]}
+        case "gather":
+            x, numbers = equation.invars[0].aval, given["dimension_numbers"]
+            sizes = [1 if i in numbers.collapsed_slice_dims else n for i, n in enumerate(x.shape)]
+            plain = len(numbers.start_index_map) == 1 and numbers.start_index_map == numbers.collapsed_slice_dims
+            _require_simple(plain and _ints(given["slice_sizes"]) == sizes, "such an indexing")
+            return {"axis": int(numbers.start_index_map[0])}
+    if name.startswith("reduce_"):
+        return {"axes": _ints(given["axes"])}
+    if name == "div":
+        _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.floating), "division of whole numbers")
+    return {}
+
+
+def _ints(numbers: Iterable[Any]) -> list[int]:
+    return [int(number) for number in numbers]
+
+
+def _require_simple(simple: Any, what: str) -> None:
+    if not simple:
+        raise OptionError(f"out: a policy with {what} has no .npz; a .jaxexport takes any")
