@@ -47,6 +47,26 @@ def test_a_label_makes_one_line_of_runs(tmp_path):
     assert one.returns.shape == (3, 4)
 
 
+def test_folders_by_a_pattern_are_one_curve_and_no_run_is_taken_for_the_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for i in range(3):
+        write(tmp_path / f"ppo.{i}", returns=((i,), (2 * i,), (3 * i,)), seed=i)
+    (tmp_path / "ppo.txt").write_text("no run")
+    assert curve.expand_runs("PPO=ppo.*") == ["PPO=ppo.0", "PPO=ppo.1", "PPO=ppo.2"]
+    assert curve.expand_runs("ppo.1") == ["ppo.1"]
+    with pytest.raises(OptionError, match=r"run=td3\*: matches no folder"):
+        curve.expand_runs("TD3=td3*")
+    for words in (["ppo.0", "ppo.1", "ppo.2"], ["PPO=ppo.*"]):
+        curve.main(words)
+        lines = capsys.readouterr().out.splitlines()
+        assert (len(lines), lines[-1]) == (4, "curve.png")
+        assert lines[2].split("|")[2].strip() == "3"  # seeds
+        (tmp_path / "curve.png").unlink()
+    curve.main(["out.svg", "PPO=ppo.*"])
+    assert (tmp_path / "out.svg").exists()
+    assert capsys.readouterr().out.count("\n") == 3
+
+
 def test_returns_between_evaluations_are_interpolated(tmp_path):
     a = write(tmp_path / "a", (0, 10, 20), ((0.0,), (10.0,), (20.0,)))
     b = write(tmp_path / "b", (5, 15, 25, 35), ((0.0,), (10.0,), (20.0,), (30.0,)), seed=1)

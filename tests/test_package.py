@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import evorl
 from evorl import lazy, package
@@ -117,6 +118,20 @@ def test_evorl_lists_its_commands(words, code, monkeypatch, capsys):
 def test_evorl_alone_imports_nothing_heavy():
     code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_files_for_a_forge_agree_with_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    shards = int(re.search(r"^shards=(\d+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)[1])
+    assert jobs["programs"]["strategy"]["matrix"]["shard"] == list(range(1, shards + 1))
+    said = " ".join(step["run"] for step in jobs["programs"]["steps"] if "run" in step)
+    assert f"/{shards}" in said
+    versions = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]
+    assert jobs["quick"]["strategy"]["matrix"]["python"] == versions
 
 
 FLOORS = (  # from the ground up

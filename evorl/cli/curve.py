@@ -1,4 +1,4 @@
-"""python -m evorl.curve OUT RUN ...: draws the evaluations of runs, and prints the last of each as a Markdown table.
+"""python -m evorl.curve [OUT] RUN ...: draws the evaluations of runs, and prints the last of each as a Markdown table.
 
 The curve is the mean over seeds with its 95 % interval of Student's t, from three seeds on; the table has the
 interquartile mean too. Runs that differ in their seeds alone are one line, and so are those of one LABEL, which may
@@ -7,12 +7,16 @@ are left out, which the last line and exit code 2 tell.
 
 python -m evorl.curve curve.png runs/a runs/b
 python -m evorl.curve docs/curve.png CEM-RL=runs/a TD3=runs/b goal=950 title="Brax inverted_pendulum"
-python -m evorl.curve curve.png TD3=runs/td3_seed_0 TD3=runs/td3_seed_1 TD3=runs/td3_seed_2
+python -m evorl.curve curve.png TD3=runs/td3_seed_* PPO=runs/ppo*
+
+OUT is curve.png where the first word is a run. Folders may have *, ? and [...], also behind LABEL=, where no shell
+expands them.
 
   goal=            a return; the table says after how many steps the mean over seeds reached it
   title=           of the picture
 """
 
+import glob
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +31,7 @@ from evorl.errors import OptionError, escape, require, to_printable
 from evorl.training.configuration import config_file
 from evorl.training.records.rows import JSON_LINES, read_rows
 
+DEFAULT_OUT = "curve.png"
 SEED_KEYS = {"seed", "num_seeds"}  # in which the runs of one line may differ
 REWARDS_WRAPPER = "evorl.envs.wrappers.RewardTransform"  # which changes what is learned from, and no return
 
@@ -76,6 +81,28 @@ class Curve:
 def serialize_values(values: Any) -> str:
     """Return values of a configuration as text that can be compared."""
     return json.dumps(values, sort_keys=True, default=str)
+
+
+def split_out(paths: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the picture to draw, which is curve.png where the first word is a run, and the runs."""
+    first = Path(paths[0])
+    if "=" in paths[0] or first.is_dir() or not first.suffix:
+        return Path(DEFAULT_OUT), list(paths)
+    return first, list(paths[1:])
+
+
+def expand_runs(given: str) -> list[str]:
+    """Return RUN or LABEL=RUN for each folder that matches, where RUN is a pattern; itself where it is none.
+
+    Raises:
+        OptionError: where no folder matches.
+    """
+    label, named, pattern = given.rpartition("=")
+    if Path(pattern).exists() or not glob.has_magic(pattern):
+        return [given]
+    found = sorted(path for path in glob.glob(pattern) if Path(path).is_dir())
+    require(bool(found), "run", pattern, "matches no folder")
+    return [f"{label}{named}{path}" for path in found]
 
 
 def read_curve(given: str, damages: list[str]) -> Curve:
@@ -258,15 +285,19 @@ def main(arguments: list[str] | None = None) -> None:
             return print(__doc__)
         paths, options = split_options(words, {"goal": float, "title": str}, labels=True)
         usage = "give a picture and runs: python -m evorl.curve OUT RUN ..."
-        require(len(paths) > 1, "runs", " ".join(paths) or "nothing", usage)
-        out, *entrants = paths
+        require(bool(paths), "runs", "nothing", usage)
+        out, entrants = split_out(paths)
+        require(bool(entrants), "runs", "nothing", usage)
+        entrants = [run for one in entrants for run in expand_runs(one)]
         goal = options.get("goal")
         damages: list[str] = []
         found = group_by_task(group_curves([read_curve(run, damages) for run in entrants]))
-        save_figure(draw_curves(found, goal, options.get("title", "")), Path(out))
+        save_figure(draw_curves(found, goal, options.get("title", "")), out)
         several = len(found) > 1
         if several:
             print(f"{len(found)} environments, whose returns do not compare: each has a panel and a table\n")
         print("\n\n".join(format_table(curves, goal, name if several else None) for name, curves in found.items()))
+        if str(out) not in paths:
+            print(out)
         if damages:
             raise OptionError("; ".join(damages))

@@ -230,7 +230,7 @@ def _to_options(equation: Any) -> dict[str, Any]:
     if name.startswith("reduce_"):
         return {"axes": _ints(given["axes"])}
     if name == "div":
-        _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.floating), "division of whole numbers")
+        _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.inexact), "division of whole numbers")
     return {}
 
 
