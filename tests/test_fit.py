@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -390,6 +391,35 @@ def test_lines_tell_how_far_it_is(whole, capsys):
     assert "compiled in" in out[1]
     assert "evaluation" in out[-1]
     assert out[-1].startswith("100%")
+
+
+def test_a_stage_that_takes_long_says_so_until_something_else_is_said(capsys):
+    lines = LinePrinter(patience=0.05)
+    lines.start_stage("compiling")
+    time.sleep(0.3)
+    lines.start_stage("training")
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "compiling"
+    assert len(told) >= 3
+    assert all(line.startswith("compiling for ") for line in told[1:])
+    time.sleep(0.15)
+    assert capsys.readouterr().out == ""
+    lines.close()
+
+
+@pytest.mark.program
+def test_progress_is_shown_where_somebody_looks(capsys, monkeypatch):
+    def shown(**given):
+        fit(Guess(), 0, Budget(iterations=2), evaluations=1, **given)
+        return "100%" in capsys.readouterr().out
+
+    assert not shown()  # no terminal
+    assert shown(progress=True)
+    assert shown(progress=True, callbacks=[lambda row: None])
+    monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)  # as in a notebook
+    assert shown()
+    assert not shown(progress=False)
+    assert not shown(callbacks=[lambda row: None])
 
 
 @struct.dataclass

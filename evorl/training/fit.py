@@ -1,5 +1,6 @@
 """Trainings: the one call that compiles, times and records a workflow."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, choose_num_devices
 from evorl.training.progress import Budget, Progress
+from evorl.training.records import display
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.training_options import TrainingOptions
@@ -60,6 +62,7 @@ def fit(
     devices: int | None = None,
     measure: Measure | None = None,
     eval_env: Env | None = None,
+    progress: bool | None = None,
 ) -> TrainingResult:
     """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
 
@@ -83,52 +86,63 @@ def fit(
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     eval_env is another environment to evaluate in, with the observations and actions of that of the training.
     Without keep_rows only the last row is returned: those of a long training take memory.
+    progress shows how far the training is: a panel in a terminal, lines in a notebook, lines elsewhere where it is
+    True; by default in a terminal and in a notebook, where no callbacks are given.
     """
-    counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations, "devices": devices}
-    for name, value in counts.items():
-        if name != "devices" or value is not None:
-            require_int(name, value, *INTEGER_RANGES[name])
-    started = time.perf_counter() if started is None else started
-    side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
-    numbers = resolve_numbers(workflow)
-    require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
-    budget = budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
-    devices = choose_num_devices(workflow, num_seeds) if devices is None else devices
-    program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
-    share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
-    require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
-    exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
-    terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
-    driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {})
-    journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
-    schedule.evaluation_point = min(
-        schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)
-    )
-    schedule.evaluation_point = (
-        -1 if schedule.initial_evaluation is None else schedule.evaluation_point
-    )  # one that failed is made again
-    while not stop() and (done := driver.compute_used_share()) < 1:
-        if driver.is_evaluation_due(int(done * evaluations)):
-            driver.dispatch(1, evaluating=True)
-        count = driver.limit_iterations(chunk)
-        if not count:
-            break
-        driver.dispatch(count, evaluating=False)
-        driver.receive(all_but=1)
-        if profile is not None and profile.is_due:
-            driver.trace_iteration(profile)
-        if checkpoints is not None and checkpoints.is_due():
-            driver.receive()
-            if not journal.is_finished:  # or the last evaluation is still to come
-                driver.save()
-    driver.receive()
-    if journal.is_finished and not journal.has_final_evaluation:
-        driver.run_final_evaluation(stop)
-    if checkpoints is not None:
-        driver.save()
-    driver.host_envs.close()
-    trim_heap()
-    stopped = not (journal.is_finished and journal.has_final_evaluation)
-    return TrainingResult(
-        hosts.clear_leases(driver.state), hosts.clear_leases(journal.best), schedule, journal.rows, stopped
-    )
+    shown = None
+    if progress or (progress is None and not callbacks):
+        shown = display.open_display(type(workflow).__name__) or (display.LinePrinter() if progress else None)
+    with contextlib.ExitStack() as stack:
+        if shown is not None:
+            stack.callback(shown.close)
+            callbacks = [*callbacks, shown]
+        counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations, "devices": devices}
+        for name, value in counts.items():
+            if name != "devices" or value is not None:
+                require_int(name, value, *INTEGER_RANGES[name])
+        started = time.perf_counter() if started is None else started
+        side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
+        numbers = resolve_numbers(workflow)
+        require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
+        budget = (
+            budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
+        )
+        devices = choose_num_devices(workflow, num_seeds) if devices is None else devices
+        program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
+        share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
+        require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
+        exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
+        terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
+        driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {})
+        journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
+        schedule.evaluation_point = min(
+            schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)
+        )
+        schedule.evaluation_point = (
+            -1 if schedule.initial_evaluation is None else schedule.evaluation_point
+        )  # one that failed is made again
+        while not stop() and (done := driver.compute_used_share()) < 1:
+            if driver.is_evaluation_due(int(done * evaluations)):
+                driver.dispatch(1, evaluating=True)
+            count = driver.limit_iterations(chunk)
+            if not count:
+                break
+            driver.dispatch(count, evaluating=False)
+            driver.receive(all_but=1)
+            if profile is not None and profile.is_due:
+                driver.trace_iteration(profile)
+            if checkpoints is not None and checkpoints.is_due():
+                driver.receive()
+                if not journal.is_finished:  # or the last evaluation is still to come
+                    driver.save()
+        driver.receive()
+        if journal.is_finished and not journal.has_final_evaluation:
+            driver.run_final_evaluation(stop)
+        if checkpoints is not None:
+            driver.save()
+        driver.host_envs.close()
+        trim_heap()
+        stopped = not (journal.is_finished and journal.has_final_evaluation)
+        return TrainingResult(
+            hosts.clear_leases(driver.state), hosts.clear_leases(journal.best), schedule, journal.rows, stopped
+        )

@@ -1,6 +1,9 @@
 """What a training shows while it runs: a live panel in a terminal, plain lines elsewhere."""
 
+import builtins
 import math
+import sys
+import threading
 import time
 from typing import Any, TextIO
 
@@ -23,14 +26,25 @@ STARTUP_STAGES = ("tracing", "compiling")  # what happens before the first row
 
 
 class LinePrinter:
-    """Prints progress lines, at most one every `every` seconds, and every evaluation."""
+    """Prints progress lines, at most one every `every` seconds, and every evaluation.
 
-    def __init__(self, every: float = 2.0, out: TextIO | None = None, compiled_in: float | None = None) -> None:
-        self._every, self._out, self._compiled_in = every, out, compiled_in
+    While nothing else is to be said, as where a program compiles, a line every `patience` seconds says what goes on.
+    """
+
+    def __init__(
+        self,
+        every: float = 2.0,
+        out: TextIO | None = None,
+        compiled_in: float | None = None,
+        patience: float = 20.0,
+    ) -> None:
+        self._every, self._out, self._compiled_in, self._patience = every, out, compiled_in, patience
         self._printed = -math.inf
         self._speed = SpeedMeter()
+        self._stage_over = threading.Event()
 
     def __call__(self, row: Row) -> None:
+        self._stage_over.set()
         now = time.perf_counter()
         if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
             return
@@ -38,8 +52,16 @@ class LinePrinter:
         print(self.format_row(row), file=self._out, flush=True)
 
     def start_stage(self, name: str) -> None:
+        self._stage_over.set()
         if name in STARTUP_STAGES:
             print(describe_stage(name, self._compiled_in), file=self._out, flush=True)
+            self._stage_over = threading.Event()
+            threading.Thread(target=self._tell_stage, args=(name, self._stage_over), daemon=True).start()
+
+    def _tell_stage(self, name: str, over: threading.Event) -> None:
+        began = time.perf_counter()
+        while not over.wait(self._patience):
+            print(f"{name} for {format_clock(time.perf_counter() - began)}", file=self._out, flush=True)
 
     def format_row(self, row: Row) -> str:
         """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
@@ -56,7 +78,7 @@ class LinePrinter:
         return "  ".join(parts)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        self._stage_over.set()
 
 
 class Panel:
@@ -134,6 +156,13 @@ class Panel:
         waiting = "" if self._facts["time"] else f"   {format_clock(time.perf_counter() - self._began)}"
         head.add_row(self._bar, self._head + waiting)
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
+
+
+def open_display(title: str) -> "LinePrinter | Panel | None":
+    """Return a panel in a terminal, a printer of lines in a notebook, and nothing elsewhere."""
+    if hasattr(builtins, "__IPYTHON__"):
+        return LinePrinter(every=10.0)
+    return Panel(title) if sys.stdout.isatty() else None
 
 
 class SpeedMeter:
