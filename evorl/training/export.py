@@ -1,5 +1,6 @@
 """Policies for elsewhere: as arrays with a list of NumPy's operations, or as a program of jax.export."""
 
+import contextlib
 import io
 import json
 import os
@@ -148,11 +149,12 @@ class _Flattened:
     def _compute(self, equation: Any, inputs: list[str]) -> list[str]:
         """Return the names of what an equation gives, which is computed now where it takes constants alone."""
         name, known = str(equation.primitive), [self.arrays[one] for one in inputs if one in self.arrays]
-        if name == "select_n" and inputs[0] in self.arrays and np.ptp(self.arrays[inputs[0]].astype(int)) == 0:
+        if name == "select_n" and len(set(self.arrays.get(inputs[0], np.zeros(0)).ravel().tolist())) == 1:
             return [inputs[1 + int(self.arrays[inputs[0]].flat[0])]]
         if name in OPERATIONS and len(known) == len(inputs):
-            values = OPERATIONS[name](*known, **_to_options(equation))
-            return [self._keep(value) for value in (values if isinstance(values, list) else [values])]
+            with contextlib.suppress(OptionError):  # which may be of what nothing takes
+                values = OPERATIONS[name](*known, **_to_options(equation))
+                return [self._keep(value) for value in (values if isinstance(values, list) else [values])]
         outputs = [self._new_name() for _ in equation.outvars]
         self.found.append((equation, inputs, outputs))
         return outputs
@@ -223,15 +225,19 @@ def _to_options(equation: Any) -> dict[str, Any]:
             return {"axes": [_ints(axes) for axes in contracted]}
         case "gather":
             x, numbers = equation.invars[0].aval, given["dimension_numbers"]
-            sizes = [1 if i in numbers.collapsed_slice_dims else n for i, n in enumerate(x.shape)]
-            plain = len(numbers.start_index_map) == 1 and numbers.start_index_map == numbers.collapsed_slice_dims
-            _require_simple(plain and _ints(given["slice_sizes"]) == sizes, "such an indexing")
-            return {"axis": int(numbers.start_index_map[0])}
-    if name.startswith("reduce_"):
-        return {"axes": _ints(given["axes"])}
-    if name == "div":
-        _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.inexact), "division of whole numbers")
-    return {}
+            along, given_axes = _ints(numbers.start_index_map), equation.invars[1].aval.ndim - 1
+            sizes = [1 if i in along else n for i, n in enumerate(x.shape)]
+            plain = along == _ints(numbers.collapsed_slice_dims) and _ints(given["slice_sizes"]) == sizes
+            _require_simple(len(along) == 1 and plain, "such an indexing")
+            others = [i for i in range(x.ndim - 1 + given_axes) if not along[0] <= i < along[0] + given_axes]
+            _require_simple(_ints(numbers.offset_dims) == others, "such an indexing")
+            return {"axis": along[0]}
+        case "div":
+            _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.inexact), "division of whole numbers")
+        case "round":
+            to_even = given["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN
+            _require_simple(to_even, "such a rounding")
+    return {"axes": _ints(given["axes"])} if name.startswith("reduce_") else {}
 
 
 def _ints(numbers: Iterable[Any]) -> list[int]:
