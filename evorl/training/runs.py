@@ -127,6 +127,7 @@ def fit_configuration(
         devices=data["devices"],
         eval_env=parts.make_eval_env(data),
         keep_rows=False,
+        progress=False,
         **own,
     )
 
