@@ -241,6 +241,7 @@ def test_a_level_with_a_bad_step_has_no_score():
     agent = PPO(hidden=(4,))
     levels = jax.vmap(maze.sample_level, (0, None))(jax.random.split(KEY, 2), maze.default_params)
     student = OnPolicy(maze, agent, 2, 3, 1, 6, normalize_values=False)
-    seen = compute_outcome(student, tree.fill_fields(OnPolicyState, None), rollout, batch, levels, jnp.full(2, -jnp.inf))
+    nothing = tree.fill_fields(OnPolicyState, None)
+    seen = compute_outcome(student, nothing, rollout, batch, levels, jnp.full(2, -jnp.inf))
     np.testing.assert_array_equal(seen.mean_return, [3, np.nan])
     np.testing.assert_array_equal(np.isnan(seen.advantage).any(0), [False, True])
