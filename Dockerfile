@@ -1,11 +1,11 @@
-# docker build -t evorl . && docker run --rm -v "$PWD/runs:/work/runs" evorl python -m evorl.train agent=cemrl env=ant minutes=3
-# docker build -t evorl:cuda --build-arg EXTRAS=gpu . && docker run --rm --gpus all -v "$PWD/runs:/work/runs" evorl:cuda python -m evorl.train ...
+# docker build -t evorl . && docker run --rm -v "$PWD/runs:/home/evorl/runs" evorl python -m evorl.train agent=cemrl env=ant minutes=3
+# docker build -t evorl:cuda --build-arg EXTRAS=gpu . && docker run --rm --gpus all -v "$PWD/runs:/home/evorl/runs" evorl:cuda python -m evorl.train ...
 FROM python:3.11-slim
 ARG EXTRAS=""
 WORKDIR /src
 COPY . .
 RUN pip install --no-cache-dir -c constraints.txt ".${EXTRAS:+[$EXTRAS]}" && rm -rf /src
-RUN useradd --create-home evorl && mkdir /work && chown evorl /work
+RUN useradd --create-home evorl
 USER evorl
-WORKDIR /work
+WORKDIR /home/evorl
 CMD ["python", "-m", "evorl"]
