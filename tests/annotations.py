@@ -1,4 +1,4 @@
-"""Whether values are what the fields of their classes are annotated with, which nothing checks as JAX makes them."""
+"""Compare values with the annotations of their classes, which nothing checks as JAX makes them."""
 
 import types
 import typing

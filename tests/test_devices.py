@@ -36,7 +36,7 @@ def on_eight(names):
 
 
 def check(names, devices=2, **tolerance):
-    """What each case computes on at least so many devices and on one is the same."""
+    """Compare what each case computes on at least so many devices and on one."""
     found = on_eight(names)
     for name in names:
         several, one = found[name], found[f"{name} on one"]

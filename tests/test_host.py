@@ -74,7 +74,7 @@ def test_tables_have_a_line_for_each_seed(run):
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """What stands in for the package: what its runs were opened with, and the steps and rows that they were sent."""
+    """Replace the package; return what its runs were opened with, and the steps and rows that they were sent."""
     opened, sent = [], []
     api = SimpleNamespace(
         log=lambda values, step: sent.append((step, values)), define_metric=lambda *_, **__: None, finish=lambda: None

@@ -45,7 +45,7 @@ def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
 
 
 def has_choice(space: Space, obs: Any) -> Any:
-    """Whether more than one action is legal after observations, [*batch]; None where a space says nothing of it."""
+    """Return whether several actions are legal after observations, [*batch]; None where a space does not tell."""
     if not isinstance(space, ObsWithActionMask):
         return None
     parts = jnp.split(obs["legal"], np.cumsum(space.choices)[:-1], axis=-1)

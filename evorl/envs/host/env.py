@@ -72,7 +72,7 @@ class HostEnv(NamedHostEnv):
 
     @property
     def _num_masked(self) -> int:
-        """How many actions a mask is of; 0 where none is asked for."""
+        """Return how many actions a mask is of; 0 where none is asked for."""
         space = self.observation_space
         return sum(space.choices) if isinstance(space, ObsWithActionMask) else 0
 

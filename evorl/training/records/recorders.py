@@ -160,16 +160,17 @@ class Wandb:
             for name, value in where.items():
                 known = self._identity[name]
                 require(value == known, f"wandb.{name}", value, f"must be {known}, where this run was recorded before")
-        self._position, self._given = 0, {"name": Path(run_dir).resolve().name, "dir": str(run_dir)}
+        self._position = 0
         self._run = require_wandb().init(
             id=self._identity["id"],
+            name=Path(run_dir).resolve().name,
+            dir=str(run_dir),
             group=group,
             tags=list(tags),
             mode=mode,
             config=config,
             resume="allow" if resumed else None,
             **where,
-            **self._given,
         )
         self._run.define_metric("*", step_metric="env_steps")
         self._remember()
