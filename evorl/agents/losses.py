@@ -47,7 +47,7 @@ def zero_inactive(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[A
 
 
 def choice_mask(space: Space, batch: Transition) -> Any:
-    """Return whether there was a choice at each step that is learned from, bool [*batch]; None where there always is one.
+    """Return whether each step that is learned from had a choice, bool [*batch]; None where all had one.
 
     A member that is gone has none, whatever its observation says.
     """
