@@ -58,6 +58,8 @@ def test_the_environment_of_the_docs_is_checked_and_trained(tmp_path):
     definition, *uses = blocks["python"]
     (tmp_path / "windy.py").write_text(definition)
     tiny = ["agent.workflow.agent.hidden=[8]", "agent.workflow.eval_episodes=4", "evaluations=1", "run_dir=run"]
+    uses.append('from evorl.envs.suites import to_gymnasium\nshown = to_gymnasium(DrawnWindyGrid(), None, "rgb_array")')
+    uses.append("shown.reset()\nassert shown.render().shape == (560, 800, 3)")
     (tmp_path / "use.py").write_text("from windy import WindyGrid\n" + "\n".join(uses).replace("50_000", "500"))
     (tmp_path / "configs" / "env").mkdir(parents=True)
     (tmp_path / "configs" / "env" / "windy.yaml").write_text(blocks["yaml"][0])

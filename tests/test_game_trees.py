@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import check_env
+from evorl.envs import check_env, render
 from evorl.envs.games import ExtensiveFormGame, GameTree, Kuhn, Leduc, OpenSpiel
 from evorl.envs.games.game_tree import compute_expected_payoffs, reach_probabilities
 from evorl.envs.games.rules import CHANCE, TERMINAL
@@ -221,7 +221,8 @@ def test_a_game_is_told_in_pictures(tmp_path):
         "player 0: K", "player 1: K", "both: Q", "pot: 26", "0 calls, 1 raises, 0 raises, 1 calls",
         "0 calls, 1 raises, 0 raises, 1 calls", "player 0 gets 0", "player 1 gets 0",
     ]  # fmt: skip
-    gif, png = env.draw([env.reset(jax.random.key(0), None)[0].replace(node=node) for node in (0, deep)], tmp_path)
+    states = [env.reset(jax.random.key(0), None)[0].replace(node=node) for node in (0, deep)]
+    gif, png, *_ = render.save_episode(env, states, tmp_path)
     assert (gif.name, png.name) == ("episode.gif", "episode.png")
     assert png.stat().st_size > 500
 
@@ -229,6 +230,8 @@ def test_a_game_is_told_in_pictures(tmp_path):
 @dataclass(frozen=True)
 class Noted(ExtensiveFormGame):
     """Writes down the nodes that it is to draw."""
+
+    render_fps = None
 
     def draw(self, states, folder):
         path = folder / "nodes"

@@ -67,7 +67,7 @@ def test_pictures():
     env.reset(seed=0)
     picture = env.render()
     assert picture.dtype == np.uint8
-    assert picture.shape == (15 * 16, 15 * 16, 3)
+    assert picture.shape == (480, 480, 3)
 
 
 def test_mistakes_are_told():

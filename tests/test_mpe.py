@@ -12,7 +12,7 @@ from PIL import Image
 from scipy.optimize import linear_sum_assignment
 
 from evorl import envs, tree
-from evorl.envs import mpe
+from evorl.envs import mpe, render
 from evorl.envs.mpe.formations import compute_assigned_distances
 from evorl.envs.mpe.observations import select_nearest
 from evorl.envs.mpe.tag import compute_boundary_penalty
@@ -183,10 +183,10 @@ def test_a_game_is_drawn(label, tmp_path):
     if isinstance(env.scenario, mpe.CollectTreasure):
         gone = np.full_like(states[1].landmark_positions, -999.0)
         states[1] = replace(states[1], landmark_positions=gone)  # all are picked up
-    gif, png = env.draw(states, tmp_path)
+    gif, png, *_ = render.save_episode(env, states, tmp_path)
     assert (gif.suffix, png.suffix) == (".gif", ".png")
     with Image.open(gif) as picture:
         first = np.asarray(picture.convert("RGB"))
         assert getattr(picture, "n_frames", 1) == 2
-    assert first.shape == (400, 400, 3)
+    assert first.shape == (480, 480, 3)
     assert len(np.unique(first.reshape(-1, 3), axis=0)) >= 3  # paper, an agent and its border

@@ -16,7 +16,7 @@ pytest.importorskip("imageio", reason="needs the extra mujoco")
 import mujoco
 
 from evorl import CEM, CEMRL, PBT, TD3, Evolution, MLPPolicy, OnPolicy, OpenES, Vmapped
-from evorl.envs import check_env
+from evorl.envs import check_env, render
 from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MuJoCo
 from evorl.errors import OptionError
@@ -147,7 +147,7 @@ def test_mistakes_are_told_in_a_line(make, message):
 def test_it_is_drawn(key, tmp_path):
     env = MuJoCo("Hopper-v5")
     state, _ = env.reset(key, None)
-    paths = env.draw([state, state], tmp_path)
+    paths = render.save_episode(env, [state, state], tmp_path)
     assert paths[0].name == "viewer.html"
     assert "Hopper-v5" in paths[0].read_text(encoding="utf-8")
 

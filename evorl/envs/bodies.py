@@ -1,14 +1,19 @@
-"""The bodies of a MuJoCo model as solids of the viewer, and MuJoCo without its warnings."""
+"""The bodies of a MuJoCo model: as frames, as solids of the viewer, and without MuJoCo's warnings."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from evorl.envs import viewer
+from evorl.envs.render import MIN_HEIGHT
 from evorl.envs.viewer import Shape, Solid
+from evorl.errors import OptionError
 
+WIDTH = 640  # of a frame, in pixels
+SLIDING_JOINTS = (0, 2)  # of mjtJoint: free and slide
+DISTANCE = 2.6  # of the camera, in radii of a sphere around the bodies, which then fills the frame's height
 PLANE_GEOM = 0  # of mjtGeom
 UNPAINTED, BROWN = (0.5, 0.5, 0.5, 1.0), (0.4, 0.33, 0.26, 1.0)  # MuJoCo's default, and what is shown in its place
 
@@ -50,6 +55,56 @@ def _build_mesh(model: Any, i: int) -> Shape:
     points, faces = model.mesh_vertadr[i], model.mesh_faceadr[i]
     triangles = model.mesh_face[faces : faces + model.mesh_facenum[i]]
     return viewer.build_mesh(model.mesh_vert[points : points + model.mesh_vertnum[i]], triangles)
+
+
+def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Render a mujoco.MjModel at generalized positions, by a camera that keeps the body in view.
+
+    Args:
+        model: The mujoco.MjModel.
+        positions: Generalized positions, [nq] each.
+
+    Returns:
+        Frames, uint8 [480, 640, 3].
+
+    Raises:
+        OptionError: If MuJoCo finds no OpenGL on this machine.
+    """
+    import mujoco as imported
+
+    mujoco: Any = imported
+    data, camera = mujoco.MjData(model), _create_camera(mujoco, model)
+    model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, MIN_HEIGHT
+    try:
+        frames = []
+        with mujoco.Renderer(model, height=MIN_HEIGHT, width=WIDTH) as renderer:
+            for position in positions:
+                data.qpos[:] = position
+                mujoco.mj_forward(model, data)
+                renderer.update_scene(data, camera)
+                frames.append(renderer.render().copy())
+        return frames
+    except Exception as error:  # each OpenGL backend of MuJoCo raises its own
+        problem = str(error).partition(",")[0].partition("\n")[0]
+        raise OptionError(f"MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help") from error
+
+
+def _create_camera(mujoco: Any, model: Any) -> Any:
+    """Create a camera that follows a body whose way has no limit, and has the others in view from where it stands."""
+    camera, first = mujoco.MjvCamera(), model.body_jntadr[1]
+    mujoco.mjv_defaultFreeCamera(model, camera)
+    if first < 0 or model.jnt_type[first] not in SLIDING_JOINTS:
+        return camera
+    data, moving = mujoco.MjData(model), model.geom_bodyid > 0
+    mujoco.mj_forward(model, data)
+    centers, radii = data.geom_xpos[moving], model.geom_rbound[moving, None]
+    low, high = (centers - radii).min(0), (centers + radii).max(0)
+    camera.lookat[:] = (low + high) / 2
+    way = float(np.abs(model.jnt_range[first]).max()) if model.jnt_limited[first] else 0.0
+    camera.distance = DISTANCE * (np.linalg.norm(high - low) / 2 + way)
+    if not model.jnt_limited[first]:
+        camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, 1
+    return camera
 
 
 @contextlib.contextmanager

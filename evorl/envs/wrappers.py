@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from flax import struct
 from jaxtyping import Float, Int, PyTree, Shaped
 
 from evorl import tree
-from evorl.envs.render import Drawable
+from evorl.envs import render
+from evorl.envs.render import Drawable, Renderable
 from evorl.errors import OptionError, require, require_int
 from evorl.spaces import (
     Box,
@@ -67,6 +68,13 @@ class Wrapper:
 
     def state_metrics(self, env_state: State) -> Metrics:
         return self.inner.state_metrics(env_state.inner) if isinstance(self.inner, HasStateMetrics) else {}
+
+    @property
+    def render_fps(self) -> float | None:
+        return render.get_fps(self.inner)
+
+    def render_frames(self, states: Sequence[State]) -> Sequence[np.ndarray]:
+        return cast(Renderable, self.inner).render_frames([state.inner for state in states])
 
     def draw(self, states: list[State], folder: Path) -> list[Path]:
         return self.inner.draw([state.inner for state in states], folder) if isinstance(self.inner, Drawable) else []

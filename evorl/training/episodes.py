@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from evorl import tree, vector_env
+from evorl.envs import render
 from evorl.envs.render import Drawable
 from evorl.envs.wrappers import unwrap
 from evorl.keys import key_from_seed
@@ -40,9 +41,8 @@ def play_episodes(
 def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
     """Writes pictures of one episode, its end included, to folder and returns their paths; none without a renderer."""
     env, env_params, act = policy.env, policy.env_params, policy.as_policy_fn(explores)
-    drawn = unwrap(env)
-    if not isinstance(drawn, Drawable) or not isinstance(env, Drawable):
-        print(f"no pictures: {type(drawn).__name__} draws none", file=sys.stderr)
+    if not isinstance(unwrap(env), Drawable) and render.get_fps(env) is None:
+        print(f"no pictures: {type(unwrap(env)).__name__} draws none", file=sys.stderr)
         return []
 
     @jax.jit
@@ -62,7 +62,7 @@ def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = F
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads
-        pictures = env.draw([start, *(tree.index(states, i) for i in range(length))], Path(new))
+        pictures = render.save_episode(env, [start, *(tree.index(states, i) for i in range(length))], Path(new))
         written = [path.replace(folder / path.name) for path in pictures]
     if not written:
         with contextlib.suppress(OSError):  # where it was there before, with something in it

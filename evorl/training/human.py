@@ -5,10 +5,8 @@ import re
 import select
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import spaces
-from evorl.envs.render import Drawable, HasActionMeanings
+from evorl.envs import render
+from evorl.envs.render import HasActionMeanings
 from evorl.envs.wrappers import unwrap
-from evorl.errors import OptionError, require
+from evorl.errors import require
 from evorl.spaces import Discrete, ObsWithActionMask
 from evorl.types import Env
 
@@ -54,7 +53,7 @@ def require_playable(env: Env | None = None) -> None:
     name = type(unwrap(env)).__name__
     discrete = isinstance(env.action_space, Discrete) and env.action_space.n <= len(DEFAULT_KEYS)
     require(discrete, "human", "true", f"needs a choice of at most {len(DEFAULT_KEYS)} actions, which {name} has not")
-    require(isinstance(unwrap(env), Drawable), "human", "true", f"needs pictures, and {name} draws none")
+    require(render.get_fps(env) is not None, "human", "true", f"needs pictures, and {name} draws none")
 
 
 def play_by_keyboard(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
@@ -121,15 +120,11 @@ def render_as_text(env: Any, state: Any) -> str:
     """A state as text: two pixels above each other are one half block in their colors."""
     from PIL import Image
 
-    with tempfile.TemporaryDirectory() as folder:
-        found = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
-        if not found:
-            raise OptionError(f"human=true: needs pictures, and {type(unwrap(env)).__name__} draws none here")
-        with Image.open(found[0]) as image:
-            size = shutil.get_terminal_size()
-            scale = min(size.columns / image.width, 2 * (size.lines - 2) / image.height)
-            width, height = max(int(image.width * scale), 1), max(int(image.height * scale) // 2 * 2, 2)
-            pixels = np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BOX))
+    image = Image.fromarray(render.render_states(env, [state])[0])
+    size = shutil.get_terminal_size()
+    scale = min(size.columns / image.width, 2 * (size.lines - 2) / image.height)
+    width, height = max(int(image.width * scale), 1), max(int(image.height * scale) // 2 * 2, 2)
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.BOX))
     lines = []
     for above, below in zip(pixels[::2], pixels[1::2], strict=True):
         cells = zip(above.tolist(), below.tolist(), strict=True)

@@ -4,7 +4,6 @@ python scripts/docs/arcade_pictures.py [folder]       docs, by default
 """
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,7 @@ def picture(env: Any) -> np.ndarray:
         if timestep.terminated | timestep.truncated:
             break
         state, obs = after, timestep.obs
-    with tempfile.TemporaryDirectory() as folder:
-        image = Image.open(env.draw([state], Path(folder))[1]).convert("RGB")
+    image = Image.fromarray(np.asarray(env.render(state)))
     scale = min(WIDTH / image.width, HEIGHT / image.height)
     size = round(image.width * scale), round(image.height * scale)
     page = Image.new("RGB", (WIDTH + 8, HEIGHT + 8), "white")

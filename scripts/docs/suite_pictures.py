@@ -1,9 +1,8 @@
 """Draws docs/suites.png: one environment of each suite that has pictures, after 30 random steps.
 
-pip install -e ".[suites,render]" && python scripts/docs/suite_pictures.py
+pip install -e ".[suites]" && python scripts/docs/suite_pictures.py
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 from PIL import Image
 
+from evorl.envs import render
 from evorl.spaces import random_action
 from evorl.training.configuration import config
 from evorl.training.configuration.parts import make_task
@@ -28,7 +28,7 @@ OUT = Path(__file__).parents[2] / "docs" / "suites.png"
 
 
 def picture(name: str) -> Image.Image:
-    """The middle one of the pictures of an episode."""
+    """Return the frame in the middle of an episode."""
     env: Any = make_task(config.to_plain_data(config.compose_config([f"env={name}"])))
     params, key = env.default_params, jax.random.key(1)
     state, obs = jax.jit(env.reset)(key, params)
@@ -40,11 +40,7 @@ def picture(name: str) -> Image.Image:
         if timestep.terminated | timestep.truncated:
             break
         obs, states = timestep.obs, [*states, state]
-    with tempfile.TemporaryDirectory() as folder:
-        written = sorted(env.draw(states, Path(folder)), key=lambda path: path.suffix != ".png")
-        image = Image.open(written[0])
-        image.seek(getattr(image, "n_frames", 1) // 2)
-        return image.convert("RGB")
+    return Image.fromarray(render.render_states(env, states)[len(states) // 2])
 
 
 def main() -> None:

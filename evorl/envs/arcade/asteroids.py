@@ -1,7 +1,7 @@
 """Asteroids: a ship among rocks that break into smaller ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -162,9 +162,14 @@ class Asteroids:
         picture = screen.paint(picture, rasterize_discs(nose, jnp.float32([0.012])) & blinks, screen.WHITE)
         return screen.paint_box(picture, 0, SCREEN_SIZE - 2, 5 * s.lives, 1, screen.GREEN)
 
-    def draw(self, states: list[AsteroidsState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 30, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 30 / self.frameskip
+
+    def render_frames(self, states: Sequence[AsteroidsState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def to_unit_vector(angle: Any) -> Array:

@@ -1,7 +1,7 @@
 """Breakout: a wall of bricks, a ball and a paddle."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -123,9 +123,14 @@ class Breakout:
         picture = screen.paint_box(picture, env_state.paddle / 6, 52, env_state.paddle_width / 6, 2, screen.CYAN)
         return screen.paint_box(picture, env_state.x / 6, env_state.y / 6, BALL / 6, BALL / 6, screen.WHITE)
 
-    def draw(self, states: list[BreakoutState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 60, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 60 / self.frameskip
+
+    def render_frames(self, states: Sequence[BreakoutState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
     def _unpack_gone(self, state: BreakoutState) -> Array:
         return (state.gone[:, None] >> np.arange(COLUMNS, dtype=np.uint32)) & 1

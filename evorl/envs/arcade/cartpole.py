@@ -1,7 +1,7 @@
 """A pole to be balanced on a cart."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -38,6 +38,7 @@ class CartPole:
     max_episode_steps: int = 200
     image: bool = False
 
+    render_fps = 1 / SECONDS
     default_params = None
     fresh_reset = False
     action_space = Discrete(2)
@@ -79,9 +80,9 @@ class CartPole:
         aside = right * jnp.cos(env_state.angle) - up * jnp.sin(env_state.angle)
         return screen.paint(picture, (jnp.abs(aside) < 1) & (along > 0) & (along < 24), screen.RED)
 
-    def draw(self, states: list[CartPoleState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, SECONDS, folder)
+    def render_frames(self, states: Sequence[CartPoleState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def step_physics(state: CartPoleState, force: Float[Array, ""]) -> CartPoleState:

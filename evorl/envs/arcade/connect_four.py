@@ -1,7 +1,7 @@
 """Connect Four against an opponent that looks three moves ahead."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -40,6 +40,7 @@ class ConnectFour:
 
     image: bool = False
 
+    render_fps = 1.4
     default_params = None
     fresh_reset = False
     max_episode_steps = ROWS * COLUMNS // 2
@@ -96,9 +97,9 @@ class ConnectFour:
         picture = screen.paint(screen.create_picture(ROWS, COLUMNS, (0, 60, 60)), cells > 0, screen.CYAN)
         return screen.paint(picture, cells < 0, screen.RED)
 
-    def draw(self, states: list[ConnectFourState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.7, folder)
+    def render_frames(self, states: Sequence[ConnectFourState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def get_pieces(state: ConnectFourState) -> tuple[Words, Words]:

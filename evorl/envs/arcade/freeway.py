@@ -1,7 +1,7 @@
 """Freeway: across ten lanes of traffic, again and again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -165,9 +165,14 @@ class Freeway:
             picture = screen.paint(picture, inside[:, None] & covers[lane].any(0)[None], color)
         return screen.paint_box(picture, X / 16 - 2, env_state.y / 16 - 2, 4, 4, screen.WHITE)
 
-    def draw(self, states: list[FreewayState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 60, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 60 / self.frameskip
+
+    def render_frames(self, states: Sequence[FreewayState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
     def _find_cars(self, s: FreewayState) -> tuple[Bool[Array, "10 3"], Array]:
         """Which cars there are, and how long those of a lane are, [10, 1]."""

@@ -1,7 +1,7 @@
 """2048: tiles that slide, and double where two of a kind meet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -39,6 +39,7 @@ class Game2048:
     max_episode_steps: int = 10_000
     image: bool = False
 
+    render_fps = 5.0
     default_params = None
     fresh_reset = False
     action_space = Discrete(4)
@@ -96,9 +97,9 @@ class Game2048:
         marks = jnp.array(DIGIT_MASKS)[env_state.board].transpose(0, 2, 1, 3).reshape(SIDE * 9, SIDE * 21)
         return screen.paint(picture, marks, screen.WHITE)
 
-    def draw(self, states: list[Game2048State], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.2, folder)
+    def render_frames(self, states: Sequence[Game2048State]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def orient_board(board: Board, action: Int[Array, ""]) -> Board:

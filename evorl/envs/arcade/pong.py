@@ -1,11 +1,12 @@
 """Pong against a paddle that follows the ball."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
@@ -114,9 +115,14 @@ class Pong:
         ball = BALL / 8
         return screen.paint_box(picture, 2.5 + env_state.x / 8, 80 - env_state.y / 8 - ball, ball, ball, screen.WHITE)
 
-    def draw(self, states: list[PongState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 60, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 60 / self.frameskip
+
+    def render_frames(self, states: Sequence[PongState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def serve_ball(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""]) -> PongState:

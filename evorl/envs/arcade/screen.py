@@ -1,7 +1,7 @@
 """Screens of games: small pictures that an agent sees, a GIF shows and a terminal plays."""
 
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,7 +11,6 @@ from jaxtyping import Array, UInt8
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
-from evorl.envs import render
 from evorl.spaces import Box
 
 Color = tuple[int, int, int]
@@ -20,11 +19,10 @@ Picture = UInt8[Array, "rows columns 3"]
 NIGHT, WHITE, GRAY = (6, 24, 24), (241, 241, 241), (90, 100, 100)
 RED, ORANGE, YELLOW, GREEN = (230, 41, 55), (255, 161, 0), (253, 249, 0), (0, 190, 90)
 CYAN, BLUE, PURPLE = (0, 187, 187), (0, 110, 240), (160, 70, 200)
-MIN_FILE_PIXELS = 320  # of the longer side of a picture on file, at least
 
 
 @runtime_checkable
-class Renderable(Protocol):
+class HasScreen(Protocol):
     """A game that has a screen."""
 
     def render(self, env_state: Any) -> Picture:
@@ -53,13 +51,11 @@ def paint_box(picture: Picture, left: Any, top: Any, width: Any, height: Any, co
     return paint(picture, (x >= left) & (x < left + width) & (y >= top) & (y < top + height), color)
 
 
-def save_episode(env: Renderable, states: list[Any], seconds: float, folder: Path) -> list[Path]:
-    """A GIF and a PNG of an episode, each state shown for so many seconds."""
-    pictures = np.asarray(_render_states(env, tree.stack(states[: render.MAX_FRAMES])))
-    times = -(-MIN_FILE_PIXELS // max(pictures.shape[1:3]))
-    return render.save_frames([*pictures.repeat(times, 1).repeat(times, 2)], seconds, folder)
+def render_screens(env: HasScreen, states: Sequence[Any]) -> list[np.ndarray]:
+    """Return the screens of states, uint8 [height, width, 3] each."""
+    return [*np.asarray(_render_states(env, tree.stack(list(states))))]
 
 
 @partial(jax.jit, static_argnums=0)
-def _render_states(env: Renderable, states: Any) -> Array:
+def _render_states(env: HasScreen, states: Any) -> Array:
     return jax.vmap(env.render)(states)

@@ -1,7 +1,7 @@
 """A snake that grows with what it eats."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,6 +45,7 @@ class Snake:
     max_episode_steps: int = 1000
     image: bool = False
 
+    render_fps = 10.0
     default_params = None
     fresh_reset = False
     action_space = Discrete(len(MOVES))
@@ -128,9 +129,9 @@ class Snake:
             picture = screen.paint(picture, where, color)
         return screen.paint(picture, mask_cell(cells, env_state.head - edge), screen.WHITE)
 
-    def draw(self, states: list[SnakeState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.1, folder)
+    def render_frames(self, states: Sequence[SnakeState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def mask_cell(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:

@@ -1,7 +1,7 @@
 """Space Invaders: aliens that march down upon a cannon."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -138,9 +138,14 @@ class SpaceInvaders:
             picture = screen.paint_box(picture, s.bombs[i, 0], s.bombs[i, 1], 1, 2, screen.PURPLE)
         return screen.paint_box(picture, 0, SCREEN_SIZE - 2, 5 * s.lives, 1, screen.GREEN)
 
-    def draw(self, states: list[SpaceInvadersState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 30, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 30 / self.frameskip
+
+    def render_frames(self, states: Sequence[SpaceInvadersState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def is_over(s: SpaceInvadersState) -> Bool[Array, ""]:

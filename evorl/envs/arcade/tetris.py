@@ -1,7 +1,7 @@
 """Tetris, with a look at the next pieces and a place to hold one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -67,6 +67,7 @@ class Tetris:
     max_episode_steps: int = LONGEST
     image: bool = False
 
+    render_fps = 10.0
     default_params = None
     fresh_reset = False
     action_space = Discrete(7)
@@ -150,9 +151,9 @@ class Tetris:
             aside = aside.at[top + 1 : top + 1 + SIZE, 1:].set(box)
         return jnp.concatenate([picture, aside], 1)
 
-    def draw(self, states: list[TetrisState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.1, folder)
+    def render_frames(self, states: Sequence[TetrisState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
     def _build_cells(self, s: TetrisState) -> Array:
         """[20, 10], 1 for what rests and 2 for the piece."""

@@ -1,8 +1,8 @@
 """A finite game that is played on the device by its tree."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete, ObsWithActionMask, to_bound
 from evorl.types import Key, TimeStep
 
-FRAME_SECONDS = 1.0  # for which a state is shown
+TEXT_SIZE = 24  # of frames, in pixels
 
 
 @struct.dataclass
@@ -43,6 +43,7 @@ class ExtensiveFormGame:
 
     default_params = None
     fresh_reset = True
+    render_fps = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tree", GameTree.from_game(self.tree, self.limit))
@@ -112,7 +113,6 @@ class ExtensiveFormGame:
         legal = jnp.where(moves, own, np.arange(tree.num_actions) == 0)
         return self.player_groups.split({"obs": jnp.asarray(tree.features)[rows], "legal": legal})
 
-    def draw(self, states: list[ExtensiveFormState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of a game, told in words as one sees it who sees all."""
-        texts = [self.game_tree.format_node(int(state.node)) for state in states[: render.MAX_FRAMES]]
-        return render.save_frames(render.render_text(texts), FRAME_SECONDS, folder)
+    def render_frames(self, states: Sequence[ExtensiveFormState]) -> list[np.ndarray]:
+        """Render a game in words, as one sees it who sees all."""
+        return render.render_text([self.game_tree.format_node(int(state.node)) for state in states], TEXT_SIZE)

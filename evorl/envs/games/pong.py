@@ -1,12 +1,13 @@
 """Pong for two."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int
 
 from evorl import tree
@@ -100,9 +101,14 @@ class PongDuel:
         """80 x 68 pixels, each of 8 x 8."""
         return self.pong.render(env_state)
 
-    def draw(self, states: list[PongState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, self.frameskip / 60, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return 60 / self.frameskip
+
+    def render_frames(self, states: Sequence[PongState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
 
 def mirror_state(state: PongState) -> PongState:

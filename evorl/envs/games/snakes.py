@@ -1,7 +1,7 @@
 """Several snakes in one field."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -48,6 +48,7 @@ class Snakes:
     vision: int = 5
     max_episode_steps: int = 1000
 
+    render_fps = 10.0
     default_params = None
     fresh_reset = False
     action_meanings = Snake.action_meanings
@@ -159,6 +160,6 @@ class Snakes:
             picture = screen.paint(picture, head, screen.WHITE)
         return picture
 
-    def draw(self, states: list[SnakesState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.1, folder)
+    def render_frames(self, states: Sequence[SnakesState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)

@@ -1,14 +1,14 @@
 """The maze: MiniGrid's walls, goal and egocentric view (Chevalier-Boisvert et al. 2023), as arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from evorl.envs import render
 from evorl.envs.maze import view
 from evorl.envs.maze.draw import render_level
 from evorl.envs.maze.editor import MazeEditor
@@ -53,6 +53,7 @@ class Maze:
     editor_first_sets_number: bool = False  # and whether its first action says how many walls
 
     fresh_reset = True
+    render_fps = 10.0
 
     def __post_init__(self) -> None:
         odd = self.view_size in range(3, 32, 2)
@@ -150,12 +151,9 @@ class Maze:
         """Metrics of the level that is being played."""
         return level_metrics(state.level)
 
-    def draw(self, states: list[MazeState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        shown = states[: render.MAX_FRAMES]
-        return render.save_frames(
-            [render_level(state.level, state.position, state.direction) for state in shown], 0.1, folder
-        )
+    def render_frames(self, states: Sequence[MazeState]) -> list[np.ndarray]:
+        """Render levels with their agents."""
+        return [render_level(state.level, state.position, state.direction) for state in states]
 
     def _step_limit(self, level: Level) -> Any:
         return self.max_episode_steps if level.step_limit is None else level.step_limit

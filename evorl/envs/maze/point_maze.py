@@ -1,5 +1,6 @@
 """A point in a square, and walls on its way to the goal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Array, Bool, Float, Int
 
+from evorl.envs import canvas
 from evorl.errors import require, require_int
 from evorl.spaces import Box
 from evorl.types import Key, TimeStep
@@ -41,6 +43,7 @@ class PointMaze:
 
     default_params = None
     fresh_reset = False
+    render_fps = 10.0
     observation_space = Box(0.0, 1.0, (2,))
     action_space = Box(-1.0, 1.0, (2,))
     episode_info = FrozenDict({"position": "last"})
@@ -70,9 +73,23 @@ class PointMaze:
         reward = jnp.where(out_of_time, -distance, 0.0)
         return PointMazeState(position, steps), TimeStep(position, reward, there, out_of_time, {"position": position})
 
+    def render_frames(self, states: Sequence[PointMazeState]) -> list[np.ndarray]:
+        """Render states: the point, the walls and the goal."""
+        return [render_position(np.asarray(state.position)) for state in states]
+
     def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Whether the goal was reached."""
         return episode_return == 0
+
+
+def render_position(position: np.ndarray) -> np.ndarray:
+    """Render a position in the maze, uint8 [480, 480, 3]."""
+    picture = canvas.Canvas(0, 1, 0, 1)
+    picture.draw_circle(GOAL, NEAR, canvas.GREEN)
+    for wall in WALLS:
+        picture.draw_line(wall, 0.015)
+    picture.draw_circle(position, 0.025, canvas.BLUE)
+    return picture.to_frame()
 
 
 def crosses_wall(a: Float[Array, "2"], b: Float[Array, "2"]) -> Bool[Array, ""]:

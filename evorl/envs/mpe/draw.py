@@ -1,16 +1,14 @@
 """Pictures of worlds: agents with a border, landmarks without, goals in a ring, and what is said."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
-from evorl.envs import render
-from evorl.envs.mpe.world import DT, Color, EntityGroups, MPEState, Scenario, get_entity_values
+from evorl.envs.mpe.world import Color, EntityGroups, MPEState, Scenario, get_entity_values
 
-PICTURE_SIZE = 400
+PICTURE_SIZE = 480
 WORD_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 INK, RING = (0, 0, 0), (220, 0, 0)
 
@@ -24,19 +22,13 @@ class HasLandmarkColors(Protocol):
         ...
 
 
-def save_world_episode(scenario: Scenario, states: list[MPEState], real: bool, folder: Path) -> list[Path]:
-    """A GIF and a PNG of an episode."""
-    frames = [render_world(scenario, state, real) for state in states[: render.MAX_FRAMES]]
-    return render.save_frames(frames, DT, folder)
-
-
 def render_world(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
-    """One state, [PICTURE_SIZE, PICTURE_SIZE, 3]; what lies more than 1.2 from the middle makes all smaller."""
+    """One state, [PICTURE_SIZE, PICTURE_SIZE, 3]; what lies more than 1 from the middle makes all smaller."""
     from PIL import Image, ImageDraw
 
     at, marks = np.asarray(state.agent_positions).T, np.asarray(state.landmark_positions).T
     marks_there = marks[(np.abs(marks) < 100).all(-1)]  # others are gone for a step
-    reach = max(1.2, *np.abs(at).max(0) + 0.1, *np.abs(marks_there).max(0, initial=0))
+    reach = max(1.2, *np.abs(np.concatenate([at, marks_there])).max(0) + 0.2)
     image = Image.new("RGB", (PICTURE_SIZE, PICTURE_SIZE), (255, 255, 255))
     pen = ImageDraw.Draw(image)
 

@@ -1,17 +1,19 @@
 """The game of a scenario."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from evorl.envs.mpe import draw
 from evorl.envs.mpe.observations import one_hot
 from evorl.envs.mpe.world import (
+    DT,
     EntityGroup,
     EventfulScenario,
     MPEState,
@@ -41,6 +43,7 @@ class MPE:
 
     default_params = None
     fresh_reset = True
+    render_fps = 1 / DT
 
     def __post_init__(self) -> None:
         require_int("max_episode_steps", self.max_episode_steps)
@@ -123,9 +126,9 @@ class MPE:
             ]
         return jnp.concatenate(words)
 
-    def draw(self, states: list[MPEState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return draw.save_world_episode(self.scenario, states, self.continuous, folder)
+    def render_frames(self, states: Sequence[MPEState]) -> list[np.ndarray]:
+        """Render worlds."""
+        return [draw.render_world(self.scenario, state, self.continuous) for state in states]
 
 
 @cache

@@ -1,6 +1,5 @@
 """Gymnasium's MuJoCo tasks, by MuJoCo's own engine, as pure environments."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +14,8 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
-from evorl.envs import render, viewer
-from evorl.envs.bodies import build_solids
+from evorl.envs import viewer
+from evorl.envs.bodies import build_solids, render_poses
 from evorl.envs.host.host_callback import CHUNK_BYTES
 from evorl.envs.mujoco.engine import Engine, mujoco
 from evorl.envs.mujoco.tasks import TASKS
@@ -111,25 +110,32 @@ class MuJoCo:
         outcome = reward.astype(np.float32).view(np.uint32)[:, None], terminated.astype(np.uint32)[:, None]
         return np.concatenate([after.view(np.uint32), obs.view(np.uint32), *outcome], 1)
 
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of the physics."""
+        return 1 / float(self._engine.env.dt)
+
+    def render_frames(self, states: Sequence[MuJoCoState]) -> list[np.ndarray]:
+        """Render states by MuJoCo; raise OptionError where it finds no OpenGL."""
+        return render_poses(self._engine.env.model, [*self._get_positions(states)])
+
     def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
-        """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
-        env, seconds = self._engine.env, float(self._engine.env.dt)
-        model, data, poses, every = env.model, mujoco.MjData(env.model), [], max(1, round(0.04 / seconds))
-        numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
-        positions = numbers[:, 1 : 1 + model.nq]
-        for position in positions:
+        """Write viewer.html, a page that shows the bodies in three dimensions."""
+        model, poses = self._engine.env.model, []
+        data = mujoco.MjData(model)
+        for position in self._get_positions(states):
             data.qpos[:] = position
             mujoco.mj_kinematics(model, data)
             poses.append(np.concatenate([data.xpos, data.xquat], 1)[1:])
         shown, (bodies, ground) = folder / "viewer.html", build_solids(model)
-        shown.write_text(viewer.build_page(f"{self.name}, MuJoCo", bodies, np.array(poses), seconds, ground), "utf-8")
-        try:
-            frames = _render_frames(model, data, positions[::every][: render.MAX_FRAMES])
-        except Exception as error:  # each OpenGL backend of MuJoCo raises its own
-            problem = str(error).partition(",")[0].partition("\n")[0]
-            print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
-            return [shown]
-        return [shown, *render.save_frames(frames, every * seconds, folder)]
+        page = viewer.build_page(f"{self.name}, MuJoCo", bodies, np.array(poses), 1 / self.render_fps, ground)
+        shown.write_text(page, "utf-8")
+        return [shown]
+
+    def _get_positions(self, states: Sequence[MuJoCoState]) -> np.ndarray:
+        """Return the generalized positions of states, [n, nq]."""
+        numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
+        return numbers[:, 1 : 1 + self._engine.env.model.nq]
 
 
 def batch_engine_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
@@ -154,14 +160,3 @@ def batch_engine_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> 
 
 def _to_floats(words: Any) -> Any:
     return jax.lax.bitcast_convert_type(words, jnp.float32)
-
-
-def _render_frames(model: Any, data: Any, positions: np.ndarray) -> list[np.ndarray]:
-    frames = []
-    with mujoco.Renderer(model, height=240, width=320) as renderer:
-        for position in positions:
-            data.qpos[:] = position
-            mujoco.mj_forward(model, data)
-            renderer.update_scene(data)
-            frames.append(renderer.render().copy())
-    return frames

@@ -1,7 +1,7 @@
 """A target to walk to on a grid."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -39,6 +39,7 @@ class Grid:
     max_episode_steps: int = 33
     image: bool = False
 
+    render_fps = 5.0
     default_params = None
     fresh_reset = True
     action_space = Discrete(len(MOVES))
@@ -86,9 +87,9 @@ class Grid:
             picture = screen.paint(picture, (rows == place[0]) & (columns == place[1]), color)
         return picture
 
-    def draw(self, states: list[GridState], folder: Path) -> list[Path]:
-        """A GIF and a PNG of an episode."""
-        return screen.save_episode(self, states, 0.2, folder)
+    def render_frames(self, states: Sequence[GridState]) -> list[np.ndarray]:
+        """Render the screens of states."""
+        return screen.render_screens(self, states)
 
     def score(self, env_state: GridState) -> Float[Array, ""]:
         return env_state.hit.astype(jnp.float32)

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,8 +21,8 @@ from flax.core import FrozenDict
 from jaxtyping import Float, Int
 
 from evorl import mesh
-from evorl.envs import render, viewer
-from evorl.envs.bodies import build_solids, suppress_warnings
+from evorl.envs import viewer
+from evorl.envs.bodies import build_solids, render_poses, suppress_warnings
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box
 from evorl.types import Array, Key, State, TimeStep
@@ -145,27 +145,28 @@ class Brax:
         env.sys = scale_system(env.sys, params)
         return env
 
+    @property
+    def render_fps(self) -> float | None:
+        """Steps per second of the physics; None where there are no bodies."""
+        return 1 / float(self.env.dt) if hasattr(self.env, "sys") else None
+
+    def render_frames(self, states: Sequence[BraxState]) -> list[np.ndarray]:
+        """Render states by MuJoCo; raise OptionError where it finds no OpenGL."""
+        with _suppress_output():
+            return render_poses(self.env.sys.mj_model, [np.asarray(state.pipeline_state.q) for state in states])
+
     def draw(self, states: list[BraxState], folder: Path) -> list[Path]:
-        """viewer.html, in three dimensions, and a GIF and a PNG where MuJoCo finds an OpenGL to draw with."""
-        if not hasattr(self.env, "sys"):
+        """Write viewer.html, a page that shows the bodies in three dimensions."""
+        if self.render_fps is None:
             print(f"no pictures: Brax's {self.name} has no bodies to draw", file=sys.stderr)
             return []
-        physics, seconds = [state.pipeline_state for state in states], float(self.env.dt)
         shown = folder / "viewer.html"
+        physics = [state.pipeline_state for state in states]
         poses = np.array([np.concatenate([state.x.pos, state.x.rot], 1) for state in physics])
         bodies, ground = build_solids(self.env.sys.mj_model)
-        shown.write_text(viewer.build_page(f"{self.name}, {self.backend}", bodies, poses, seconds, ground), "utf-8")
-        every = max(1, round(0.04 / seconds))
-        try:
-            with _suppress_output():
-                from brax.io import image
-
-                frames: Any = image.render_array(self.env.sys, physics[::every][: render.MAX_FRAMES], 240, 320)
-        except Exception as error:  # each OpenGL backend of MuJoCo raises its own
-            problem = str(error).partition(",")[0].partition("\n")[0]
-            print(f"no GIF: MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help", file=sys.stderr)
-            return [shown]
-        return [shown, *render.save_frames(frames, every * seconds, folder)]
+        page = viewer.build_page(f"{self.name}, {self.backend}", bodies, poses, 1 / self.render_fps, ground)
+        shown.write_text(page, "utf-8")
+        return [shown]
 
 
 def scale_system(sys: Any, by: BraxScales) -> Any:

@@ -1,16 +1,15 @@
 """Craftax and Craftax-Classic (Matthews et al. 2024, arXiv:2402.16801)."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from evorl import mesh
-from evorl.envs import render
 from evorl.envs.suites.common import SuiteState, cast_obs, import_extra, set_default_limit
 from evorl.errors import unknown_name_error
 from evorl.spaces import Box, Discrete, Space
@@ -31,6 +30,7 @@ class Craftax:
     max_episode_steps: int = 0
 
     fresh_reset = True
+    render_fps = 10.0
 
     def __post_init__(self) -> None:
         set_default_limit(self, lambda: self.env.default_params.max_timesteps)
@@ -72,15 +72,14 @@ class Craftax:
         state = env_state.advance(inner)
         return state, state.to_timestep(cast_obs(obs, self.observation_space), reward, done, self.max_episode_steps)
 
-    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
-        """A GIF and a PNG by the game's own renderer."""
+    def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
+        """Render states by the game's own renderer."""
         classic = "Classic" in self.name
         renderer = import_extra(f"craftax.craftax{'_classic' * classic}.renderer", "craftax")
         size = 16
-        paint = (
+        paint = jax.jit(
             renderer.make_craftax_pixel_renderer(size)
             if classic
             else lambda state: renderer.render_craftax_pixels(state, size)
         )
-        frames = [np.asarray(jax.jit(paint)(state.inner)).astype(np.uint8) for state in states[: render.MAX_FRAMES]]
-        return render.save_frames(frames, 0.1, folder)
+        return [np.asarray(paint(state.inner)).astype(np.uint8) for state in states]

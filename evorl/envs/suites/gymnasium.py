@@ -1,9 +1,7 @@
 """The way out: spaces and environments as those of Gymnasium, and its spaces as ours."""
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from evorl import spaces, tree
-from evorl.envs.render import Drawable
+from evorl.envs import render
 from evorl.envs.suites.common import import_extra
 from evorl.errors import OptionError, require, require_int
 from evorl.spaces import (
@@ -104,7 +102,7 @@ class GymnasiumEnv(gymnasium.Env):
     """One environment; made by to_gymnasium."""
 
     def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
-        self.metadata, self.render_mode = {"render_modes": list_render_modes(env, render_mode)}, render_mode
+        self.metadata, self.render_mode = make_render_metadata(env, render_mode), render_mode
         self.observation_space = to_gymnasium_space(env.observation_space)
         self.action_space = to_gymnasium_space(env.action_space)
         self._env, self._params = env, env.default_params if env_params is None else env_params
@@ -128,7 +126,7 @@ class GymnasiumEnv(gymnasium.Env):
         return to_gymnasium_value(self._env.observation_space, timestep.obs), float(timestep.reward), *ends, info
 
     def render(self) -> Any:
-        """The picture [height, width, 3] of the state, or None without a render_mode."""
+        """Return the frame of the state, uint8 [height, width, 3], or None without a render_mode."""
         return None if self.render_mode is None else render_state(self._env, self._state)
 
 
@@ -184,21 +182,19 @@ class GymnasiumVectorEnv(VectorEnv):
         return to_gymnasium_value(self._env.observation_space, obs)
 
 
-def list_render_modes(env: Env, render_mode: str | None) -> list[str]:
-    """In which modes an environment is drawn; raises OptionError where one that is asked for is none."""
-    there = ["rgb_array"] if isinstance(env, Drawable) else []
+def make_render_metadata(env: Env, render_mode: str | None) -> dict[str, Any]:
+    """Return the render modes and the frames per second of an environment; raise OptionError for another mode."""
+    fps = render.get_fps(env)
+    there = [] if fps is None else ["rgb_array"]
     wanted = f"must be None or one of {there}" if there else "must be None: this environment has no pictures"
     require(render_mode is None or render_mode in there, "render_mode", render_mode, wanted)
-    return there
+    return {"render_modes": there, **({} if fps is None else {"render_fps": round(fps)})}
 
 
-def render_state(env: Any, state: Any) -> Any:
-    """The picture [height, width, 3] of a state, or None where it is none of pixels."""
-    from PIL import Image
-
-    with tempfile.TemporaryDirectory() as folder:
-        pictures = [path for path in env.draw([state], Path(folder)) if path.suffix == ".png"]
-        return np.asarray(Image.open(pictures[0]).convert("RGB")) if pictures else None
+def render_state(env: Env, state: Any) -> np.ndarray:
+    """Return the frame of a state, uint8 [height, width, 3]; raise OptionError before a reset, or without OpenGL."""
+    require(state is not None, "render", state, "comes after reset")
+    return render.render_states(env, [state])[0]
 
 
 def key_from_any_seed(seed: Any) -> Key:

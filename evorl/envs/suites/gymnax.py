@@ -1,9 +1,7 @@
 """gymnax environments."""
 
 import dataclasses
-import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +13,8 @@ from flax import struct
 from flax.core import FrozenDict
 from jaxtyping import Int
 
-from evorl import mesh, package, tree
-from evorl.envs import render
+from evorl import mesh, tree
+from evorl.envs.suites import gymnax_pictures
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Discrete, Space, to_bound
@@ -179,41 +177,15 @@ class Gymnax:
         space = self.observation_space
         return jnp.asarray(obs, space.dtype) if isinstance(space, Box) else obs
 
-    def draw(self, states: list[GymnaxState], folder: Path) -> list[Path]:
-        """A GIF and a PNG by gymnax's own visualizer; classic control needs pygame."""
-        try:
-            frames, seconds = self._render_frames([state.inner for state in states[: render.MAX_FRAMES]])
-        except ImportError as error:
-            print(
-                f"no pictures: those of {self.name} need {error.name}; {package.install_command('render')}",
-                file=sys.stderr,
-            )
-            return []
-        return render.save_frames(frames, seconds, folder)
+    @property
+    def render_fps(self) -> float:
+        """Steps per second of an animation."""
+        return gymnax_pictures.get_fps(self.name)
 
-    def _render_frames(self, states: list[Any]) -> tuple[list[np.ndarray], float]:
-        """Pictures and how long each is seen; raises ImportError where something that draws is missing."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame looks for a sound card, and ALSA tells of it
-        import matplotlib.pyplot as plt
-        from gymnasium.error import DependencyNotInstalled
-        from gymnax.visualize import Visualizer
-
-        view = Visualizer(self.env, self.default_params, states)
-        try:
-            view.init()
-        except DependencyNotInstalled as error:
-            raise ImportError("classic control is drawn by pygame", name="pygame") from error
-        frames = []
-        for i in range(len(view.state_seq)):
-            view.update(i)
-            canvas: Any = view.fig.canvas
-            canvas.draw()
-            frames.append(np.array(canvas.buffer_rgba())[..., :3])
-        plt.close(view.fig)
-        return frames, view.interval / 1000
+    def render_frames(self, states: Sequence[GymnaxState]) -> list[np.ndarray]:
+        """Render states by Pillow, with the default params; environments without a picture are told as text."""
+        inner = [state.inner for state in states]
+        return gymnax_pictures.render_frames(self.name, self.env, self.default_params, inner)
 
 
 def _to_space(describe: Callable[[Any], Any], params: Any) -> Space:

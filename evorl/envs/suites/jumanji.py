@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +37,7 @@ class Jumanji:
 
     default_params = None
     fresh_reset = True
+    render_fps = 10.0
 
     def __post_init__(self) -> None:
         set_default_limit(self, lambda: self._default_time_limit or DEFAULT_MAX_STEPS)
@@ -135,13 +138,17 @@ class Jumanji:
             seen = {"legal": seen[MASK].reshape(-1), "obs": rest}
         return cast_obs(seen, self.observation_space)
 
-    def draw(self, states: list[SuiteState], folder: Path) -> list[Path]:
-        """A GIF by the library's own viewer, which needs matplotlib."""
+    def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
+        """Render states by the library's own viewer, which needs matplotlib and writes GIFs alone."""
         import matplotlib
+        from PIL import Image, ImageSequence
 
         matplotlib.use("Agg")
-        self.env.animate([state.inner for state in states[:100]], save_path=str(folder / "episode.gif"))
-        return [folder / "episode.gif"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "episode.gif"
+            self.env.animate([state.inner for state in states], save_path=str(path))
+            with Image.open(path) as image:
+                return [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
 
 
 def _get_mask_spec(env: Any) -> Any:

@@ -1,15 +1,14 @@
 """navix (Pignatelli et al. 2024, arXiv:2407.19396)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from evorl import mesh, tree
-from evorl.envs import render
 from evorl.envs.suites.common import cast_obs, import_extra, set_default_limit
 from evorl.errors import unknown_name_error
 from evorl.spaces import Box, Discrete, Space
@@ -30,6 +29,7 @@ class Navix:
 
     default_params = None
     fresh_reset = True
+    render_fps = 10.0
 
     def __post_init__(self) -> None:
         set_default_limit(self, lambda: self.env.max_steps)
@@ -70,8 +70,7 @@ class Navix:
         obs, reward = cast_obs(state.observation, self.observation_space), jnp.asarray(state.reward, jnp.float32)
         return state, TimeStep(obs, reward, state.is_termination(), state.is_truncation())
 
-    def draw(self, states: list[Any], folder: Path) -> list[Path]:
-        """A GIF and a PNG by the library's own renderer."""
+    def render_frames(self, states: Sequence[Any]) -> list[np.ndarray]:
+        """Render states by the library's own renderer."""
         rgb = import_extra("navix.observations", "navix").rgb
-        frames = [np.asarray(rgb(state.state)).astype(np.uint8) for state in states[: render.MAX_FRAMES]]
-        return render.save_frames(frames, 0.1, folder)
+        return [np.asarray(rgb(state.state)).astype(np.uint8) for state in states]

@@ -15,7 +15,7 @@ from evorl.envs.host.parallel import make_zero_value
 from evorl.envs.suites.gymnasium import (
     from_gymnasium_action,
     key_from_any_seed,
-    list_render_modes,
+    make_render_metadata,
     render_state,
     split_and_reset,
     split_and_step,
@@ -38,7 +38,7 @@ class PettingZooEnv(ParallelEnv):
         require_game(env, "to_pettingzoo")
         assert isinstance(env.observation_space, Dict)
         self.metadata = {
-            "render_modes": list_render_modes(env, render_mode),
+            **make_render_metadata(env, render_mode),
             "name": type(env).__name__,
             "is_parallelizable": True,
         }

@@ -1,15 +1,14 @@
 """XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from evorl import mesh, tree
-from evorl.envs import render
 from evorl.envs.suites.common import cast_obs, import_extra, set_default_limit
 from evorl.errors import unknown_name_error
 from evorl.spaces import Box, Discrete, Space
@@ -29,6 +28,7 @@ class XLand:
 
     default_params = None
     fresh_reset = True
+    render_fps = 10.0
 
     def __post_init__(self) -> None:
         set_default_limit(self, lambda: self._env_and_params[1].max_steps)
@@ -75,7 +75,6 @@ class XLand:
         obs, over = cast_obs(state.observation, self.observation_space), state.discount == 0
         return state, TimeStep(obs, state.reward.astype(jnp.float32), over, state.last() & ~over)
 
-    def draw(self, states: list[Any], folder: Path) -> list[Path]:
-        """A GIF and a PNG by the library's own renderer."""
-        frames = [np.asarray(self.env.render(self._env_and_params[1], state)) for state in states[: render.MAX_FRAMES]]
-        return render.save_frames(frames, 0.1, folder)
+    def render_frames(self, states: Sequence[Any]) -> list[np.ndarray]:
+        """Render states by the library's own renderer."""
+        return [np.asarray(self.env.render(self._env_and_params[1], state)) for state in states]
