@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
-from typing import Any, get_args, get_origin
+from typing import Any, TextIO, get_args, get_origin
 
 from evorl import package
 from evorl.errors import OptionError, escape, exit_with_error, require, unknown_name_error
@@ -64,6 +64,26 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def redirect_text(quiet: bool, json: bool) -> Iterator[TextIO | None]:
+    """Keep printed text from standard output.
+
+    Args:
+        quiet: Whether text is dropped.
+        json: Whether standard output is for JSON, and text goes to stderr.
+
+    Returns:
+        A context that gives the stream for JSON, or None where there is none.
+    """
+    out = sys.stdout if json else None
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        elif json:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield out
 
 
 def wants_help(words: Sequence[str]) -> bool:

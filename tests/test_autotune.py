@@ -44,8 +44,8 @@ def test_each_group_is_tried_with_what_was_clearly_best_before(capsys):
     assert autotune.search(groups, measure) == {"devices": 2, "n": 8}
     assert asked[3:5] == [{"devices": 2, "n": 4}, {"devices": 2, "n": 8}]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["100", "env", "steps/s", "as", "it", "is"]
-    assert lines[3].strip() == "cannot be  devices=2, n=4"
+    assert lines[:2] == ["trial 1 of 7: as it is", "  100 env steps/s"]
+    assert lines[6:8] == ["trial 4 of 7: devices=2, n=4", "  cannot be run"]
 
 
 def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypatch, capsys):

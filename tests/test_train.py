@@ -54,6 +54,20 @@ def test_it_trains_into_a_run_directory(run):
     assert not (folder / "outputs").exists()
 
 
+@pytest.mark.program
+def test_standard_output_is_json_or_nothing(tmp_path):
+    given = ["agent=td3", "iterations=2", *TINY]
+    result = train(tmp_path, "json=true", "run_dir=told", *given)
+    said = [json.loads(line) for line in result.stdout.splitlines()]
+    assert said[:-1] == rows(tmp_path / "told")
+    assert {"kind": "result", "run_dir": "told", "stopped": False, "iteration": 2}.items() <= said[-1].items()
+    assert said[-1]["last"]["return"] == said[-2]["return"]
+    assert "see it with: python -m evorl.play told" in result.stderr
+    result = train(tmp_path, "quiet=true", "run_dir=quiet", *given)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (tmp_path / "quiet" / "checkpoints").is_dir()
+
+
 def test_a_run_directory_is_never_overwritten(run):
     folder, _ = run
     result = train(folder, "run_dir=first", "iterations=1", *TINY_CEMRL)

@@ -1,11 +1,13 @@
 """python -m evorl.autotune agent=ppo env=ant: finds out how a training is fastest on this machine."""
 
+import itertools
 import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -143,16 +145,21 @@ def list_candidate_groups(data: Mapping[str, Any]) -> list[list[Candidate]]:
 
 
 def search(groups: Sequence[Sequence[Candidate]], measure: Callable[[Candidate], float]) -> Candidate:
-    """What was clearly fastest, a group at a time; prints a line for each. Raises OptionError where nothing runs."""
+    """Find what is clearly fastest, a group at a time, and print each trial; raise OptionError where nothing runs."""
+
+    from evorl.training.records.display import start_heartbeat
+
+    trials, total = itertools.count(1), 1 + sum(map(len, groups))
 
     def measure_and_print(choice: Candidate) -> float:
-        found = measure(choice)
-        print(
-            f"{found:12,.0f} env steps/s  {format_candidate(choice)}"
-            if found
-            else f"{'cannot be':>22}  {format_candidate(choice)}",
-            flush=True,
-        )
+        print(f"trial {next(trials)} of {total}: {format_candidate(choice)}", flush=True)
+        over = threading.Event()
+        start_heartbeat("  running", over)
+        try:
+            found = measure(choice)
+        finally:
+            over.set()
+        print(f"  {found:,.0f} env steps/s" if found else "  cannot be run", flush=True)
         return found
 
     best: Candidate = {}

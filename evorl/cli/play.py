@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from evorl.command import choose_opengl, command, pyplot, save_figure, split_options, wants_help
+from evorl.command import choose_opengl, command, pyplot, redirect_text, save_figure, split_options, wants_help
 from evorl.errors import OptionError, require
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
@@ -31,6 +31,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   levels=10000     of suite=risk, those that have no solution left out
   attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
+  json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
@@ -57,6 +58,7 @@ class PlayOptions:
     suite: str | None = None
     levels: int = 10_000
     attempts: int = 10
+    json: bool = False
     out: str | None = ""
     trust: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
@@ -68,7 +70,11 @@ def main(arguments: list[str] | None = None) -> None:
         if wants_help(given):
             print(HELP)
         else:
-            play_run(parse_play_options(given))
+            options = parse_play_options(given)
+            with redirect_text(False, options.json) as out:
+                found = play_run(options)
+            if out is not None:
+                print(make_json_line(found), file=out)
 
 
 def parse_play_options(arguments: list[str]) -> PlayOptions:
@@ -108,6 +114,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
     if options.suite is not None or options.human:
         why = "is of episodes that the run plays, not of suite= or human="
         require(not options.eval_env, "eval_env", options.eval_env, why)
+        require(not options.json, "json", "true", why)
     if options.suite is not None:
         return evaluate_suite(options)
     if options.human:
@@ -126,6 +133,20 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
         returns, lengths, files = evaluate_and_draw(workflow, state, folder, options, env)
         found |= {"returns": returns, "lengths": lengths, "files": [*files, *found["files"]]}
     return found
+
+
+def make_json_line(found: Mapping[str, Any]) -> str:
+    """Return what play_run has found as JSON, with the mean return and its 95 % interval."""
+    from evorl import stats
+    from evorl.training.records.recorders import to_json_line
+
+    data: dict[str, Any] = {"files": [str(path) for path in found["files"]]}
+    if "returns" in found:
+        returns = [float(x) for x in found["returns"]]
+        low, high = stats.MeanEstimate.from_scores(returns).interval()
+        data |= {"return": sum(returns) / len(returns), "low": low, "high": high}
+        data |= {"returns": returns, "lengths": [int(x) for x in found["lengths"]]}
+    return to_json_line(data)
 
 
 def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:

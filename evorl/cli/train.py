@@ -11,17 +11,17 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from evorl import package
-from evorl.command import command, resume_folders, wants_help
+from evorl.command import command, redirect_text, resume_folders, wants_help
 from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
 from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
 
 PROCESS_START_TIMES = [time.perf_counter()]  # of the process, which the first training in it takes for its own
 DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
-SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile")
+SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile", "quiet", "json")
 RESUMABLE_OPTIONS = (
     *discovery.BUDGET_OPTIONS,
     *SWITCHES,
@@ -124,7 +124,8 @@ def _raise_usage_error(message: str) -> NoReturn:
 
 def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
     try:
-        result = train(cfg, of_run, sections)
+        with redirect_text(cfg.quiet, cfg.json) as out:
+            result = train(cfg, of_run, sections, out)
     except OptionError as error:
         exit_with_error(error)
     except (DivergedError, HostError, OSError) as error:
@@ -134,7 +135,7 @@ def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
         sys.exit(130)
 
 
-def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> Any:
+def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), out: TextIO | None = None) -> Any:
     """Trains what cfg describes in a new run directory, or goes on in that of cfg.resume; returns a TrainingResult.
 
     Where cfg.dry_run, prints what the training would be and returns None.
@@ -143,6 +144,7 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = ()) ->
         cfg: the configuration.
         of_run: options of the agent and environment of the run in cfg.resume or cfg.init_from.
         sections: what is that of the run in cfg.init_from, such as its agent.
+        out: where rows and the result go as lines of JSON; None for nowhere.
 
     Raises:
         OptionError, DivergedError, HostError, OSError: where it cannot be trained.
@@ -174,7 +176,7 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = ()) ->
         try:
             lock = files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir")
             with lock, config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started):
-                return _train(data, run_dir, (workflow, budget, measure), numbers, stopping)
+                return _train(data, run_dir, (workflow, budget, measure), numbers, stopping, out)
         except (OptionError, KeyboardInterrupt):
             if not cfg.resume and not stopping.has_started:
                 run_dirs.remove_run_dir(run_dir)
@@ -187,6 +189,7 @@ def _train(
     built: tuple[Any, Any, Any],
     numbers: Mapping[str, float],
     stopping: StopHandler,
+    out: TextIO | None,
 ) -> Any:
     from evorl.training import pareto_front, runs
     from evorl.training.configuration import trust_check
@@ -196,7 +199,8 @@ def _train(
     from evorl.training.profile import Profile
     from evorl.training.records.checkpoint import Checkpoints
     from evorl.training.records.json_cache import JsonCache
-    from evorl.training.summary import describe_checkpoint, summarize_training
+    from evorl.training.records.recorders import JsonStream
+    from evorl.training.summary import describe_checkpoint, make_result_row, summarize_training
 
     workflow, budget, measure = built
     for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
@@ -207,6 +211,7 @@ def _train(
     checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
     parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None
+    rows_out = [] if out is None else [JsonStream(out)]
     say(f"{run_dir}: starting")
     for line in find_unmet_limits(workflow, budget, runs.get_chunk_size(data)):
         say(line)
@@ -219,7 +224,7 @@ def _train(
                 data,
                 workflow,
                 budget,
-                recorders,
+                [*recorders, *rows_out],
                 checkpoints=checkpoints,
                 init_from=parent,
                 new_numbers=numbers,
@@ -244,6 +249,8 @@ def _train(
         raise KeyboardInterrupt(message) from interrupt
     if not data["resume"]:
         JsonCache(runs.COMPILE_SECONDS_FILE).put(runs.fingerprint_program(data), result.progress.compile_seconds)
+    for stream in rows_out:
+        stream(make_result_row(result.progress, run_dir, result.stopped))
     if profile is not None and result.rows:
         say(profile.format_table(result.rows[-1]))
     if result.stopped:

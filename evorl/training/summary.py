@@ -15,6 +15,7 @@ from evorl.training.configuration import parts, trust_check
 from evorl.training.progress import Budget, Progress
 from evorl.training.random_baseline import MeanReturn, compare_with_random, describe_outcome, find_unranked_groups
 from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.rows import Row
 from evorl.training.suites.level_episodes import find_acting_workflow
 from evorl.types import EvolvingWorkflow, HasMaxIterations, PolicyWorkflow, Population, SearchWorkflow
 
@@ -57,6 +58,24 @@ def summarize_training(
         play = package.format_command("play", str(run_dir), "against=random", f"group={group}", trust=needs)
         yield f"what {group} has learned: {play}"
     yield describe_continuation(workflow, budget, progress.iteration, go_on)
+
+
+def make_result_row(progress: Progress, run_dir: Path, stopped: bool) -> Row:
+    """Make the last line of a training's JSON: where it is saved and what it has reached.
+
+    `first`, `last` and `best` are evaluations before training, at its end, and of the best policies in fresh episodes.
+    Each has `env_steps`, `return`, and `low` and `high` of its 95 % interval; None where there was none.
+    """
+    return {
+        "kind": "result",
+        "run_dir": str(run_dir),
+        "stopped": stopped,
+        "iteration": progress.iteration,
+        "seconds": progress.seconds,
+        "first": progress.initial_evaluation,
+        "last": progress.latest_evaluation,
+        "best": progress.best_reevaluation,
+    }
 
 
 def find_game_solver(workflow: Any) -> GameSolver | None:

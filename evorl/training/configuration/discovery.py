@@ -64,7 +64,7 @@ Budgets: env_steps, episodes, iterations, minutes; what you give replaces the de
 Others: eval_env (another environment to evaluate in; eval_env.* its options), seed, num_seeds, devices, evaluations,
         suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb (or any of
         wandb.{project,entity,group,tags,mode}), profile, dry_run (prints sizes, trains nothing), deterministic,
-        debug.nans.
+        debug.nans, quiet (prints errors alone), json (rows and the result as JSON lines on standard output).
 Every field and number of what is trained is an option: agent.workflow.*, env.*, problem.*; its shortest unambiguous
 ending is enough: learning_rate=1e-3"""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
+from evorl.command import redirect_text
 from evorl.errors import require
 from evorl.training.records.rows import read_evaluations
 
@@ -29,7 +30,8 @@ def run_jobs(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train
         if codes[-1] == STOP_CODE:
             break
     if any(place.is_dir() for place in places):
-        print(format_run_table(jobs, places, codes), flush=True)
+        with redirect_text(cfgs[0].quiet, cfgs[0].json):
+            print(format_run_table(jobs, places, codes), flush=True)
     else:
         with contextlib.suppress(OSError):  # which may not be there, or hold other runs
             places[0].parent.rmdir()

@@ -19,7 +19,16 @@ INTEGER_RANGES = {  # numbers, from the least to the most
 }
 WANDB_NAME = re.compile(r"[\w.-][\w. -]{0,127}", re.ASCII)
 WANDB_MODES = (None, "online", "offline", "disabled")
-BOOLEAN_OPTIONS = ("checkpoint.replay", "tensorboard", "dry_run", "deterministic", "debug.nans", "profile")
+BOOLEAN_OPTIONS = (
+    "checkpoint.replay",
+    "tensorboard",
+    "dry_run",
+    "deterministic",
+    "debug.nans",
+    "profile",
+    "quiet",
+    "json",
+)
 
 
 def check_options(data: Mapping[str, Any]) -> None:

@@ -56,12 +56,7 @@ class LinePrinter:
         if name in STARTUP_STAGES:
             print(describe_stage(name, self._compiled_in), file=self._out, flush=True)
             self._stage_over = threading.Event()
-            threading.Thread(target=self._tell_stage, args=(name, self._stage_over), daemon=True).start()
-
-    def _tell_stage(self, name: str, over: threading.Event) -> None:
-        began = time.perf_counter()
-        while not over.wait(self._patience):
-            print(f"{name} for {format_clock(time.perf_counter() - began)}", file=self._out, flush=True)
+            start_heartbeat(name, self._stage_over, self._patience, self._out)
 
     def format_row(self, row: Row) -> str:
         """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
@@ -79,6 +74,17 @@ class LinePrinter:
 
     def close(self) -> None:
         self._stage_over.set()
+
+
+def start_heartbeat(name: str, over: threading.Event, patience: float = 20.0, out: TextIO | None = None) -> None:
+    """Print every `patience` seconds, from a thread of its own, for how long something goes on, until it is over."""
+    began = time.perf_counter()
+
+    def tell() -> None:
+        while not over.wait(patience):
+            print(f"{name} for {format_clock(time.perf_counter() - began)}", file=out, flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
 
 
 class Panel:

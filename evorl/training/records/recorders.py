@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from typing_extensions import Protocol
 
@@ -47,13 +47,26 @@ class JsonLines:
 
     def __call__(self, row: Row) -> None:
         with files.open_for_appending(self._path) as file:
-            file.write(json.dumps(_replace_nonfinite(row), allow_nan=False) + "\n")
+            file.write(to_json_line(row) + "\n")
 
     def resume(self, progress: Progress) -> None:
         files.truncate_lines(self._path, sum(progress.row_counts.values()))
 
     def close(self) -> None:
         """Every row is on disk already."""
+
+
+class JsonStream:
+    """Writes every row to a stream, one JSON object a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __call__(self, row: Row) -> None:
+        print(to_json_line(row), file=self._out, flush=True)
+
+    def close(self) -> None:
+        """Every row is written already."""
 
 
 WANDB_IDENTITY = "wandb.json"
@@ -235,6 +248,11 @@ def split_by_seed(row: Row, first_seed: int) -> Iterator[Row]:
 
 def _read_columns(path: Path) -> list[str]:
     return next(csv.reader(line.decode() for line in files.read_lines(path)))
+
+
+def to_json_line(row: Row) -> str:
+    """Return a row as JSON, with null for what JSON has no number for."""
+    return json.dumps(_replace_nonfinite(row), allow_nan=False)
 
 
 def _replace_nonfinite(value: Any) -> Any:
