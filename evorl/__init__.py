@@ -5,9 +5,12 @@ The other public names are in the packages `agents`, `ec`, `envs` and those belo
 """
 
 import importlib
+import os
 from typing import Any
 
 from evorl import lazy
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's alarm at slow compilations; evorl tells how long it compiles
 
 _get_public_name, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
 

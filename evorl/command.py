@@ -91,6 +91,12 @@ def wants_help(words: Sequence[str]) -> bool:
     return bool({"-h", "--help"} & set(words))
 
 
+def require_words(fits: bool, name: str, words: Sequence[str], usage: str) -> None:
+    """Raise OptionError, with how a command is used, where its positional words are not as many as it takes."""
+    if not fits:
+        raise OptionError(f"{name}={' '.join(words)}: {usage}" if words else usage)
+
+
 def resume_folders(words: Sequence[str]) -> list[str]:
     """Return the words of a command that trains, with a folder among them as `resume=FOLDER`.
 
@@ -181,6 +187,12 @@ def pyplot() -> Any:
     except ImportError as error:
         raise OptionError(f"matplotlib is missing; {package.install_command('plot')}") from error
     return plt
+
+
+def set_whole_ticks(*axes: Any) -> None:
+    """Let axes of a figure, such as `axis.xaxis`, have ticks at whole numbers alone."""
+    for axis in axes:
+        axis.get_major_locator().set_params(integer=True)
 
 
 def save_figure(figure: Any, out: Any) -> None:

@@ -72,7 +72,7 @@ def unknown_name_error(what: str, name: str, names: Iterable[str], everything: s
 
     Where none is near, all are told, unless they are many and there is such a command.
     """
-    names = sorted(names)
+    names = sorted(set(names))
     scores = {known: _similarity(name, known) for known in names}
     near = sorted((-scores[known], known.count("."), known) for known in names if scores[known] >= MIN_SIMILARITY)
     *others, last = [known for _, _, known in near[:3]] or [""]
@@ -89,7 +89,8 @@ def _similarity(given: str, known: str) -> float:
     a, b = given.split("."), known.split(".")
     shared = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     pairs = (a[-1], b[-1]), (".".join(a[shared:]), ".".join(b[shared:]))
-    return max(difflib.SequenceMatcher(None, y, x).ratio() for x, y in pairs)
+    is_word = given in b[-1].split("_")
+    return max(MIN_SIMILARITY * is_word, *(difflib.SequenceMatcher(None, y, x).ratio() for x, y in pairs))
 
 
 def exit_with_error(error: OptionError) -> NoReturn:

@@ -45,7 +45,8 @@ def install_command(extra: str) -> str:
     Returns:
         Such as `pip install "ray>=2.60"`, for a message.
     """
-    of_extra = re.compile(rf"""extra == ['"]{extra}['"]""")
+    name = re.sub("[-_.]", "[-_.]", extra)  # which an installer may write otherwise (PEP 503)
+    of_extra = re.compile(rf"""extra == ['"]{name}['"]""")
     needed = [one.partition(";")[0].strip() for one in _read_metadata()[1] if of_extra.search(one)]
     return " ".join(["pip install", *(f'"{one}"' for one in needed)])
 

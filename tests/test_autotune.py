@@ -1,11 +1,14 @@
 """How a training is fastest: what is tried, what is kept, and the command."""
 
+import os
+
 import pytest
 import yaml
 
 from evorl.cli import autotune
 from evorl.errors import OptionError
 from evorl.training.configuration import config
+from evorl.training.devices import trim_folder
 from evorl.training.records import json_cache
 
 PPO = ["agent=ppo", "env=cartpole"]
@@ -72,6 +75,26 @@ def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypa
         "known of this machine (again=true measures anew): devices=1, PJRT_NPROC=1,"
     )
     assert json_cache.JsonCache(autotune.CACHE_FILE)._read_all()
+
+
+def test_the_cache_folder_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(json_cache, "MAX_VALUES", 3)
+    kept = json_cache.JsonCache("few.json")
+    for i in (0, 1, 2, 0, 3):
+        kept.put(str(i), i)
+    assert kept._read_all() == {"2": 2, "0": 0, "3": 3}
+    for i in range(5):
+        path = tmp_path / "programs" / f"threads-{i % 2}" / str(i)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (1000 - i, 1000 - i))  # the first is the newest
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(bytes(1000))
+    (tmp_path / "programs" / "link").symlink_to(elsewhere)
+    trim_folder(tmp_path / "programs", 299)
+    assert sorted(path.name for path in (tmp_path / "programs").rglob("?")) == ["0", "1"]
+    assert elsewhere.is_file()
 
 
 @pytest.mark.program

@@ -139,7 +139,7 @@ print(reader.load("policy.npz")([0.1, 0.2, 0.3, -0.4]), any(name in sys.modules 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "run=nothing: give a run directory and a file: python -m evorl.export RUN policy.npz"),
+        ([], "give a run directory and a file: python -m evorl.export RUN policy.npz"),
         (["run"], "run=run: give a run directory and a file"),
         (["nowhere", "policy.npz"], "run=nowhere: is not there"),
         (["nowhere", "policy.onnx"], r"out=policy.onnx: must end with .npz or .jaxexport"),

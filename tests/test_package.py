@@ -61,6 +61,7 @@ def test_the_version_and_what_an_extra_needs_are_those_of_the_metadata(monkeypat
         assert package.install_command("ray") == 'pip install "ray>=2.60"'
         assert package.install_command("pgx") == 'pip install "pgx>=2.6" "svgwrite>=1.4"'
         assert package.install_command("envpool") == 'pip install "envpool>=1.2"'
+        assert package.install_command("open_spiel").replace("-", "_") == 'pip install "open_spiel>=1.6"'
         assert package.install_command("mujoco") == 'pip install "gymnasium[mujoco]>=1.3"'
     package._read_metadata.cache_clear()
 

@@ -118,6 +118,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["space.lr=[1,2]"], "unknown option space.lr; here it is called space.learning_rate"),
         (["space.workflow.num_env=${power_of_two:2,8}"], "unknown parameter space.workflow.num_env; did you mean"),
         (["space.clip=${uniform:-1,2}"], r"space.clip=Uniform\(low=-1.0, high=2.0\): must be between 0 and inf"),
         (["space.name=${uniform:1,2}"], "space.name=ppo: is no number"),

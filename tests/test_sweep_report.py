@@ -175,7 +175,8 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert re.findall(r"(?:src|href)=\"(?!data:)", page) == []
     assert "<script>" not in page
-    assert page.count("<img ") == 4
+    assert page.count("<img ") == 3
+    assert "importance: from 10 trials on" in page
     assert page.count("<tr>") == 6
     for name in ("front", "history", "importance", "parallel"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

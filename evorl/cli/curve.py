@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from evorl import stats
-from evorl.command import command, pyplot, save_figure, split_options, wants_help
+from evorl.command import command, pyplot, require_words, save_figure, split_options, wants_help
 from evorl.errors import OptionError, escape, require, to_printable
 from evorl.training.configuration import config_file
+from evorl.training.records.display import ENV_STEPS, EVALUATIONS
 from evorl.training.records.rows import JSON_LINES, read_rows
 
 DEFAULT_OUT = "curve.png"
@@ -263,7 +264,8 @@ def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title:
             for axis, x in ((left, curve.env_steps / 1000), (right, curve.minutes)):
                 axis.plot(x, curve.returns.mean(1), label=curve.label, marker=".")
                 axis.fill_between(x, *ends, alpha=0.2)
-        words = ("thousand env steps of each seed", "minutes for all seeds together")
+        unit = EVALUATIONS if any(one.cfg.get("problem") for one in curves) else ENV_STEPS
+        words = (f"thousand {unit} of each seed", "minutes for all seeds together")
         for axis, name in zip((left, right), words, strict=True):
             axis.set_xlabel(name)
             axis.grid(alpha=0.3)
@@ -285,10 +287,10 @@ def main(arguments: list[str] | None = None) -> None:
             return print(__doc__)
         paths, options = split_options(words, {"goal": float, "title": str}, labels=True)
         usage = "give a picture and runs: python -m evorl.curve OUT RUN ..."
-        require(bool(paths), "runs", "nothing", usage)
+        require_words(bool(paths), "runs", paths, usage)
         out, entrants = split_out(paths)
-        require(bool(entrants), "runs", "nothing", usage)
-        entrants = [run for one in entrants for run in expand_runs(one)]
+        require_words(bool(entrants), "out", paths, usage)
+        entrants = [*dict.fromkeys(run for one in entrants for run in expand_runs(one))]
         goal = options.get("goal")
         damages: list[str] = []
         found = group_by_task(group_curves([read_curve(run, damages) for run in entrants]))

@@ -15,7 +15,7 @@ python -m evorl.export runs/ppo policy.npz
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command, split_options, wants_help
+from evorl.command import command, require_words, split_options, wants_help
 from evorl.errors import require
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
         kinds = {"seed": int | None, "member": int | list | None, "which": str | None, "solution": int | None}
         paths, options = split_options(words, kinds | {"trust": Any})
         usage = "give a run directory and a file: python -m evorl.export RUN policy.npz"
-        require(len(paths) == 2, "run", " ".join(paths) or "nothing", usage)
+        require_words(len(paths) == 2, "run", paths, usage)
         run, out = map(Path, paths)
 
         from evorl.training.configuration.config_file import parse_trust

@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.command import choose_opengl, command, escape_cell, pyplot, save_figure, split_options, wants_help
+from evorl.command import (
+    choose_opengl,
+    command,
+    escape_cell,
+    pyplot,
+    require_words,
+    save_figure,
+    split_options,
+    wants_help,
+)
 from evorl.errors import OptionError, escape, require, require_int
 
 if TYPE_CHECKING:
@@ -54,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         require_int("episodes", given.episodes)
         require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
         names = [parse_entrant(word)[0] for word in runs]
-        require(len(names) > 1, "runs", " ".join(runs) or "nothing", "a tournament is of two or more")
+        require_words(len(names) > 1, "runs", runs, "give two runs or more: python -m evorl.league RUN RUN ...")
         twice = [name for name in names if names.count(name) > 1]
         require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
         found = play_tournament(runs, given)

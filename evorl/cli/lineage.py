@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from evorl.command import command, pyplot, save_figure, split_options, wants_help
+from evorl.command import command, pyplot, require_words, save_figure, set_whole_ticks, split_options, wants_help
 from evorl.errors import OptionError, require
 from evorl.population.lineage import GenerationTable, ancestry, branches, choose_axis_scale, member_history
 from evorl.training.configuration import config_file
 from evorl.training.records.rows import JSON_LINES, read_rows
 
+DARKER = 0.8  # than the colour map, some of whose colours are too light for a white page
 STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
 
 
@@ -64,6 +65,7 @@ def draw_branches(axis: Any, source: GenerationTable | None, values: GenerationT
 
     founders = ancestry(source)[: len(values)]
     colours = pyplot().get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
+    colours[:, :3] *= DARKER
     lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
     axis.add_collection(LineCollection(list(lines), colors=colours[founders[1:].ravel()], linewidths=1, **style))
     axis.scatter(at.ravel(), values.ravel(), color=colours[founders.ravel()], s=4, **style)
@@ -74,6 +76,7 @@ def draw_lanes(axis: Any, source: GenerationTable) -> None:
     generations, n = source.shape
     draw_branches(axis, source, np.broadcast_to(np.arange(n), (generations + 1, n)))
     left = len(set(ancestry(source)[-1].tolist()))
+    set_whole_ticks(axis.yaxis)
     axis.set_ylabel(f"member\n({left} of {n} founders left)")
     axis.invert_yaxis()
 
@@ -105,6 +108,7 @@ def draw_lineage(found: dict[str, GenerationTable], title: str) -> Any:
         axis.grid(alpha=0.25)
     axes[0].set_title(title, fontsize=10)
     axes[-1].set_xlabel("generation")
+    set_whole_ticks(axes[-1].xaxis)
     if source is not None:
         draw_lanes(axes.pop(0), source)
     draw_fitness(axes.pop(0), source, found["fitness"])
@@ -127,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
         kinds = {"seed": int | None, "population": int, "trust": Any, "out": str | None}
         paths, options = split_options(words, kinds)
         usage = "give one run directory: python -m evorl.lineage RUN"
-        require(len(paths) == 1, "run", " ".join(paths) or "nothing", usage)
+        require_words(len(paths) == 1, "run", paths, usage)
         run, trust = Path(paths[0]), config_file.parse_trust(options.get("trust", ()))
         found, damage = read_history(run, options.get("seed"), options.get("population", 0), trust)
         out = Path(options.get("out") or run / "lineage.png")

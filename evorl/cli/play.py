@@ -6,7 +6,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from evorl.command import choose_opengl, command, pyplot, redirect_text, save_figure, split_options, wants_help
+from evorl.command import (
+    choose_opengl,
+    command,
+    pyplot,
+    redirect_text,
+    require_words,
+    save_figure,
+    split_options,
+    wants_help,
+)
 from evorl.errors import OptionError, require
 
 HELP = """usage: python -m evorl.play RUN [option=value ...]
@@ -84,7 +93,7 @@ def parse_play_options(arguments: list[str]) -> PlayOptions:
     kinds = {field.name: field.type for field in fields(PlayOptions) if field.name not in INTERNAL_FIELDS}
     dotted = {word.partition("=")[0] for word in arguments if "." in word.partition("=")[0] and "=" in word}
     runs, options = split_options(arguments, kinds | dict.fromkeys(dotted, Any) | {"trust": Any})
-    require(len(runs) == 1, "run", " ".join(runs) or "nothing", "give one run directory: python -m evorl.play RUN")
+    require_words(len(runs) == 1, "run", runs, "give one run directory: python -m evorl.play RUN")
     options["run"], options["given"] = runs[0], {name: options.pop(name) for name in dotted}
     if "trust" in options:
         options["trust"] = parse_trust(options["trust"])
@@ -247,7 +256,9 @@ def draw_front(front: Any) -> Any:
     """The figure of a front, its first objective beside each of the others; of an archive, by its first descriptors."""
     if len(front.names) == 1:
         figure, axis = pyplot().subplots(figsize=(4.6, 3.8))
-        points = axis.scatter(*front.descriptors[::-1, :2].T, c=front.values[::-1, 0], s=9, marker="s")
+        points = axis.scatter(
+            *front.descriptors[::-1, :2].T, c=front.values[::-1, 0], s=9, marker="s", cmap="viridis_r"
+        )
         axis.set_xlabel("descriptor/0")
         axis.set_ylabel("descriptor/1")
         figure.colorbar(points, label=front.names[0])

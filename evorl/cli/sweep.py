@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl import package
-from evorl.command import command, resume_folders, wants_help
+from evorl.command import command, require_words, resume_folders, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
@@ -69,7 +69,7 @@ def report_sweep(given: Sequence[str]) -> None:
 
     folders = [one for one in given if "=" not in one]
     options = parse_sweep_options([one for one in given if "=" in one], ("experiment", "trust"))
-    require(len(folders) == 1, "report", " ".join(folders) or "nothing", "give one sweep: evorl.sweep report SWEEP")
+    require_words(len(folders) == 1, "report", folders, "give one sweep: python -m evorl.sweep report SWEEP")
     store, definition = open_sweep(Path(folders[0]), parse_trust(options.get("trust", ())), "report")
     for line in reports.write_report(store, definition, options.get("experiment")):
         print(line)

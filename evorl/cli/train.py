@@ -87,6 +87,12 @@ def _main(arguments: list[str]) -> None:
     for one in parsed.overrides:
         if one.lstrip("+~").startswith(RESERVED_HYDRA_OPTIONS):
             raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
+    if not parsed.multirun:
+        for one in config.parse_overrides(parsed.overrides):
+            if one.is_sweep_override():
+                raise OptionError(
+                    f"{one.input_line}: several values are one run after the other: python -m evorl.train -m"
+                )
     jobs = list(config.expand_sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
     if parsed.shell_completion:
         run(arguments)
@@ -108,7 +114,12 @@ def _main(arguments: list[str]) -> None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     apart = len({count_devices(config.to_plain_data(cfg)) for cfg in cfgs if not cfg.resume}) > 1
     start = multirun.run_in_process if apart else run  # the devices of a process are chosen once
-    multirun.run_jobs(jobs, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]))
+
+    def tell(table: str) -> None:
+        with redirect_text(cfgs[0].quiet, cfgs[0].json):
+            print(table, flush=True)
+
+    multirun.run_jobs(jobs, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]), tell)
 
 
 def _use_single_malloc_arena() -> None:
@@ -119,7 +130,7 @@ def _use_single_malloc_arena() -> None:
 
 
 def _raise_usage_error(message: str) -> NoReturn:
-    raise OptionError(f"{message}; python -m evorl.train --help")
+    raise OptionError(f"{message}; options are name=value, such as seed=1; python -m evorl.train --help")
 
 
 def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 
 COLORMAP, MAX_LABELLED = "RdBu", 12  # of payoffs around 0; the most policies whose payoffs are written into cells
 
+DARK = 0.6  # of the largest payoff, from which a cell is so dark that its text is white
+
 
 def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) -> Any:
     """The figure of what each (row) gets against each (column), [n, n], with standard errors where there are few."""
@@ -22,7 +24,8 @@ def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) 
     axis.set_yticks(range(len(names)), names, fontsize=8)
     for i, j in np.ndindex(*mean.shape) if len(names) <= MAX_LABELLED else ():
         error = "" if errors is None else f"\n±{np.asarray(errors)[i, j]:.2g}"
-        axis.text(j, i, f"{mean[i, j]:.2g}{error}", ha="center", va="center", fontsize=7)
+        color = "white" if abs(mean[i, j]) > DARK * largest else "black"
+        axis.text(j, i, f"{mean[i, j]:.2g}{error}", ha="center", va="center", fontsize=7, color=color)
     figure.colorbar(image, label="payoff of the row")
     figure.tight_layout()
     return figure
@@ -42,4 +45,6 @@ def plot_iterations(plt: Any, weights: Any, nash_conv: Any = None) -> Any:
         axes[1, 0].set_ylabel("NashConv")
         axes[1, 0].grid(alpha=0.3)
     axes[-1, 0].set_xlabel("iteration")
+    for axis in (axes[-1, 0].xaxis, axes[0, 0].yaxis):
+        axis.get_major_locator().set_params(integer=True)
     return figure

@@ -35,6 +35,11 @@ class DTLZ:
     def init(self, key: Key) -> Float[Array, " size"]:
         return sample_uniform(key, self.bounds, self.num_objectives - 1 + self.distances)
 
+    @property
+    def objective_names(self) -> tuple[str, ...]:
+        """The functions of the paper, negated."""
+        return tuple(f"-f{i + 1}" for i in range(self.num_objectives))
+
     def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, " objectives"]:
         """By recursion along the front's variables: the first objective takes all of them, the last only the first."""
         del key

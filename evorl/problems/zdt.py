@@ -27,6 +27,8 @@ class ZDT:
     number: int = 1
     size: int = 30
 
+    objective_names = ("-f1", "-f2")
+
     def __post_init__(self) -> None:
         require(self.number in (1, 2, 3, 4, 6), "number", self.number, "must be 1, 2, 3, 4 or 6")
         require_int("size", self.size, 2)

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from evorl.command import pyplot
+from evorl.command import pyplot, set_whole_ticks
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace, format_value, shorten_name
 from evorl.sweeps.trials import STOPPED, SweepTrial, collect_observations, find_pareto_points, subsample_evenly
 
 GRID, SAMPLE = 16, 256  # of a coordinate, and of the others, over which an effect is averaged
 CURVE_POINTS, MAX_POINTS = 10, 500  # of a trial's curve, and of all together, that a process knows
-COLORMAP = "viridis"
+COLORMAP = "viridis_r"  # the best are dark, as the page is white
+MIN_TRIALS = 10  # below which nothing is said about importance
 PlotFn = Callable[[SearchSpace, Sequence[SweepTrial], str, str], Any]
 
 
@@ -43,12 +44,15 @@ def plot_history(space: SearchSpace, trials: Sequence[SweepTrial], score: str, c
     numbers, scores = [x.number for x in trials], np.array([x.score for x in trials])
     axis.scatter(numbers, scores, s=20, label="trial")
     axis.step(numbers, np.maximum.accumulate(scores), where="post", color="black", linewidth=1, label="best so far")
+    set_whole_ticks(axis.xaxis)
     return _label_axes(figure, axis, "trial", score)
 
 
 def plot_importance(space: SearchSpace, trials: Sequence[SweepTrial], score: str, cost: str) -> Any:
-    """The share of the score's variance that each option alone explains."""
+    """Draw the share of the score's variance that each option alone explains; nothing of fewer than MIN_TRIALS."""
     del cost
+    if len(trials) < MIN_TRIALS:
+        return None
     figure, axis = pyplot().subplots(figsize=(6, 1.2 + 0.35 * space.size))
     shares = compute_main_effects(space, trials)
     axis.barh([shorten_name(one) for one in shares], list(shares.values()))

@@ -10,7 +10,7 @@ from evorl.command import pyplot, save_figure
 from evorl.errors import OptionError, is_number, require
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import SweepDefinition
-from evorl.sweeps.plots import PLOTS
+from evorl.sweeps.plots import MIN_TRIALS, PLOTS
 from evorl.sweeps.space import format_value, shorten_name
 from evorl.sweeps.store import SweepStore, get_trial_folder, require_any_success
 from evorl.sweeps.trials import FAILED, RUNNING, STOPPED, SweepTrial
@@ -71,6 +71,9 @@ def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequenc
         path = store.folder / f"{name}.png"
         figure = draw(definition.space, sound, definition.score, definition.cost)
         path.unlink(missing_ok=True)  # so that nothing is written where a link leads
+        if figure is None:
+            found += f"; {name}: from {MIN_TRIALS} trials on"
+            continue
         save_figure(figure, path)
         pictures[name] = base64.b64encode(path.read_bytes()).decode()
     files.write_atomically(store.folder / REPORT_NAME, _render_page(definition, trials, found, pictures))

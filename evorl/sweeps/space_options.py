@@ -31,6 +31,7 @@ from evorl.training import runs
 from evorl.training.configuration import config, config_file, nodes, parts
 from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, find_choices, resolve_group
+from evorl.training.configuration.short_names import refuse_peer_name
 from evorl.types import Prior
 
 SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration has
@@ -196,6 +197,7 @@ def _resolve_priors(
     for name, prior in wanted.items():
         option = find_option(data, name)
         if option is None:
+            refuse_peer_name(name, [*_list_numbers(data)], f"{SPACE}.")
             names = {f"{SPACE}.{one}" for one in _list_searchable(data)}
             lacks[name] = unknown_name_error("parameter", f"{SPACE}.{name}", names, f"{config.TRAIN_COMMAND} --cfg job")
             continue

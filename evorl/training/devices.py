@@ -19,6 +19,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
 
+MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, of which one takes some MB
 DAY_SECONDS = 24 * 60 * 60
 COLLECTIVE_TIMEOUTS = (  # seconds that a device waits for another one's episodes: XLA would end the process after 40
     "xla_cpu_collective_call_warn_stuck_timeout_seconds",
@@ -63,14 +64,34 @@ def set_host_devices(count: int | None = None, required: bool = True) -> None:
 
 
 def enable_compilation_cache() -> None:
-    """Keeps compiled programs between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder.
+    """Keep compiled programs between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder.
 
-    There they lie by the number of threads, which they depend on though their keys do not.
+    There they lie by the number of threads, which they depend on though their keys do not, and those used longest ago
+    are removed where all take more than MAX_CACHE_BYTES.
     """
     if jax.config.values["jax_compilation_cache_dir"] is None:
         threads = os.environ.get("PJRT_NPROC", str(count_cores()))
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax" / f"threads-{threads}"))
+        folder = cache_folder() / "jax"
+        trim_folder(folder, MAX_CACHE_BYTES)
+        jax.config.update("jax_compilation_cache_dir", str(folder / f"threads-{threads}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def trim_folder(folder: Path, most: int) -> None:
+    """Remove the files of a folder that were used longest ago, until the others take at most so many bytes."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # another process may remove it
+            if not path.is_symlink() and path.is_file():
+                status = path.stat()
+                found.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    excess = sum(size for _, size, _ in found) - most
+    for _, size, path in sorted(found):
+        if excess <= 0:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        excess -= size
 
 
 OPTIMIZATION_LEVEL = "xla_backend_optimization_level"  # of LLVM, from 0 to 3

@@ -91,7 +91,10 @@ def fit(
     """
     shown = None
     if progress or (progress is None and not callbacks):
-        shown = display.open_display(type(workflow).__name__) or (display.LinePrinter() if progress else None)
+        unit = display.get_unit(workflow)
+        shown = display.open_display(type(workflow).__name__, unit) or (
+            display.LinePrinter(unit=unit) if progress else None
+        )
     with contextlib.ExitStack() as stack:
         if shown is not None:
             stack.callback(shown.close)

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from flax.core import unfreeze
 from evorl import tree
 from evorl.ec.objectives import resolve_objectives
 from evorl.errors import OptionError, require
+from evorl.metrics import GROUP_RETURN_PREFIX
 from evorl.training.records import files
 from evorl.types import (
+    HasObjectiveNames,
     Params,
     SearchResults,
     SearchWorkflow,
@@ -57,7 +60,7 @@ class Front:
         descriptor = np.zeros((n, 0)) if found.descriptor is None else found.descriptor
         kinds = np.asarray(descriptor, np.float64).reshape(n, -1)[there]
         params = jax.tree.map(lambda x: np.asarray(x)[there], found.params)
-        return cls(tuple(weights), values, params, kinds, n)
+        return cls(name_objectives(workflow, weights), values, params, kinds, n)
 
     def __str__(self) -> str:
         ends = zip(self.names, self.values.min(0), self.values.max(0), strict=True)
@@ -89,6 +92,15 @@ class Front:
         named = jax.tree.map(lambda x: np.vectorize(lambda number: float(f"{number:.9g}"))(x).tolist(), self.solution())
         plain = unfreeze(named)
         files.write_atomically(path, yaml.safe_dump(plain, default_flow_style=True, width=math.inf, sort_keys=False))
+
+
+def name_objectives(workflow: SearchWorkflow, objectives: Collection[str]) -> tuple[str, ...]:
+    """Return the names of objectives: those of the problem or environment where it names what are returns by number."""
+    of = getattr(workflow, "problem", None) or getattr(workflow, "env", None)
+    by_number = all(name.startswith(GROUP_RETURN_PREFIX) for name in objectives)
+    if by_number and isinstance(of, HasObjectiveNames) and len(of.objective_names) == len(objectives):
+        return tuple(of.objective_names)
+    return tuple(objectives)
 
 
 def with_solution(front: Front | None, workflow: Workflow, state: State, number: int | None) -> State:

@@ -71,7 +71,7 @@ def describe_outcome(progress: Progress, env: Env | Problem) -> str:
     """What a training that was evaluated has come to, and where it began."""
     assert progress.initial_evaluation is not None
     assert progress.latest_evaluation is not None
-    taken = "env steps" if isinstance(env, Env) else "evaluations"
+    taken = "env steps" if isinstance(env, Env) else "function evaluations"
     steps = progress.latest_evaluation["env_steps"]
     first, last = (
         MeanReturn.from_evaluation(progress.initial_evaluation),

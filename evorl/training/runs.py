@@ -164,9 +164,10 @@ def open_run_recorders(
     with ExitStack() as stack:
         last = JsonCache(COMPILE_SECONDS_FILE).get(fingerprint_program(data))
         last = last if isinstance(last, float) else None
-        shown = display.LinePrinter(compiled_in=last)
+        words = {"compiled_in": last, "unit": display.EVALUATIONS if data.get("problem") else display.ENV_STEPS}
+        shown = display.LinePrinter(**words)
         if sys.stdout.isatty():
-            shown = display.Panel(title, compiled_in=last, profile=profile)
+            shown = display.Panel(title, profile=profile, **words)
         opened: list[recorders.Recorder] = [shown, recorders.JsonLines(run_dir), recorders.Csv(run_dir, seed)]
         if data["tensorboard"]:
             opened.append(recorders.TensorBoard(run_dir, seed))

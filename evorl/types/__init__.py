@@ -50,7 +50,7 @@ from evorl.types.evolvers import (
 from evorl.types.hosts import HostParams, HostState
 from evorl.types.numbers import Prior
 from evorl.types.populations import EvolvingWorkflow, Population
-from evorl.types.problems import Bound, BoundedOperator, Problem
+from evorl.types.problems import Bound, BoundedOperator, HasObjectiveNames, Problem
 from evorl.types.replays import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory
 from evorl.types.workflows import (
     CombinedStepWorkflow,
@@ -88,6 +88,7 @@ __all__ = [
     "HasEpisodeInfo",
     "HasFailureReason",
     "HasMaxIterations",
+    "HasObjectiveNames",
     "HasOptimalReturn",
     "HasRankingGroup",
     "HasStateMetrics",

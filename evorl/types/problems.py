@@ -29,6 +29,16 @@ class Problem(Protocol):
 
 
 @runtime_checkable
+class HasObjectiveNames(Protocol):
+    """A problem, or an environment, of several objectives that have names."""
+
+    @property
+    def objective_names(self) -> tuple[str, ...]:
+        """The name of each objective, as it is maximized: "-f1" of a function f1 that is minimized."""
+        ...
+
+
+@runtime_checkable
 class BoundedOperator(Protocol):
     """A part of an evolver that can keep every number within bounds."""
 

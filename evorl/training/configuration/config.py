@@ -332,7 +332,11 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
             found += parser.parse_overrides([line])
         except PARSE_ERRORS as error:
             plain = "=" not in line and not line.startswith("~")
-            reason = "give options as name=value" if plain else f"{error}".partition("\n")[0] or "cannot be read"
+            reason = (
+                "is no folder, and options are name=value"
+                if plain
+                else f"{error}".partition("\n")[0] or "cannot be read"
+            )
             raise OptionError(f"{line:.80}: {reason:.200}") from error
     return found
 

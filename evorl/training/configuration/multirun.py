@@ -12,7 +12,6 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from evorl.command import redirect_text
 from evorl.errors import require
 from evorl.training.records.rows import read_evaluations
 
@@ -21,8 +20,14 @@ STOP_CODE = 130  # the exit code of a run that was stopped
 OUTCOMES = {0: "", 1: "failed", 2: "refused", STOP_CODE: "stopped"}
 
 
-def run_jobs(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train: Callable[[list[str]], None]) -> None:
-    """Trains every job, prints the table, and exits with the first code that is not 0; one that is stopped ends all."""
+def run_jobs(
+    jobs: Sequence[list[str]],
+    cfgs: Sequence[Any],
+    parent: Path,
+    train: Callable[[list[str]], None],
+    tell: Callable[[str], None],
+) -> None:
+    """Train every job, tell the table, and exit with the first code that is not 0; one that is stopped ends all."""
     places, codes = choose_folders(jobs, cfgs, parent), []
     for job, cfg, place in zip(jobs, cfgs, places, strict=True):
         given = [] if cfg.resume else [f"run_dir={QuotedString(str(place), Quote.single).with_quotes()}"]
@@ -30,8 +35,7 @@ def run_jobs(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path, train
         if codes[-1] == STOP_CODE:
             break
     if any(place.is_dir() for place in places):
-        with redirect_text(cfgs[0].quiet, cfgs[0].json):
-            print(format_run_table(jobs, places, codes), flush=True)
+        tell(format_run_table(jobs, places, codes))
     else:
         with contextlib.suppress(OSError):  # which may not be there, or hold other runs
             places[0].parent.rmdir()

@@ -56,13 +56,19 @@ def expand_overrides(overrides: Sequence[str], options: Collection[str], choices
         short, equals, value = override.partition("=")
         plain = equals and override not in choices and short.replace(".", "").isidentifier()
         name = find_by_ending(short, options) if plain else None
-        ours = [one for one in PEER_NAMES.get(short, ()) if plain and name is None and find_by_ending(one, options)]
-        if ours:
-            raise OptionError(f"unknown option {short}; here it is called {' or '.join(ours)}")
+        if plain and name is None:
+            refuse_peer_name(short, options)
         expanded.append(f"{name or short}{equals}{value}")
         if name not in (None, short):
             tell_once(f"{short}: {name}")
     return expanded
+
+
+def refuse_peer_name(short: str, options: Collection[str], prefix: str = "") -> None:
+    """Raise OptionError for a name of another library, with what it is called here, each with a prefix."""
+    ours = [f"{prefix}{one}" for one in PEER_NAMES.get(short, ()) if find_by_ending(one, options)]
+    if ours:
+        raise OptionError(f"unknown option {prefix}{short}; here it is called {' or '.join(ours)}")
 
 
 def tell_once(line: str) -> None:

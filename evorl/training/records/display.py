@@ -19,7 +19,7 @@ from evorl.training.records.rows import MEMBER_STATISTICS, Row
 
 MEMBER_METRICS = ("fitness", "members")
 POLICY_METRICS = ("entropy", "kl", "temperature")
-SPEED_LABELS = {"env_steps": "env steps", "gradient_steps": "gradient steps"}
+ENV_STEPS, EVALUATIONS = "env steps", "function evaluations"  # counted as env_steps in rows
 
 
 STARTUP_STAGES = ("tracing", "compiling")  # what happens before the first row
@@ -37,10 +37,11 @@ class LinePrinter:
         out: TextIO | None = None,
         compiled_in: float | None = None,
         patience: float = 20.0,
+        unit: str = ENV_STEPS,
     ) -> None:
         self._every, self._out, self._compiled_in, self._patience = every, out, compiled_in, patience
         self._printed = -math.inf
-        self._speed = SpeedMeter()
+        self._unit, self._speed = unit, SpeedMeter(unit)
         self._stage_over = threading.Event()
 
     def __call__(self, row: Row) -> None:
@@ -63,7 +64,7 @@ class LinePrinter:
         parts = [
             f"{100 * row['progress']:3.0f}%  {format_clock(row['seconds'])} {format_eta(row):>14}",
             f"iteration {row['iteration']}",
-            f"{row.get('env_steps', 0):,} env steps",
+            f"{row.get('env_steps', 0):,} {self._unit}",
             f"{'evaluation' if row['kind'] == 'evaluation' else 'return'} {format_returns(row)}",
             *(f"{name} {values}" for name, values in format_member_spreads(row).items() if name in MEMBER_METRICS),
         ]
@@ -99,6 +100,7 @@ class Panel:
         console: Any = None,
         compiled_in: float | None = None,
         profile: Profile | None = None,
+        unit: str = ENV_STEPS,
     ) -> None:
         from rich.live import Live
         from rich.progress_bar import ProgressBar
@@ -109,13 +111,13 @@ class Panel:
         names = ("return", "evaluation", "losses", "steps", "speed", "time", "parts", "load", "memory")
         self._facts, self._profile, self._load = dict.fromkeys(names, ""), profile, MachineLoad()
         self._members: dict[str, str] = {}
-        self._speed, self._shown = SpeedMeter(), -math.inf
+        self._unit, self._speed, self._shown = unit, SpeedMeter(unit), -math.inf
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
         self._live.start(refresh=True)
 
     def __call__(self, row: Row) -> None:
         facts = self._facts
-        steps = f"{row.get('env_steps', 0):,} env steps"
+        steps = f"{row.get('env_steps', 0):,} {self._unit}"
         if row["kind"] == "evaluation":
             facts["evaluation"] = f"{format_returns(row)} at {steps}"
         elif time.perf_counter() - self._shown > self._every or row["progress"] == 1:
@@ -164,18 +166,24 @@ class Panel:
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
 
 
-def open_display(title: str) -> "LinePrinter | Panel | None":
+def open_display(title: str, unit: str = ENV_STEPS) -> "LinePrinter | Panel | None":
     """Return a panel in a terminal, a printer of lines in a notebook, and nothing elsewhere."""
     if hasattr(builtins, "__IPYTHON__"):
-        return LinePrinter(every=10.0)
-    return Panel(title) if sys.stdout.isatty() else None
+        return LinePrinter(every=10.0, unit=unit)
+    return Panel(title, unit=unit) if sys.stdout.isatty() else None
+
+
+def get_unit(workflow: Any) -> str:
+    """Return what a workflow counts: evaluations of the function where it searches one, else env steps."""
+    return ENV_STEPS if getattr(workflow, "problem", None) is None else EVALUATIONS
 
 
 class SpeedMeter:
-    """Steps per second between the rows that it is given."""
+    """Measure steps per second between the rows that it is given, of which env_steps are of a unit."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
         self._last: Row | None = None
+        self._labels = {"env_steps": unit, "gradient_steps": "gradient steps"}
 
     def __call__(self, row: Row) -> dict[str, str]:
         """Of the steps that row counts, such as "1,234 env steps/s"; empty for the first row."""
@@ -185,7 +193,7 @@ class SpeedMeter:
         seconds = row["seconds"] - last["seconds"]
         return {
             name: f"{(row[name] - last[name]) / seconds:,.0f} {words}/s"
-            for name, words in SPEED_LABELS.items()
+            for name, words in self._labels.items()
             if name in row
         }
 

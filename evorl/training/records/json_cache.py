@@ -8,9 +8,11 @@ from typing import Any
 from evorl.training.devices import cache_folder
 from evorl.training.records import files
 
+MAX_VALUES = 1000
+
 
 class JsonCache:
-    """Values by name in one JSON file. Where it cannot be read or written, nothing is remembered."""
+    """The newest MAX_VALUES values by name in a JSON file; none where it cannot be read or written."""
 
     def __init__(self, file: str) -> None:
         self._path = cache_folder() / file
@@ -23,7 +25,9 @@ class JsonCache:
         """Remembers a value that JSON can hold."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(self._path, json.dumps(self._read_all() | {name: value}, indent=1) + "\n")
+            others = {other: x for other, x in self._read_all().items() if other != name}
+            kept = dict([*others.items(), (name, value)][-MAX_VALUES:])
+            files.write_atomically(self._path, json.dumps(kept, indent=1) + "\n")
 
     def _read_all(self) -> dict[str, Any]:
         return read_json(self._path)
