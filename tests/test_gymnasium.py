@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 from evorl import Gymnax, Maze
 from evorl.envs.observations import TimeLimit
@@ -40,7 +41,7 @@ def test_a_seed_gives_the_same_episodes_and_reset_goes_on():
 
 
 def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
-    many, alone = to_gymnasium_vector(SHORT, 3), [to_gymnasium(SHORT) for _ in range(3)]
+    many, alone = to_gymnasium_vector(SHORT, 3, None, "SAME_STEP"), [to_gymnasium(SHORT) for _ in range(3)]
     obs, _ = many.reset(seed=11)
     expected = [env.reset(seed=11 + i)[0] for i, env in enumerate(alone)]
     np.testing.assert_array_equal(obs, expected)
@@ -58,8 +59,34 @@ def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
                 last, _ = env.reset()
             np.testing.assert_allclose(obs[i], last, rtol=1e-6)
     assert finals >= 6
-    assert many.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
+    assert many.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     assert many.observation_space.contains(obs)
+
+
+def test_a_vector_resets_at_the_next_step_as_those_of_gymnasium_do():
+    many = to_gymnasium_vector(SHORT, 3)
+    peer = gymnasium.vector.SyncVectorEnv([lambda: to_gymnasium(SHORT)] * 3)
+    assert many.metadata["autoreset_mode"] == peer.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    np.testing.assert_allclose(many.reset(seed=11)[0], peer.reset(seed=11)[0])
+    ends = 0
+    for t in range(20):
+        actions = np.array([t % 2, 1, (t // 2) % 2])
+        step, expected = many.step(actions), peer.step(actions)
+        for ours, theirs in zip(step[:4], expected[:4], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        ends += (step[2] | step[3]).sum()
+    assert ends >= 6
+
+
+def test_gymnasiums_statistics_of_a_vector_are_whole():
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(to_gymnasium_vector(SHORT, 2))
+    env.reset(seed=0)
+    found = []
+    for _ in range(30):
+        *_, infos = env.step(np.ones(2, int))
+        found += [*zip(infos["episode"]["r"], infos["episode"]["l"], strict=True)] if "episode" in infos else []
+    assert len(found) >= 4
+    assert all(earned == length for earned, length in found if length)  # CartPole earns 1 a step
 
 
 def test_pictures():
@@ -81,6 +108,8 @@ def test_mistakes_are_told():
         env.step(np.array([0, 1]))
     with pytest.raises(OptionError, match="seed"):
         to_gymnasium_vector(CARTPOLE, 2).reset(seed=[1, 2, 3])
+    with pytest.raises(OptionError, match="autoreset_mode=DISABLED: must be NEXT_STEP or SAME_STEP"):
+        to_gymnasium_vector(CARTPOLE, 2, None, "DISABLED")
 
 
 @pytest.mark.filterwarnings("ignore")

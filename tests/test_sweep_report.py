@@ -178,7 +178,7 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     assert page.count("<img ") == 3
     assert "importance: from 10 trials on" in page
     assert page.count("<tr>") == 6
-    for name in ("front", "history", "importance", "parallel"):
+    for name in ("front", "history", "parallel"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 

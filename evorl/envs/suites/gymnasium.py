@@ -1,6 +1,7 @@
 """The way out: spaces and environments as those of Gymnasium, and its spaces as ours."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,8 @@ from evorl.spaces import (
     to_bound,
 )
 from evorl.types import Array, Env, Key, TimeStep
+
+AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
 
 def from_gymnasium_space(space: Any) -> Space:
@@ -81,13 +84,26 @@ def to_gymnasium(env: Env, env_params: Any = None, render_mode: str | None = Non
     return GymnasiumEnv(env, env_params, render_mode)
 
 
-def to_gymnasium_vector(env: Env, n: int, env_params: Any = None) -> "GymnasiumVectorEnv":
-    """n copies of an environment as Gymnasium's VectorEnv, in one program, which reset in the step that ends them.
+def to_gymnasium_vector(
+    env: Env, n: int, env_params: Any = None, autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP
+) -> "GymnasiumVectorEnv":
+    """Return copies of an environment as Gymnasium's VectorEnv, in one program.
 
-    What they saw last is infos["final_obs"] (autoreset mode SAME_STEP). Copy i of reset(seed=s) is to_gymnasium(env)
-    of reset(seed=s + i). Raises OptionError.
+    Copy i of reset(seed=s) is to_gymnasium(env) of reset(seed=s + i).
+
+    Args:
+        env: The environment.
+        n: How many copies.
+        env_params: Its params; None takes its own default ones.
+        autoreset_mode: When a copy that has ended resets, by the value or the name of Gymnasium's AutoresetMode.
+            NEXT_STEP, Gymnasium's default, which its wrappers for vectors need: at the next step, whose action is
+            ignored and whose reward is 0. SAME_STEP: at the step that ends it, with its last observation in
+            infos["final_obs"].
+
+    Raises:
+        OptionError: If a value is not allowed.
     """
-    return GymnasiumVectorEnv(env, n, env_params)
+    return GymnasiumVectorEnv(env, n, env_params, autoreset_mode)
 
 
 def to_pettingzoo(env: Env, env_params: Any = None, render_mode: str | None = None) -> Any:
@@ -133,16 +149,22 @@ class GymnasiumEnv(gymnasium.Env):
 class GymnasiumVectorEnv(VectorEnv):
     """n environments; made by to_gymnasium_vector."""
 
-    def __init__(self, env: Env, n: int, env_params: Any) -> None:
+    def __init__(self, env: Env, n: int, env_params: Any, autoreset_mode: str | AutoresetMode) -> None:
         require_int("n", n)
-        self.num_envs, self.metadata = n, {"autoreset_mode": AutoresetMode.SAME_STEP}
+        named = {name: mode for mode in AUTORESET_MODES for name in (mode.name, mode.value)}
+        mode = autoreset_mode if isinstance(autoreset_mode, AutoresetMode) else named.get(autoreset_mode)
+        names = " or ".join(one.name for one in AUTORESET_MODES)
+        require(mode in AUTORESET_MODES, "autoreset_mode", autoreset_mode, f"must be {names}")
+        self.num_envs, self.metadata = n, {"autoreset_mode": mode}
+        self._same_step = mode is AutoresetMode.SAME_STEP
         self.single_observation_space = to_gymnasium_space(env.observation_space)
         self.single_action_space = to_gymnasium_space(env.action_space)
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
         self._env, self._params = env, env.default_params if env_params is None else env_params
         self._begin = jax.jit(jax.vmap(partial(split_and_reset, env), (0, None)))
-        self._step = jax.jit(partial(_step_batch, env))
+        self._step = jax.jit(partial(_step_batch, env, self._same_step))
+        self._ended = np.zeros(n, bool)  # at the last step
         self._keys: Any = None
         self._states: Any = None
 
@@ -158,19 +180,21 @@ class GymnasiumVectorEnv(VectorEnv):
             require(len(seeds) == self.num_envs, "seed", seed, f"must be one, or {self.num_envs}")
             self._keys = jnp.stack([key_from_any_seed(one) for one in seeds])
         self._keys, self._states, obs = self._begin(self._keys, self._params)
+        self._ended = np.zeros(self.num_envs, bool)
         return self._to_gymnasium_obs(obs), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """What follows actions, [n, ...]; where an episode ended, the first observation of the next."""
+        """Step all copies, by actions [n, ...]; those that have ended reset as the autoreset mode says."""
+        require(self._keys is not None, "step", "actions", "comes after reset")
         given = from_gymnasium_action(self._env.action_space, actions, self.num_envs)
-        self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._params)
+        self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._ended, self._params)
         terminated, truncated = np.asarray(timestep.terminated), np.asarray(timestep.truncated)
         infos: dict[str, Any] = {}
         for name, values in timestep.info.items():
             infos[name] = jax.tree.map(np.asarray, values)
-            infos[f"_{name}"] = np.ones(self.num_envs, bool)
-        ended = terminated | truncated
-        if ended.any():
+            infos[f"_{name}"] = np.ones(self.num_envs, bool) if self._same_step else ~self._ended
+        ended = self._ended = terminated | truncated
+        if ended.any() and self._same_step:
             last = jax.tree.map(np.asarray, timestep.obs)
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
@@ -214,16 +238,28 @@ def split_and_step(env: Env, key: Key, state: Any, action: Any, params: Any) -> 
     return key, *env.step(key_step, state, action, params)
 
 
-def _step_batch(env: Env, keys: Key, states: Any, actions: Any, params: Any) -> tuple[Key, Any, TimeStep, Any]:
-    """The same of n, each reset where it ended, and what they see then."""
-    keys, after, timestep = jax.vmap(partial(split_and_step, env), (0, 0, 0, None))(keys, states, actions, params)
-    ended: Array = timestep.terminated | timestep.truncated
+def _step_batch(
+    env: Env, same_step: bool, keys: Key, states: Any, actions: Any, ended: Array, params: Any
+) -> tuple[Key, Any, TimeStep, Any]:
+    """Step n environments; return their keys, states, what the step gave, and what they see.
+
+    Reset those that end now where same_step, in the place of a step those that had ended before otherwise.
+    """
+    stepped, after, timestep = jax.vmap(partial(split_and_step, env), (0, 0, 0, None))(keys, states, actions, params)
+    if same_step:
+        keys, ended = stepped, timestep.terminated | timestep.truncated
+    else:
+        step_from_reset = (jnp.zeros_like(timestep.reward), jnp.zeros_like(ended), jnp.zeros_like(ended))
+        reward, terminated, truncated = tree.select(
+            ended, step_from_reset, (timestep.reward, timestep.terminated, timestep.truncated)
+        )
+        timestep = replace(timestep, reward=reward, terminated=terminated, truncated=truncated)
 
     def reset_ended(_: Array, now: Any) -> Any:
-        begun = jax.vmap(partial(split_and_reset, env), (0, None))(now[0], params)
-        return tree.select(ended, begun, now)
+        return tree.select(ended, jax.vmap(partial(split_and_reset, env), (0, None))(keys, params), now)
 
-    keys, states, obs = tree.masked_fori_loop(ended.any().astype(jnp.int32), reset_ended, (keys, after, timestep.obs))
+    count = ended.any().astype(jnp.int32)
+    keys, states, obs = tree.masked_fori_loop(count, reset_ended, (stepped, after, timestep.obs))
     return keys, states, timestep, obs
 
 
