@@ -17,6 +17,7 @@ from evorl import types as types
 from evorl import ued as ued
 from evorl import workflows as workflows
 from evorl.agents.a2c import A2C as A2C
+from evorl.agents.bc import BC as BC
 from evorl.agents.discrete_sac import DiscreteSAC as DiscreteSAC
 from evorl.agents.dqn import DQN as DQN
 from evorl.agents.impala import IMPALA as IMPALA

@@ -6,6 +6,7 @@ from evosax.algorithms import SNES
 
 from evorl.agents import (
     A2C,
+    BC,
     DQN,
     IMPALA,
     MAAC,
@@ -140,6 +141,7 @@ SINGLE = [
         "puffer",
         on_policy(Puffer(**MOVING), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
     ),
+    Case("bc", off_policy(BC, CHOICES, of_agent=MOVING)),
     Case(
         "dqn",
         off_policy(

@@ -2,6 +2,7 @@ from evorl.agents.a2c import A2C as A2C
 from evorl.agents.average_policy import AveragePolicy as AveragePolicy
 from evorl.agents.base_agent import BaseAgent as BaseAgent
 from evorl.agents.base_agent import fill_spaces as fill_spaces
+from evorl.agents.bc import BC as BC
 from evorl.agents.discrete_sac import DiscreteSAC as DiscreteSAC
 from evorl.agents.dqn import DQN as DQN
 from evorl.agents.impala import IMPALA as IMPALA

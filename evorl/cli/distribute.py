@@ -35,7 +35,7 @@ PSRO_OPTIONS, ROLLOUT_OPTIONS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
-    "episodes minutes num_seeds devices suite eval_env profile debug init_from dry_run deterministic"
+    "episodes minutes num_seeds devices suite eval_env profile debug init_from preload dry_run deterministic"
 )
 NON_PSRO_OPTIONS = "env_steps", "chunk"  # an iteration is a row
 

@@ -41,6 +41,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
   json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
+  record=FILE.npz  writes the transitions of these episodes, for preload= of evorl.train (docs/demonstrations.md)
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
@@ -68,6 +69,7 @@ class PlayOptions:
     levels: int = 10_000
     attempts: int = 10
     json: bool = False
+    record: str | None = None
     out: str | None = ""
     trust: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
@@ -124,6 +126,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
         why = "is of episodes that the run plays, not of suite= or human="
         require(not options.eval_env, "eval_env", options.eval_env, why)
         require(not options.json, "json", "true", why)
+        require(options.record is None, "record", options.record, why)
     if options.suite is not None:
         return evaluate_suite(options)
     if options.human:
@@ -175,7 +178,7 @@ def evaluate_and_draw(
     """Prints what a policy earns in another environment where one is given; gives returns, lengths and the pictures."""
     import numpy as np
 
-    from evorl.training import episodes
+    from evorl.training import demonstrations, episodes
     from evorl.training.cross_play import CrossPlayPolicy, PlayerId
     from evorl.training.policy import Policy
     from evorl.training.runs import restore_run
@@ -203,6 +206,12 @@ def evaluate_and_draw(
         if name != "return":
             print(f"{name} {_format_mean(x)}")
     written = [] if folder is None else episodes.draw_episode(policy, folder, options.key, explores)
+    if options.record is not None:
+        require(place is None, "record", options.record, "is of one policy that plays all, without against=")
+        demonstrations.write_demonstrations(
+            Path(options.record), demonstrations.record_episodes(policy, options.episodes, options.key, explores)
+        )
+        written.append(Path(options.record))
     for path in written:
         print(path)
     return returns, lengths, written

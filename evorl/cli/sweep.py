@@ -42,6 +42,7 @@ RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # which a sweep that goe
 TRAINING_ONLY_OPTIONS = (
     "run_dir",
     "init_from",
+    "preload",
     "dry_run",
     "profile",
     "debug.nans",

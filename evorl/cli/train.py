@@ -221,6 +221,7 @@ def _train(
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
     parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
+    demonstrations = runs.read_preload(data) if data.get("preload") and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None
     rows_out = [] if out is None else [JsonStream(out)]
     say(f"{run_dir}: starting")
@@ -238,6 +239,7 @@ def _train(
                 [*recorders, *rows_out],
                 checkpoints=checkpoints,
                 init_from=parent,
+                demonstrations=demonstrations,
                 new_numbers=numbers,
                 started=PROCESS_START_TIMES.pop() if PROCESS_START_TIMES and not data["resume"] else None,
                 stop=stopping,

@@ -19,11 +19,21 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import OptionError, require
 from evorl.networks.features import require_space
-from evorl.spaces import Box, Discrete, Space, action_from_indices, choice_counts, is_simple, leaf_spaces
+from evorl.spaces import (
+    Box,
+    Discrete,
+    Space,
+    action_from_indices,
+    action_to_indices,
+    choice_counts,
+    is_simple,
+    leaf_spaces,
+)
 from evorl.types import Key
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
+MAX_TANH = 0.9999  # of actions whose samples are asked for, as those at a bound have none
 CONTINUOUS_DISTRIBUTIONS = ("tanh_normal", "normal")  # of real actions
 
 
@@ -218,6 +228,16 @@ class Head:
                 return Categorical(numbers)
         ends = np.cumsum(self.choice_sizes)[:-1]
         return MultiCategorical(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
+
+    def from_action(self, action: Any) -> Array:
+        """Return the sample of an action as the environment takes it; one at a bound is moved a little inside."""
+        assert self.space is not None
+        if not isinstance(self.space, Box):
+            return action_to_indices(self.space, action)
+        low, high = self.space.bounds
+        inside = (action - (low + high) / 2) / ((high - low) / 2)
+        flat = jnp.asarray(inside).reshape(*inside.shape[: inside.ndim - len(self.space.shape)], -1)
+        return jnp.arctanh(jnp.clip(flat, -MAX_TANH, MAX_TANH)) if self.kind == "tanh_normal" else flat
 
     def to_action(self, x: Array) -> Any:
         """A sample as the environment takes it."""

@@ -26,6 +26,7 @@ from evorl.spaces.kinds import subspaces as subspaces
 from evorl.spaces.kinds import to_bound as to_bound
 from evorl.spaces.structure import action_from_indices as action_from_indices
 from evorl.spaces.structure import action_to_index as action_to_index
+from evorl.spaces.structure import action_to_indices as action_to_indices
 from evorl.spaces.structure import choice_counts as choice_counts
 from evorl.spaces.structure import flatten as flatten
 from evorl.spaces.structure import group_sizes as group_sizes

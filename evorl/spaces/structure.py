@@ -127,6 +127,18 @@ def action_from_indices(space: Space, indices: jax.Array) -> Any:
     return unflatten(space, shaped)
 
 
+def action_to_indices(space: Space, action: Any) -> jax.Array:
+    """Return the choices of a value of a space without a Box, as action_from_indices takes them."""
+    if isinstance(space, Discrete):
+        return action_to_index(space, action)
+    parts = zip(leaf_spaces(space), flatten(space, action), strict=True)
+    found = [
+        (jnp.asarray(x, jnp.int32) - leaf.bounds[0]).reshape(*x.shape[: x.ndim - len(leaf.shape)], -1)
+        for leaf, x in parts
+    ]
+    return jnp.concatenate(found, -1)
+
+
 def action_to_index(space: Space, action: jax.Array) -> jax.Array:
     """Which choice an action of a Discrete is, from 0 on."""
     return action - space.start if isinstance(space, Discrete) and space.start else action

@@ -192,7 +192,8 @@ class SweepDefinition:
     def _check_variant(self, variant: Variant, trust: Sequence[str], problem: str) -> None:
         base = variant.base
         records_elsewhere = base.get("wandb") != config_file.WANDB_OFF
-        if not config_file.is_training_config(base) or base.get("init_from") or records_elsewhere:
+        from_elsewhere = any(map(base.get, config_file.NAMED_BY_PATH))
+        if not config_file.is_training_config(base) or from_elsewhere or records_elsewhere:
             raise ValueError("its base is not that of a sweep")
         options.check_options(base)
         if variant.places.keys() != self.space.defaults.keys():

@@ -17,6 +17,7 @@ from evorl.metrics import count_episodes, reduce_rounds
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.callbacks import Callback
 from evorl.training.changed_numbers import replace_numbers
+from evorl.training.demonstrations import require_demonstrations
 from evorl.training.devices import compiler_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, require_memory
 from evorl.training.host_envs import HostEnvs
@@ -28,7 +29,7 @@ from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, requ
 from evorl.training.records.rows import make_row
 from evorl.training.training_log import TrainingLog
 from evorl.training.training_options import EvaluationRounds, PendingResult, TrainingOptions
-from evorl.types import Numbers, State
+from evorl.types import Numbers, State, Transition
 from evorl.vector_env import hosts
 from evorl.workflows.base import max_env_steps
 
@@ -48,6 +49,7 @@ class Driver:
         checkpoints: Checkpoints | None = None,
         init_from: State = None,
         new_numbers: Mapping[str, float] = MappingProxyType({}),
+        demonstrations: Transition | None = None,
     ) -> None:
         self.program, self.options, self.checkpoints = program, terms, checkpoints
         self.budget, self.keys = terms.budget, (keys := program.keys)
@@ -61,7 +63,7 @@ class Driver:
         self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
         why = "cannot step the environments on the host once more"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
-        self.state = self._init_state(traced, numbers, init_from, new_numbers)
+        self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
         # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
@@ -89,11 +91,17 @@ class Driver:
         self.step_monitor = StepMonitor()
 
     def _init_state(
-        self, traced: ProgramTrace, numbers: Numbers, init_from: State, new_numbers: Mapping[str, float]
+        self,
+        traced: ProgramTrace,
+        numbers: Numbers,
+        init_from: State,
+        new_numbers: Mapping[str, float],
+        demonstrations: Transition | None,
     ) -> State:
         """Return the state to go on from.
 
-        It is that of the newest checkpoint with new_numbers, or a new one with the weights of init_from.
+        It is that of the newest checkpoint with new_numbers, or a new one, with the weights of init_from and with
+        demonstrations in its replay buffer where these are given.
         """
         shapes, checkpoints = traced.init.out_info, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
@@ -115,6 +123,11 @@ class Driver:
                 parent = jax.tree.map(place, parent, split_replays(state)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)
                 state = inherit(state, parent)
+            if demonstrations is None:
+                require_demonstrations(self.program.workflow)
+            else:
+                preload = jax.jit(self.program.preload, donate_argnums=0, out_shardings=traced.shardings)
+                state = preload(state, demonstrations)
             self.training_log.start(self.snapshot(split_replays(state)[0]))
         if checkpoints is not None:
             self.training_log.notify_resume()

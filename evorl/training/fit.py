@@ -22,7 +22,7 @@ from evorl.training.records import display
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.training_options import TrainingOptions
-from evorl.types import Env, HasMaxIterations, State, Workflow
+from evorl.types import Env, HasMaxIterations, State, Transition, Workflow
 from evorl.vector_env import hosts
 
 EVALUATION_TIME_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
@@ -53,6 +53,7 @@ def fit(
     side_by_side: bool | None = None,
     checkpoints: Checkpoints | None = None,
     init_from: State = None,
+    demonstrations: Transition | None = None,
     new_numbers: Mapping[str, float] | None = None,
     started: float | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -82,6 +83,7 @@ def fit(
     chunk whether to save and return. profile traces an iteration after the first chunk and then every few minutes.
     Raises DivergedError where no run is left whose numbers are finite, HostError where an environment on the host has
     failed; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
+    demonstrations (training.demonstrations), leaves [n, ...], fill the replay buffer of a new training.
     measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
     it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
     eval_env is another environment to evaluate in, with the observations and actions of that of the training.
@@ -116,7 +118,7 @@ def fit(
         require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
         exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
         terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
-        driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {})
+        driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {}, demonstrations)
         journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
         schedule.evaluation_point = min(
             schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)

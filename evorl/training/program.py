@@ -13,8 +13,9 @@ from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
+from evorl.training.demonstrations import preload_replay
 from evorl.training.devices import OPTIMIZATION_LEVEL
-from evorl.types import DefaultShardedWorkflow, Key, Metrics, Numbers, State, Workflow
+from evorl.types import DefaultShardedWorkflow, Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
@@ -96,6 +97,14 @@ class Program:
         if len(self.seeds) == 1:
             return inherit_one(state, parent)
         return jax.vmap(inherit_one)(state, parent)
+
+    def preload(self, state: State, demonstrations: Transition) -> State:
+        """Return a state whose replay buffers hold demonstrations, the same ones in each run."""
+
+        def preload_one(state: State) -> State:
+            return preload_replay(self.workflow, state, demonstrations)
+
+        return preload_one(state) if len(self.seeds) == 1 else jax.vmap(preload_one)(state)
 
     def compile_measure(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
         """measure of every run, compiled for a state like this one, without replays."""

@@ -21,6 +21,7 @@ from evorl.parts import resolve_numbers
 from evorl.training import pareto_front
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
+from evorl.training.demonstrations import read_demonstrations
 from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
@@ -33,7 +34,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.json_cache import JsonCache
-from evorl.types import DefaultShardedWorkflow, PolicyWorkflow, State, Workflow
+from evorl.types import DefaultShardedWorkflow, PolicyWorkflow, State, Transition, Workflow
 
 COMPILE_SECONDS_FILE = "compile_seconds.json"  # by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
@@ -234,6 +235,14 @@ def restore_run(
     )
     best, shape = Progress.from_dict(progress, seeds).best_returns, (seeds,) * (seeds > 1)
     return RunCheckpoint(data, workflow, state, np.zeros(shape) if best is None else np.asarray(best))
+
+
+def read_preload(data: Mapping[str, Any]) -> Transition:
+    """Return the demonstrations in the file that data's preload names; raise OptionError."""
+    path = data["preload"]
+    require(isinstance(path, str), "preload", path, "must be a file")
+    require(data.get("problem") is None, "preload", path, "is of an environment, not of a problem")
+    return read_demonstrations(Path(path), parts.make_wrapped_env(data["env"], "env", data))
 
 
 def restore_parent_state(data: Mapping[str, Any]) -> State:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.agents.td3 import TD3
-from evorl.errors import require
+from evorl.errors import require, require_int
 from evorl.n_step import NStepWindow, to_single_step
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
@@ -59,7 +59,8 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
     The replay holds transitions over n_step steps, or up to the end of an episode, whose value the critic bootstraps.
-    Where it gives sequences, batch_size counts them, and n_step rewards are summed when learning.
+    Where it gives sequences, batch_size counts them, and n_step rewards are summed when learning. With num_steps 0 it
+    learns from demonstrations alone, with which its replay buffer is filled before training.
     """
 
     env: Env
@@ -78,7 +79,8 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
-        check_positive(self, "num_envs", "num_steps", "num_updates", "actor_interval")
+        check_positive(self, "num_envs", "num_updates", "actor_interval")
+        require_int("num_steps", self.num_steps, 0)
         check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
         check_replay(self)
         longest = self.env.max_episode_steps
@@ -95,9 +97,10 @@ class OffPolicy(base.BaseStagedWorkflow):
     @property
     def vector_env(self) -> VectorEnv:
         """The environments in which it collects and evaluates."""
-        chunks = -(-self.num_steps // self.chunk)
-        starts = min(4, self.num_steps)  # of four times num_envs starts a rollout may use some twice
-        every = -(-self.num_steps // chunks)
+        steps = max(self.num_steps, 1)
+        chunks = -(-steps // self.chunk)
+        starts = min(4, steps)  # of four times num_envs starts a rollout may use some twice
+        every = -(-steps // chunks)
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
 
     def state_sharding(self, state: OffPolicyState) -> OffPolicyState:

@@ -32,9 +32,12 @@ class _Writer(yaml.SafeDumper):
         return True
 
 
+NAMED_BY_PATH = ("init_from", "preload")  # options of which a configuration keeps the name of a file alone
+
+
 def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
     """Write config.yaml, with the versions that train and without the paths of this machine."""
-    parent = data["init_from"] and Path(data["init_from"]).resolve().name
+    names = {name: data[name] and Path(data[name]).resolve().name for name in NAMED_BY_PATH}
     versions = package.versions() | {"devices": devices.describe_devices()}
     data = {
         "schema": SCHEMA,
@@ -42,7 +45,7 @@ def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
         **data,
         "resume": None,
         "run_dir": None,
-        "init_from": parent,
+        **names,
         "trust": [],
     }
     files.write_atomically(run_dir / FILE_NAME, yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True))
@@ -105,9 +108,10 @@ def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
         raise OptionError(f"{problem} {found}, must be {SCHEMA}; it opens with {opens}")
     if not isinstance(data, dict) or not is_training_config(data):
         raise OptionError(f"{problem} is not that of a training")
-    parent = data.get("init_from")
-    if parent is not None and not (isinstance(parent, str) and len(parent) < 256 and "/" not in parent):
-        raise OptionError(f"{problem} has an init_from that is no name")
+    for name in NAMED_BY_PATH:
+        of = data.get(name)
+        if of is not None and not (isinstance(of, str) and len(of) < 256 and "/" not in of):
+            raise OptionError(f"{problem} has {'an' if name[0] in 'aeiou' else 'a'} {name} that is no name")
     return {name: value for name, value in data.items() if name not in ("schema", "versions")} | READER_OPTIONS
 
 

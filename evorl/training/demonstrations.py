@@ -1,0 +1,194 @@
+"""Demonstrations: transitions of whole episodes, in a file of arrays, for replay buffers and behaviour cloning."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl import tree
+from evorl.envs.wrappers import unwrap
+from evorl.errors import OptionError, require
+from evorl.keys import key_from_seed
+from evorl.spaces import to_shape_structs
+from evorl.training.host_envs import find_host_envs
+from evorl.training.policy import Policy
+from evorl.training.records import files
+from evorl.types import Env, Key, State, Transition
+from evorl.vector_env import EnvBatch
+
+FIELDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")  # of transitions, in a file
+EPISODES_AT_ONCE = 16
+READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> Transition:
+    """Play whole episodes and return their transitions.
+
+    Args:
+        policy: The policy that acts.
+        episodes: How many episodes.
+        seed: The seed of the episodes.
+        explores: Whether the policy explores.
+
+    Returns:
+        Transitions as NumPy arrays, leaves [n, ...], one episode after another.
+
+    Raises:
+        OptionError: If the environment runs on the host, or its members may end one by one.
+    """
+    env, act = policy.env, jax.vmap(policy.as_policy_fn(explores))
+    name = type(unwrap(env)).__name__
+    require(not find_host_envs(env), "record", name, "must be no environment on the host")
+    width = min(episodes, EPISODES_AT_ONCE)
+
+    @jax.jit
+    def play(key: Key) -> tuple[Transition, jax.Array]:
+        key_start, key_play = jax.random.split(key)
+        world = EnvBatch(env, policy.env_params, policy.memory, width)
+        first = world.init_envs(world.reset(jax.random.split(key_start, width)))
+
+        def step(carry: Any, key: Key) -> tuple[Any, tuple[Transition, jax.Array]]:
+            envs, ended = carry
+            after, transition = world.interact(act, envs, jax.random.split(key, width))
+            return (after, ended | transition.is_done), (transition, ~ended)
+
+        keys = jax.random.split(key_play, env.max_episode_steps)
+        return jax.lax.scan(step, (first, jnp.zeros(width, bool)), keys)[1]
+
+    found = []
+    for i in range(-(-episodes // width)):
+        transitions, mask = jax.device_get(play(jax.random.fold_in(key_from_seed(seed), i)))
+        require(transitions.member_ends is None, "record", name, "must end for all its members at once")
+        kept = Transition(*(getattr(transitions, name) for name in FIELDS))
+        count = min(width, episodes - i * width)
+        found += [jax.tree.map(lambda x, j=j: x[mask[:, j], j], kept) for j in range(count)]  # noqa: B023
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+
+
+def write_demonstrations(path: Path, transitions: Transition) -> None:
+    """Write transitions, leaves [n, ...], as an .npz file of plain arrays, such as `obs` or, of a Dict, `obs.speed`."""
+    require(path.suffix == ".npz", "record", path, "must end with .npz")
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **_name_leaves({name: getattr(transitions, name) for name in FIELDS}))
+    try:
+        path.write_bytes(data.getbuffer())
+    except OSError as error:
+        raise OptionError(f"record={path}: cannot be written: {error.strerror}") from error
+
+
+def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transition:
+    """Read transitions of an environment from an .npz file; nothing in it is run.
+
+    Args:
+        path: The file, with the arrays that `write_demonstrations` writes.
+        env: The environment, whose spaces they must fit.
+        option: The name of the option that gave the path, for errors.
+
+    Returns:
+        Transitions as NumPy arrays, leaves [n, ...].
+
+    Raises:
+        OptionError: If the file is no such file, or of another environment.
+    """
+    try:
+        with files.open_for_reading(path) as file, np.load(file, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+    except READ_ERRORS as error:
+        raise OptionError(f"{option}={path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    wanted = _name_leaves(_describe_fields(env))
+    if set(arrays) != set(wanted):
+        needs, has = (", ".join(sorted(names)) for names in (wanted, arrays))
+        raise OptionError(f"{option}={path}: must hold {needs}; it holds {has}")
+    count = len(arrays["reward"]) if arrays["reward"].ndim else 0
+    require(count > 0, option, path, "holds no transitions")
+    for name, like in wanted.items():
+        given = arrays[name]
+        fits = given.shape == (count, *like.shape) and np.can_cast(given.dtype, like.dtype, "same_kind")
+        shown = f"{name} is {given.dtype} {list(given.shape)}"
+        require(fits, option, path, f"{shown}, must be {like.dtype} {[count, *like.shape]} as of this environment")
+        arrays[name] = given.astype(like.dtype)
+        require(bool(np.isfinite(arrays[name]).all()), option, path, f"{name} holds NaN or infinity")
+    parts = {name: _restore_leaves(like, name, arrays) for name, like in _describe_fields(env).items()}
+    return Transition(**parts)
+
+
+def preload_replay(workflow: Any, state: State, transitions: Transition) -> State:
+    """Return a state whose replay buffer holds transitions; traceable.
+
+    Args:
+        workflow: The workflow, which has one replay buffer of single transitions.
+        state: Its state, of one run.
+        transitions: Leaves [n, ...].
+
+    Raises:
+        OptionError: If there is no such replay buffer, or it has too little room.
+    """
+    name, replay, n = type(workflow).__name__, getattr(state, "replay", None), len(transitions.terminated)
+    if replay is None:
+        raise OptionError(f"preload: {name} has no replay buffer of its own")
+    require(
+        not workflow.replay.has_sequences,
+        "preload",
+        type(workflow.replay).__name__,
+        "must be a replay buffer of single steps",
+    )
+    require(n <= workflow.capacity, "preload", f"{n:,} transitions", f"capacity={workflow.capacity:,} is too little")
+    n_step = getattr(workflow, "n_step", 1)
+    require(n_step == 1, "preload", f"n_step={n_step}", "must be n_step=1, as demonstrations are of single steps")
+    like = jax.eval_shape(lambda key: replay.sample(key, (n,)), jax.random.key(0)).rows
+    given = {name: getattr(transitions, name) for name in FIELDS}
+    cast = jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), given, {name: getattr(like, name) for name in FIELDS})
+    rows = replace(tree.zeros_like(like), **cast)
+    rows = rows if like.weight is None else replace(rows, weight=jax.tree.map(jnp.ones_like, rows.weight))
+    envs = getattr(workflow, "num_envs", 1)
+    steps = -(-n // envs)
+
+    def lay_out(x: jax.Array) -> jax.Array:  # in each environment's column one transition after the other
+        padded = jnp.pad(x, [(0, steps * envs - n), *[(0, 0)] * (x.ndim - 1)])
+        return padded.reshape(envs, steps, *x.shape[1:]).swapaxes(0, 1)
+
+    mask = lay_out(jnp.ones(n, bool))
+    return replace(state, replay=replay.add(jax.tree.map(lay_out, rows), mask))
+
+
+def _describe_fields(env: Env) -> dict[str, Any]:
+    """Return the shape and dtype of each leaf of a transition."""
+    obs, action = to_shape_structs(env.observation_space), to_shape_structs(env.action_space)
+    _, after = jax.eval_shape(lambda key: _take_step(env, key, action), jax.random.key(0))
+    flag = jax.ShapeDtypeStruct((), bool)
+    return dict(zip(FIELDS, (obs, action, after.reward, obs, flag, flag), strict=True))
+
+
+def _take_step(env: Env, key: Key, action: Any) -> Any:
+    state, _ = env.reset(key, env.default_params)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), action)
+    return env.step(key, state, zeros, env.default_params)
+
+
+def _name_leaves(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of fields by dotted names."""
+    return {
+        tree.join_path(name, path): leaf
+        for name, of in fields.items()
+        for path, leaf in tree.leaves_by_name(of).items()
+    }
+
+
+def _restore_leaves(like: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return a field like another one, of arrays by dotted names."""
+    leaves = [arrays[tree.join_path(name, path)] for path in tree.leaves_by_name(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def require_demonstrations(workflow: Any) -> None:
+    """Raise OptionError where a workflow takes no env steps and so needs demonstrations, which are not given."""
+    if getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay"):
+        raise OptionError(
+            "num_steps=0: learns from demonstrations alone; preload=FILE gives them (docs/demonstrations.md)"
+        )
