@@ -406,7 +406,7 @@ def test_an_interrupt_removes_only_a_folder_in_which_nothing_was_trained(tmp_pat
     monkeypatch.chdir(tmp_path)
     seen = []
 
-    def interrupted(data, run_dir, built, numbers, stopping):
+    def interrupted(data, run_dir, built, numbers, stopping, out):
         seen.append(run_dir)
         if len(seen) > 1:
             stopping()
