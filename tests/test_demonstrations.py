@@ -1,6 +1,7 @@
 """Demonstrations: what is recorded, read and preloaded, and what behaviour cloning makes of it."""
 
 import pickle
+from contextlib import closing
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from evorl.spaces import Box, Discrete, MultiDiscrete
 from evorl.training import demonstrations
 from evorl.training.demonstrations import FIELDS
 from evorl.training.policy import Policy
+from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Transition
 from tests.tiny import CHOICES, ENV
 
@@ -102,7 +104,7 @@ def test_a_file_gives_back_what_was_written(tmp_path):
         ({"obs": np.zeros((30, 3), np.float32)}, r"obs is float32 \[30, 3\], must be float32 \[30, 4\]"),
         ({"action": np.zeros(30)}, r"action is float64 \[30\], must be int32 \[30\]"),
         ({"reward": np.full(30, np.nan, np.float32)}, "reward holds NaN or infinity"),
-        ({"reward": np.zeros(0, np.float32)}, "holds no transitions"),
+        ({"terminated": np.zeros(0, bool)}, "holds no transitions"),
         (
             {"more": np.zeros(1)},
             "must hold action, next_obs, obs, .*; it holds action, more",
@@ -116,6 +118,14 @@ def test_a_wrong_file_is_one_line(change, message, tmp_path):
     with pytest.raises(OptionError, match=message) as error:
         demonstrations.read_demonstrations(path, CARTPOLE)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    rows, path = make_rows(), tmp_path / "rows.npz"
+    demonstrations.write_demonstrations(path, rows)
+    monkeypatch.setattr(demonstrations, "memory_limit", lambda: 1000)
+    with pytest.raises(OptionError, match="kB: must take less than the memory, 1 kB"):
+        demonstrations.read_demonstrations(path, CARTPOLE)
 
 
 def test_a_pickle_is_not_run(tmp_path):
@@ -168,6 +178,21 @@ def test_a_replay_buffer_that_does_not_fit_is_named(options, message):
 def test_without_demonstrations_nothing_is_learned_from():
     with pytest.raises(OptionError, match="num_steps=0: learns from demonstrations alone; preload=FILE gives them"):
         fit(OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, **SMALL), budget=Budget(iterations=1))
+
+
+@pytest.mark.program
+def test_a_run_whose_checkpoint_has_no_replay_buffer_does_not_learn_from_nothing(tmp_path):
+    workflow = OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, num_updates=2, actor_interval=1, **SMALL)
+    like = jax.eval_shape(lambda key: workflow.init(key).replay.sample(key, (10,)), jax.random.key(0)).rows
+    rows = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
+    for iterations in (1, 2):
+        with closing(Checkpoints(tmp_path, replay=False)) as checkpoints:
+            given = {"evaluations": 1, "checkpoints": checkpoints}
+            if iterations == 1:
+                fit(workflow, budget=Budget(iterations=1), demonstrations=rows, **given)
+                continue
+            with pytest.raises(OptionError, match="num_steps=0: learns from demonstrations alone"):
+                fit(workflow, budget=Budget(iterations=2), **given)
 
 
 @pytest.mark.program

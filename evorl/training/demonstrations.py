@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import numpy as np
 
 from evorl import tree
 from evorl.envs.wrappers import unwrap
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, require, to_printable
 from evorl.keys import key_from_seed
 from evorl.spaces import to_shape_structs
+from evorl.training.devices import memory_limit
 from evorl.training.host_envs import find_host_envs
 from evorl.training.policy import Policy
 from evorl.training.records import files
+from evorl.training.records.checkpoint import format_bytes
 from evorl.types import Env, Key, State, Transition
 from evorl.vector_env import EnvBatch
 
@@ -96,16 +98,10 @@ def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transi
     Raises:
         OptionError: If the file is no such file, or of another environment.
     """
-    try:
-        with files.open_for_reading(path) as file, np.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except READ_ERRORS as error:
-        raise OptionError(f"{option}={path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    wanted = _name_leaves(_describe_fields(env))
-    if set(arrays) != set(wanted):
-        needs, has = (", ".join(sorted(names)) for names in (wanted, arrays))
-        raise OptionError(f"{option}={path}: must hold {needs}; it holds {has}")
-    count = len(arrays["reward"]) if arrays["reward"].ndim else 0
+    fields = _describe_fields(env)
+    wanted = _name_leaves(fields)
+    arrays = _read_arrays(path, wanted, option)
+    count = arrays["terminated"].size
     require(count > 0, option, path, "holds no transitions")
     for name, like in wanted.items():
         given = arrays[name]
@@ -114,8 +110,27 @@ def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transi
         require(fits, option, path, f"{shown}, must be {like.dtype} {[count, *like.shape]} as of this environment")
         arrays[name] = given.astype(like.dtype)
         require(bool(np.isfinite(arrays[name]).all()), option, path, f"{name} holds NaN or infinity")
-    parts = {name: _restore_leaves(like, name, arrays) for name, like in _describe_fields(env).items()}
-    return Transition(**parts)
+    return Transition(**{name: _restore_leaves(like, name, arrays) for name, like in fields.items()})
+
+
+def _read_arrays(path: Path, names: Collection[str], option: str) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file, which must be these, and take less than the memory of the machine."""
+    try:
+        with files.open_for_reading(path) as file, zipfile.ZipFile(file) as members:
+            has = [member.filename.removesuffix(".npy") for member in members.infolist()]
+            if set(has) != set(names):
+                needs, holds = (", ".join(sorted(some)) for some in (names, has))
+                raise OptionError(f"{option}={path}: must hold {needs}; it holds {to_printable(holds, 200)}")
+            size, there = sum(member.file_size for member in members.infolist()), memory_limit()
+            allowed = f"must take less than the memory, {format_bytes(there)}"
+            require(size < there, option, path, f"{format_bytes(size)}: {allowed}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as found:
+                return {name: found[name] for name in found.files}
+    except OptionError:
+        raise
+    except READ_ERRORS as error:
+        raise OptionError(f"{option}={path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def preload_replay(workflow: Any, state: State, transitions: Transition) -> State:
@@ -186,9 +201,10 @@ def _restore_leaves(like: Any, name: str, arrays: Mapping[str, np.ndarray]) -> A
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def require_demonstrations(workflow: Any) -> None:
-    """Raise OptionError where a workflow takes no env steps and so needs demonstrations, which are not given."""
-    if getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay"):
+def require_demonstrations(workflow: Any, state: State) -> None:
+    """Raise OptionError where a workflow takes no env steps, and the replay buffer of its state holds nothing."""
+    alone = getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay")
+    if alone and not bool((state.replay.size > 0).all()):
         raise OptionError(
             "num_steps=0: learns from demonstrations alone; preload=FILE gives them (docs/demonstrations.md)"
         )

@@ -123,12 +123,11 @@ class Driver:
                 parent = jax.tree.map(place, parent, split_replays(state)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)
                 state = inherit(state, parent)
-            if demonstrations is None:
-                require_demonstrations(self.program.workflow)
-            else:
+            if demonstrations is not None:
                 preload = jax.jit(self.program.preload, donate_argnums=0, out_shardings=traced.shardings)
                 state = preload(state, demonstrations)
             self.training_log.start(self.snapshot(split_replays(state)[0]))
+        require_demonstrations(self.program.workflow, state)
         if checkpoints is not None:
             self.training_log.notify_resume()
         return state
