@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -147,18 +146,14 @@ def list_candidate_groups(data: Mapping[str, Any]) -> list[list[Candidate]]:
 def search(groups: Sequence[Sequence[Candidate]], measure: Callable[[Candidate], float]) -> Candidate:
     """Find what is clearly fastest, a group at a time, and print each trial; raise OptionError where nothing runs."""
 
-    from evorl.training.records.display import start_heartbeat
+    from evorl.training.records.display import heartbeat
 
     trials, total = itertools.count(1), 1 + sum(map(len, groups))
 
     def measure_and_print(choice: Candidate) -> float:
         print(f"trial {next(trials)} of {total}: {format_candidate(choice)}", flush=True)
-        over = threading.Event()
-        start_heartbeat("  running", over)
-        try:
+        with heartbeat("  running"):
             found = measure(choice)
-        finally:
-            over.set()
         print(f"  {found:,.0f} env steps/s" if found else "  cannot be run", flush=True)
         return found
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,9 @@ def main(arguments: list[str] | None = None) -> None:
             print(HELP)
         else:
             options = parse_play_options(given)
-            with redirect_text(False, options.json) as out:
+            from evorl.training.records.display import heartbeat
+
+            with redirect_text(False, options.json) as out, nullcontext() if options.human else heartbeat("playing"):
                 found = play_run(options)
             if out is not None:
                 print(make_json_line(found), file=out)

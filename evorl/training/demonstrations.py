@@ -46,7 +46,10 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
     """
     env, act = policy.env, jax.vmap(policy.as_policy_fn(explores))
     name = type(unwrap(env)).__name__
-    require(not find_host_envs(env), "record", name, "must be no environment on the host")
+    if find_host_envs(env):
+        raise OptionError(
+            f"record: {name} runs on the host, and only episodes of environments on the device are recorded"
+        )
     width = min(episodes, EPISODES_AT_ONCE)
 
     @jax.jit
@@ -66,7 +69,8 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
     found = []
     for i in range(-(-episodes // width)):
         transitions, mask = jax.device_get(play(jax.random.fold_in(key_from_seed(seed), i)))
-        require(transitions.member_ends is None, "record", name, "must end for all its members at once")
+        if transitions.member_ends is not None:
+            raise OptionError(f"record: members of {name} end one by one, and only whole games are recorded")
         kept = Transition(*(getattr(transitions, name) for name in FIELDS))
         count = min(width, episodes - i * width)
         found += [jax.tree.map(lambda x, j=j: x[mask[:, j], j], kept) for j in range(count)]  # noqa: B023

@@ -1,10 +1,12 @@
 """What a training shows while it runs: a live panel in a terminal, plain lines elsewhere."""
 
 import builtins
+import contextlib
 import math
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import numpy as np
@@ -86,6 +88,17 @@ def start_heartbeat(name: str, over: threading.Event, patience: float = 20.0, ou
             print(f"{name} for {format_clock(time.perf_counter() - began)}", file=out, flush=True)
 
     threading.Thread(target=tell, daemon=True).start()
+
+
+@contextlib.contextmanager
+def heartbeat(name: str) -> Iterator[None]:
+    """Print every 20 s, within this context, for how long something goes on."""
+    over = threading.Event()
+    start_heartbeat(name, over)
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class Panel:
