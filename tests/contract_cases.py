@@ -141,7 +141,7 @@ SINGLE = [
         "puffer",
         on_policy(Puffer(**MOVING), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
     ),
-    Case("bc", off_policy(BC, CHOICES, of_agent=MOVING)),
+    Case("bc", off_policy(BC, CHOICES, of_agent=MOVING | {"entropy_weight": 0.1})),
     Case(
         "dqn",
         off_policy(

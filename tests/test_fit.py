@@ -402,9 +402,15 @@ def test_a_stage_that_takes_long_says_so_until_something_else_is_said(capsys):
     assert told[0] == "compiling"
     assert len(told) >= 3
     assert all(line.startswith("compiling for ") for line in told[1:])
+    time.sleep(0.3)
+    told = capsys.readouterr().out.splitlines()
+    assert told
+    assert all(line.startswith("training for ") for line in told)
+    lines.close()
+    time.sleep(0.1)
+    capsys.readouterr()
     time.sleep(0.15)
     assert capsys.readouterr().out == ""
-    lines.close()
 
 
 @pytest.mark.program

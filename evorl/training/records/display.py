@@ -30,7 +30,8 @@ STARTUP_STAGES = ("tracing", "compiling")  # what happens before the first row
 class LinePrinter:
     """Prints progress lines, at most one every `every` seconds, and every evaluation.
 
-    While nothing else is to be said, as where a program compiles, a line every `patience` seconds says what goes on.
+    While nothing else is to be said, as where a program compiles or an iteration takes minutes, a line every `patience`
+    seconds says what goes on.
     """
 
     def __init__(
@@ -44,22 +45,39 @@ class LinePrinter:
         self._every, self._out, self._compiled_in, self._patience = every, out, compiled_in, patience
         self._printed = -math.inf
         self._unit, self._speed = unit, SpeedMeter(unit)
-        self._stage_over = threading.Event()
+        self._stage, self._heard = "", math.inf  # what goes on, and since when nothing has been heard of it
+        self._closed = threading.Event()
+        self._waiter: threading.Thread | None = None
 
     def __call__(self, row: Row) -> None:
-        self._stage_over.set()
         now = time.perf_counter()
+        self.announce("still training: no new row")
+        if row["kind"] == "evaluation" and row["progress"] >= 1:
+            self._heard = math.inf  # it was the last
         if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
             return
         self._printed = now
         print(self.format_row(row), file=self._out, flush=True)
 
+    def announce(self, name: str) -> None:
+        """Take note of what goes on from now, and tell from time to time for how long."""
+        self._stage, self._heard = name, time.perf_counter()
+        if self._waiter is None:
+            self._waiter = threading.Thread(target=self._tell_waiting, daemon=True)
+            self._waiter.start()
+
     def start_stage(self, name: str) -> None:
-        self._stage_over.set()
+        self.announce(name)
         if name in STARTUP_STAGES:
             print(describe_stage(name, self._compiled_in), file=self._out, flush=True)
-            self._stage_over = threading.Event()
-            start_heartbeat(name, self._stage_over, self._patience, self._out)
+
+    def _tell_waiting(self) -> None:
+        told = -math.inf
+        while not self._closed.wait(min(self._patience, 1.0)):
+            now = time.perf_counter()
+            if now - max(self._heard, told) >= self._patience:
+                print(f"{self._stage} for {format_clock(now - self._heard)}", file=self._out, flush=True)
+                told = now
 
     def format_row(self, row: Row) -> str:
         """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
@@ -76,29 +94,18 @@ class LinePrinter:
         return "  ".join(parts)
 
     def close(self) -> None:
-        self._stage_over.set()
-
-
-def start_heartbeat(name: str, over: threading.Event, patience: float = 20.0, out: TextIO | None = None) -> None:
-    """Print every `patience` seconds, from a thread of its own, for how long something goes on, until it is over."""
-    began = time.perf_counter()
-
-    def tell() -> None:
-        while not over.wait(patience):
-            print(f"{name} for {format_clock(time.perf_counter() - began)}", file=out, flush=True)
-
-    threading.Thread(target=tell, daemon=True).start()
+        self._closed.set()
 
 
 @contextlib.contextmanager
 def heartbeat(name: str) -> Iterator[None]:
     """Print every 20 s, within this context, for how long something goes on."""
-    over = threading.Event()
-    start_heartbeat(name, over)
+    printer = LinePrinter()
+    printer.announce(name)
     try:
         yield
     finally:
-        over.set()
+        printer.close()
 
 
 class Panel:
