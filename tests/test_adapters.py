@@ -10,7 +10,7 @@ import pytest
 from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, Vmapped, fit, tree
 from evorl.agents import PPO
 from evorl.agents.base_agent import fill_spaces
-from evorl.envs import check_env
+from evorl.envs import check_env, render
 from evorl.envs.arcade import Game2048, game_2048
 from evorl.envs.arcade import connect_four as four
 from evorl.envs.arcade.game_2048 import Game2048State
@@ -293,3 +293,25 @@ def test_the_board_of_connect_four_is_that_of_pgx():
         assert (wins or height.sum() == 41) == bool(state.terminated)
         if state.terminated:
             state, ours = init(jax.random.key(i)), [(jnp.uint32(0), jnp.uint32(0))] * 2
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "make"),
+    [
+        ("jumanji", "jumanji", lambda: Jumanji("Snake-v1")),
+        ("craftax", "craftax", lambda: Craftax("Craftax-Classic-Symbolic-v1")),
+        ("navix", "navix", lambda: Navix("Navix-FourRooms-v0")),
+        ("xminigrid", "xland", lambda: XLand("MiniGrid-FourRooms")),
+    ],
+)
+def test_frames_follow_the_states(library, extra, make):
+    needs(library, extra)
+    env = make()
+    state, _ = jax.jit(env.reset)(KEY, env.default_params)
+    states, step = [state], jax.jit(env.step)
+    for i, action in enumerate([2, 1, 2, 0, 2, 3]):
+        states.append(step(jax.random.key(i), states[-1], jnp.int32(action), env.default_params)[0])
+    frames = render.render_states(env, states)
+    assert len(frames) == len(states)
+    assert all(frame.shape == frames[0].shape and frame.shape[0] >= 480 for frame in frames)
+    assert any((frame != frames[0]).any() for frame in frames[1:])

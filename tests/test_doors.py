@@ -29,7 +29,6 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "envs/mujoco/engine.py": "a state, from memory",
     "envs/host/serial_envs.py": "memory that workers share",
     "training/devices.py": "the system's limit of cores",
-    "envs/suites/jumanji.py": "a GIF that its viewer has just made",
     "sweeps/reports.py": "a picture that was written a line before",
     "sweeps/worker_pool.py": "a worker's log, to write",
     "cli/league.py": "a table, to write",

@@ -2,11 +2,9 @@
 
 import dataclasses
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -139,16 +137,20 @@ class Jumanji:
         return cast_obs(seen, self.observation_space)
 
     def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
-        """Render states by the library's own viewer, which needs matplotlib and writes GIFs alone."""
+        """Render states by the library's own viewer, which needs matplotlib and draws into its current figure."""
         import matplotlib
-        from PIL import Image, ImageSequence
 
         matplotlib.use("Agg")
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "episode.gif"
-            self.env.animate([state.inner for state in states], save_path=str(path))
-            with Image.open(path) as image:
-                return [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
+        import matplotlib.pyplot as plt
+
+        frames = []
+        for state in states:
+            self.env.render(state.inner)
+            canvas: Any = plt.gcf().canvas
+            canvas.draw()
+            frames.append(np.array(canvas.buffer_rgba())[..., :3])
+        plt.close(plt.gcf())
+        return frames
 
 
 def _get_mask_spec(env: Any) -> Any:
