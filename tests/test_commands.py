@@ -133,6 +133,7 @@ WRONG = {
     "play nowhere": "run=nowhere: is not there",
     "play run episods=3": "unknown option episods; did you mean episodes?",
     "play run episodes=0": "episodes=0: must be at least 1",
+    "play run record=demos": "record=demos: must end with .npz",
     "play run json=true suite=ood": "json=true: is of episodes that the run plays, not of suite= or human=",
     "play run episodes=many": "episodes=many: must be of type int",
     "play run seed=7": "seed=7: must be from 0 to 1",

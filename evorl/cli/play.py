@@ -42,7 +42,7 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
   json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
-  record=FILE.npz  writes the transitions of these episodes, for preload= of evorl.train (docs/demonstrations.md)
+  record=FILE.npz  writes the transitions of so many episodes, for preload= of evorl.train (docs/demonstrations.md)
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
@@ -103,6 +103,8 @@ def parse_play_options(arguments: list[str]) -> PlayOptions:
     if "trust" in options:
         options["trust"] = parse_trust(options["trust"])
     require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
+    record = options.get("record")
+    require(record is None or record.endswith(".npz"), "record", record, "must end with .npz")
     if options.get("eval_env"):
         of_env = [name for name in options["given"] if name.startswith("eval_env.")]
         options["of_env"] = {name.partition(".")[2]: options["given"].pop(name) for name in of_env}

@@ -1,6 +1,7 @@
 """Demonstrations: transitions of whole episodes, in a file of arrays, for replay buffers and behaviour cloning."""
 
 import io
+import os
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -79,12 +80,13 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
 
 def write_demonstrations(path: Path, transitions: Transition) -> None:
     """Write transitions, leaves [n, ...], as an .npz file of plain arrays, such as `obs` or, of a Dict, `obs.speed`."""
-    require(path.suffix == ".npz", "record", path, "must end with .npz")
-    data = io.BytesIO()
+    data, new = io.BytesIO(), path.with_name(f".{path.name}.new")
     np.savez_compressed(data, allow_pickle=False, **_name_leaves({name: getattr(transitions, name) for name in FIELDS}))
     try:
-        path.write_bytes(data.getbuffer())
+        new.write_bytes(data.getbuffer())
+        os.replace(new, path)
     except OSError as error:
+        new.unlink(missing_ok=True)
         raise OptionError(f"record={path}: cannot be written: {error.strerror}") from error
 
 
@@ -148,15 +150,11 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
     Raises:
         OptionError: If there is no such replay buffer, or it has too little room.
     """
-    name, replay, n = type(workflow).__name__, getattr(state, "replay", None), len(transitions.terminated)
-    if replay is None:
-        raise OptionError(f"preload: {name} has no replay buffer of its own")
-    require(
-        not workflow.replay.has_sequences,
-        "preload",
-        type(workflow.replay).__name__,
-        "must be a replay buffer of single steps",
-    )
+    replay, factory, n = getattr(state, "replay", None), getattr(workflow, "replay", None), len(transitions.terminated)
+    if replay is None or factory is None:
+        raise OptionError(f"preload: {type(workflow).__name__} has no replay buffer of its own")
+    kind = type(factory).__name__
+    require(not factory.has_sequences, "preload", kind, "must be a replay buffer of single steps")
     require(n <= workflow.capacity, "preload", f"{n:,} transitions", f"capacity={workflow.capacity:,} is too little")
     n_step = getattr(workflow, "n_step", 1)
     require(n_step == 1, "preload", f"n_step={n_step}", "must be n_step=1, as demonstrations are of single steps")
