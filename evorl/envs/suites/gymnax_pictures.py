@@ -194,4 +194,4 @@ PAINTERS: dict[str, Callable[[Any, Any, Any], np.ndarray]] = {
     "DeepSea-bsuite": _paint_deep_sea,
     "FrozenLake-misc": _paint_frozen_lake,
 }
-CHANNEL_NAMES = {"Pong-misc"}  # whose observations are pictures, beside MinAtar's
+CHANNEL_NAMES = {"Pong-misc"}  # whose observations are pictures, as those of MinAtar are
