@@ -234,13 +234,13 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
     run = trained(tmp_path / "run", "agent=search", "problem=zdt1", "problem.size=3")
     shown = capsys.readouterr().out
     assert "search on ZDT" not in shown  # of a terminal alone
-    assert "after 24 evaluations" in shown
+    assert "after 24 function evaluations" in shown
     assert "random solutions earn -0.5" in shown
     train.main([f"resume={run}", "iterations=4"])
     found = play.play_run(play.parse_play_options([str(run)]))
     assert {path.name for path in found["files"]} == {"front.csv", "front.png"}
     header, *lines = (run / "play" / "front.csv").read_text().splitlines()
-    assert header == "solution,return/0,return/1,x0,x1,x2"
+    assert header == "solution,-f1,-f2,x0,x1,x2"
     rows = np.array([line.split(",") for line in lines], float)
     np.testing.assert_array_equal(rows[:, 0], np.arange(len(rows)))
     assert (np.diff(rows[:, 1]) < 0).all()
