@@ -24,7 +24,7 @@ def environment():
 
 @pytest.mark.program
 def test_the_tables_of_numbers_are_those_of_the_parts():
-    script = ROOT / "scripts" / "docs" / "agent_pages.py"
+    script = ROOT / "scripts" / "docs" / "tables.py"
     stale = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert stale.returncode == 0, stale.stdout + stale.stderr
 

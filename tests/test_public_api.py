@@ -1,4 +1,4 @@
-"""The public API: every public name with its signature, as docs/public_api.md promises it."""
+"""The public API: every public name with its signature, as docs/reference/public_api.md promises it."""
 
 import importlib
 import inspect

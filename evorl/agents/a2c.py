@@ -1,4 +1,4 @@
-"""Advantage actor-critic."""
+"""Advantage actor-critic (A2C)."""
 
 from jaxtyping import Array
 
@@ -11,17 +11,23 @@ from evorl.types import Transition
 
 @part
 class A2C(PolicyGradient):
-    """The policy gradient with advantages, all environments in step (Mnih et al. 2016, arXiv:1602.01783, section 4).
+    """Advantage actor-critic (A2C): the policy gradient with advantages and synchronous environments.
 
-    Defaults are theirs, but for Adam and its learning rate; a gae_lambda of 1 makes n-step returns.
+    The defaults follow the paper, except for Adam and its learning rate. A gae_lambda of 1 gives n-step
+    returns.
+
+    Source: Mnih et al. 2016, arXiv:1602.01783, section 4.
     """
 
-    learning_rate: Number = number(7e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
-    gae_lambda: Number = number(1.0, 0, 1, "decay of generalized advantage estimation")
+    learning_rate: Number = number(
+        7e-4, 0, 1, "learning rate of the policy and the value function", LEARNING_RATE_PRIOR
+    )
+    gae_lambda: Number = number(1.0, 0, 1, "lambda of generalized advantage estimation (GAE)")
     max_grad_norm: Number = number(0.5, 0, about="gradients are clipped to this norm")
 
     def estimate_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array
     ) -> tuple[Array, Array]:
+        """Return the GAE advantages of one trajectory and the targets of its value function."""
         del ratio
         return gae_targets(transitions, value, next_value, self)

@@ -1,4 +1,4 @@
-"""A policy that learns how often each choice was made."""
+"""Average policy of fictitious self-play: it imitates the actions that were taken."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,9 +25,18 @@ class AveragePolicyState:
 
 @part
 class AveragePolicy(BaseAgent):
-    """A policy that imitates choices by cross entropy, and so draws them as often as they were made (arXiv:1603.01121).
+    """Average policy, trained by cross-entropy to imitate the actions that were taken.
 
-    It has no other greedy action than one that is drawn.
+    The policy therefore selects each action as often as it was taken. It has no greedy action: `mode` samples
+    as `act` does.
+
+    Args:
+        hidden: Widths of the hidden layers; () makes the policy linear.
+        layer_norm: Whether to apply layer normalization before each activation.
+        encoder: Module that maps observations to features.
+        optimizer: Gradient transformation without a learning rate.
+
+    Source: neural fictitious self-play (Heinrich & Silver 2016, arXiv:1603.01121).
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -35,18 +44,19 @@ class AveragePolicy(BaseAgent):
     encoder: Encoder = FLAT
     optimizer: Optimizer = ADAM
     learning_rate: Number = number(1e-3, 0, 1, "learning rate of the average policy", LEARNING_RATE_PRIOR)
-    max_grad_norm: Number = number(10.0, 0, about="its gradients are clipped to this norm")
+    max_grad_norm: Number = number(10.0, 0, about="gradients of the average policy are clipped to this norm")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space is Discrete."""
         require_choice(self)
 
     @property
     def network(self) -> Network:
-        """Logits from observations."""
+        """Return the network from observations to action logits."""
         body = MLP(self.hidden, require_choice(self).n, layer_norm=self.layer_norm)
         return Network(self.observation_space, body, self.encoder, mask_fn=mask_logits)
 
@@ -56,20 +66,25 @@ class AveragePolicy(BaseAgent):
         )
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
-        """A choice that is drawn from the policy."""
+        """Sample an action from the policy."""
         return action_from_indices(self.action_space, self.distribution(params, obs).sample(key)), memory, {}
 
     mode = act
 
     def distribution(self, params: Params, obs: Any) -> Categorical:
-        """Of the choices after observations."""
+        """Return the distribution of actions for a batch of observations.
+
+        Args:
+            params: Parameters of the network.
+            obs: Observations, leaves [*batch, ...].
+        """
         return Categorical(jnp.asarray(self.network.apply(params, obs)))
 
     def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         return self.distribution(params, obs).probs()
 
     def loss(self, params: Params, obs: Any, action: Int[Array, " rows"]) -> tuple[Float[Array, ""], Metrics]:
-        """-log pi(a|s), mean over rows (eq. 2 of the paper)."""
+        """Return the cross-entropy loss -log pi(a|s), mean over the rows (eq. 2 of the paper)."""
         loss = -self.distribution(params, obs).log_prob(action_to_index(self.action_space, action)).mean()
         return loss, {"average_loss": loss}
 

@@ -1,4 +1,4 @@
-"""Behaviour cloning."""
+"""Behavior cloning."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,16 +22,25 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 
 @struct.dataclass
 class BCState:
-    actor: TrainState  # the policy; it has no target
+    actor: TrainState  # the policy, without target network
 
 
 @part
 class BC(BaseAgent):
-    """Behaviour cloning: a policy by maximum likelihood of the actions in a replay buffer (Pomerleau 1991).
+    """Behavior cloning: a policy trained by maximum likelihood on the actions in a replay buffer.
 
-    It learns nothing from rewards: `OffPolicy(env, BC(), num_steps=0)` learns from the demonstrations with which its
-    replay buffer was filled. Real actions have a normal distribution, clipped to their bounds, with standard deviations
-    that are parameters.
+    The agent does not learn from rewards. `OffPolicy(env, BC(), num_steps=0)` learns only from the
+    demonstrations with which its replay buffer was filled. By default, continuous actions have a normal
+    distribution, clipped to their bounds. Its standard deviations are parameters.
+
+    Args:
+        hidden: Widths of the hidden layers; () makes the policy linear.
+        activation: Name of the activation function: "relu", "leaky_relu", "tanh", "swish", "elu" or "gelu".
+        distribution: Distribution of continuous actions: "normal" (clipped to the bounds) or "tanh_normal".
+        encoder: Module that maps observations to features.
+        optimizer: Gradient transformation without a learning rate.
+
+    Source: Pomerleau 1991.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -41,7 +50,7 @@ class BC(BaseAgent):
     optimizer: Optimizer = ADAM
     learning_rate: Number = number(1e-3, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
     entropy_weight: Number = number(
-        0.0, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+        0.0, 0, about="entropy coefficient: weight of the entropy bonus", prior=LogUniform(1e-5, 1e-1)
     )
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
 
@@ -50,16 +59,17 @@ class BC(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space has a policy distribution."""
         Head(self.action_space, self.distribution)
 
     @property
     def head(self) -> Head:
-        """The map from outputs of the network to a distribution, and from its samples to actions."""
+        """Return the head, which maps network outputs to a distribution and its samples to actions."""
         return Head(self.action_space, self.distribution)
 
     @property
     def network(self) -> Network:
-        """The network from observations to the parameters of the distribution."""
+        """Return the network from observations to the parameters of the distribution."""
         body = PolicyHead(self.head.size, self.head.num_stds, self.hidden, self.activation)
         return Network(self.observation_space, body, self.encoder)
 
@@ -67,16 +77,16 @@ class BC(BaseAgent):
         return BCState(TrainState.create(self.network.init_params(key), has_target=False, optimizer=self.optimizer))
 
     def policy(self, params: Params, obs: Any) -> Distribution:
-        """Return the distribution of samples for observations [*batch, ...]."""
+        """Return the distribution of samples for observations, leaves [*batch, ...]; `head` maps samples to actions."""
         outputs: Any = self.network.apply(params, None, obs, method="step")[1]
         return self.head.distribution(mask_logits(self.observation_space, obs, outputs[0]), outputs[1])
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """Draw an action."""
+        """Sample an action from the policy."""
         return self.head.to_action(self.policy(params, obs).sample(key)), memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """Return the likeliest action."""
+        """Return the mode of the policy as an action."""
         del key
         return self.head.to_action(self.policy(params, obs).mode()), memory, {}
 
@@ -86,9 +96,9 @@ class BC(BaseAgent):
     def critic_loss(
         self, params: Params, state: BCState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Return the negative log-likelihood of the actions, mean over the batch, the only loss of this agent.
+        """Return the only loss of this agent: the negative log-likelihood of the actions, mean over the batch.
 
-        Its metric is named `actor_loss`; there is no critic.
+        The loss also contains the entropy bonus. Its metric is named "actor_loss", since there is no critic.
         """
         del state, key
         policy = self.policy(params, batch.obs)

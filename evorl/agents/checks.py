@@ -1,4 +1,4 @@
-"""Checks that agents share of what they are made with."""
+"""Checks of the options and spaces of agents."""
 
 from typing import Any
 
@@ -8,20 +8,15 @@ from evorl.spaces import Box, Discrete
 
 
 def check_critics(agent: Any) -> None:
-    """Refuse sizes of critics that are no whole numbers above 0; raises OptionError."""
+    """Raise OptionError unless the number of critics and the hidden widths are whole numbers of at least 1."""
     require_int("num_critics", agent.num_critics)
     check_layers(agent.hidden)
 
 
 def require_action_vector(agent: Any, hint: str = "") -> Box:
-    """Return the action space of an agent, a vector of real numbers.
+    """Return the action space of an agent; raise OptionError unless it is a Box with one axis.
 
-    Args:
-        agent: with an action space.
-        hint: what may be used instead.
-
-    Raises:
-        OptionError: where it is another space.
+    The error message ends with `hint`, which names an alternative.
     """
     space = agent.action_space
     if not isinstance(space, Box) or len(space.shape) != 1:
@@ -30,14 +25,9 @@ def require_action_vector(agent: Any, hint: str = "") -> Box:
 
 
 def require_choice(agent: Any, hint: str = "") -> Discrete:
-    """Return the action space of an agent, one choice.
+    """Return the action space of an agent; raise OptionError unless it is Discrete.
 
-    Args:
-        agent: with an action space.
-        hint: what may be used instead.
-
-    Raises:
-        OptionError: where it is another space.
+    The error message ends with `hint`, which names an alternative.
     """
     space = agent.action_space
     if not isinstance(space, Discrete):

@@ -1,4 +1,4 @@
-"""Actions, real or choices, through which a critic's gradient reaches the numbers that they come from."""
+"""Actions through which the gradient of a critic reaches the outputs of the actor network."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,10 @@ from evorl.types import Key
 
 @dataclass(frozen=True)
 class DifferentiableActions:
-    """What the numbers of a network mean after observations: logits of choices, or a real action before its bounds.
+    """Map from the outputs of an actor network to actions.
 
-    Raises OptionError where actions are neither.
+    The outputs are logits of discrete actions, or continuous actions before they are bounded. The constructor
+    raises OptionError if the action space is neither discrete nor a vector of real numbers.
     """
 
     observation_space: Space
@@ -34,28 +35,34 @@ class DifferentiableActions:
 
     @property
     def head(self) -> Head:
-        """How many numbers there are, and what choices are."""
+        """Return the head of the action space, with the number of outputs and the size of each discrete choice."""
         return Head(self.action_space)
 
     def policy(self, numbers: Array, obs: Any) -> Distribution:
-        """Of choices, those that are not legal left out."""
+        """Return the distribution of discrete actions, with invalid actions masked."""
         return self.head.distribution(mask_logits(self.observation_space, obs, numbers))
 
     def sample(self, numbers: Array, obs: Any, key: Key, std: Number) -> Any:
-        """Choices that are drawn, or a real action with normal noise, whose std is in half ranges."""
+        """Sample discrete actions, or add Gaussian noise to continuous ones and clip them to their bounds.
+
+        `std` is in units of half the action range.
+        """
         if not isinstance(self.action_space, Box):
             return self.head.to_action(self.policy(numbers, obs).sample(key))
         noise = std * half_range(self.action_space) * jax.random.normal(key, numbers.shape)
         return jnp.clip(squash_to_bounds(self.action_space, numbers) + noise, *self.action_space.bounds)
 
     def mode(self, numbers: Array, obs: Any) -> Any:
-        """The likeliest choices, or the real action."""
+        """Return the most probable discrete actions, or the continuous action without noise."""
         if not isinstance(self.action_space, Box):
             return self.head.to_action(self.policy(numbers, obs).mode())
         return squash_to_bounds(self.action_space, numbers)
 
     def sample_for_critic(self, numbers: Array, obs: Any, key: Key) -> Float[Array, "*batch features"]:
-        """Choices that are drawn, one-hot, or the real action, as a critic sees them."""
+        """Return actions as the critic's input: sampled and one-hot if discrete, without noise if continuous.
+
+        Gradients pass through a discrete sample by the straight-through Gumbel-softmax estimator.
+        """
         if not isinstance(self.action_space, Box):
             return sample_straight_through(
                 mask_logits(self.observation_space, obs, numbers), self.head.choice_sizes, key
@@ -64,12 +71,12 @@ class DifferentiableActions:
 
 
 def half_range(space: Box) -> np.ndarray:
-    """Half of what lies between the bounds, of each number."""
+    """Return half of the range between the bounds, for each action dimension."""
     low, high = space.bounds
     return (high - low) / 2
 
 
 def squash_to_bounds(space: Box, numbers: Array) -> Array:
-    """The real action that numbers stand for."""
+    """Map network outputs to continuous actions within the bounds, by tanh."""
     low, _ = space.bounds
     return jnp.asarray(low + half_range(space) * (1 + jnp.tanh(numbers)))

@@ -1,4 +1,4 @@
-"""Soft actor-critic for choices."""
+"""Soft actor-critic (SAC) for discrete actions."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
 class DiscreteCritics(nn.Module):
-    """Independent values of every choice, [..., num_critics, choices]."""
+    """Independent critics, each with a value for every action, [*batch, critics, choices]."""
 
     num_critics: int
     num_choices: int
@@ -35,30 +35,34 @@ class DiscreteCritics(nn.Module):
 
 @part
 class DiscreteSAC(SoftActorCritic):
-    """Soft actor-critic whose means over actions are sums over all choices (Christodoulou 2019, arXiv:1910.07207).
+    """Soft actor-critic for discrete actions, whose expectations over actions are exact sums.
 
-    Defaults are theirs, but for the target of the entropy, whose 0.98 leaves a policy nearly uniform.
+    The defaults follow the paper, except target_entropy: the value 0.98 of the paper keeps the policy nearly
+    uniform.
+
+    Source: Christodoulou 2019, arXiv:1910.07207.
     """
 
-    target_entropy: Number = number(0.5, 0, 1, "entropy to learn, as part of that of a uniform policy")
+    target_entropy: Number = number(0.5, 0, 1, "target entropy, as a fraction of the entropy of the uniform policy")
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space is Discrete."""
         require_choice(self, "; see sac")
 
     @property
     def num_choices(self) -> int:
-        """How many there are."""
+        """Return the number of actions."""
         return require_choice(self).n
 
     @property
     def actor(self) -> Network:
-        """Logits from observations."""
+        """Return the network from observations to action logits."""
         body = MLP(self.hidden, self.num_choices, layer_norm=self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     @property
     def critic(self) -> Network:
-        """Values of all choices from observations."""
+        """Return the network from observations to the values of all actions, [*batch, critics, choices]."""
         body = DiscreteCritics(self.num_critics, self.num_choices, self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
@@ -68,7 +72,7 @@ class DiscreteSAC(SoftActorCritic):
         return self.create_state(*params)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
-        """An action drawn from the policy."""
+        """Sample an action from the policy."""
         memory, logits = self.actor.apply(params, memory, obs, method="step")
         return action_from_indices(self.action_space, Categorical(jnp.asarray(logits)).sample(key)), memory, {}
 
@@ -82,15 +86,38 @@ class DiscreteSAC(SoftActorCritic):
         return Categorical(jnp.asarray(logits)).probs()
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
-        """The actor's on what is learned from ("values"), or on its successors ("next_values")."""
+        """Return the policy on the training steps (method "values") or on their successors ("next_values")."""
         return Categorical(jnp.asarray(self.actor.apply(params, batch, batch.memory, method=method)))
 
     def values(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch critics choices"]:
-        """Q_i(s, a) of every critic, whose own memory of a sequence begins with it, and all a; s as for the policy."""
+        """Return Q_i(s, a) of every critic i and every action a.
+
+        On sequences, each critic has its own recurrent state, which starts from the initial state at the
+        start of the sequence.
+
+        Args:
+            method: "values" for s the observations of the training steps, "next_values" for s their
+                successors.
+            params: Parameters of the critics.
+            batch: Transitions, or sequences of them.
+
+        Returns:
+            Values, shape [*batch, critics, choices].
+        """
         return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), method=method))
 
     def critic_target(self, state: SACState, batch: Transition) -> Float[Array, "*batch"]:
-        """r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')) (eqs. 3 and 10)."""
+        """Return the target of the critics (eqs. 3 and 10 of the paper).
+
+        The target is r + discount sum_a' pi(a'|s') (min_i Q_i'(s', a') - temperature log pi(a'|s')).
+
+        Args:
+            state: State of the agent.
+            batch: Transitions, or sequences of them.
+
+        Returns:
+            Targets, shape [*batch].
+        """
         log_probs = self.policy("next_values", state.actor.params, batch).log_probs()
         value = self.values("next_values", state.critic.target_params, batch).min(-2)
         value = (jnp.exp(log_probs) * (value - self.current_temperature(state) * log_probs)).sum(-1)
@@ -99,7 +126,7 @@ class DiscreteSAC(SoftActorCritic):
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        """Return the squared error against the target, summed over critics, mean over the batch."""
         del key
         target = jax.lax.stop_gradient(self.critic_target(state, batch))
         values = self.values("values", params, batch)
@@ -110,7 +137,10 @@ class DiscreteSAC(SoftActorCritic):
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)), mean over the rows with a choice (eq. 12)."""
+        """Return sum_a pi(a|s) (temperature log pi(a|s) - min_i Q_i(s, a)) as the loss of the actor (eq. 12).
+
+        The loss is the mean over the rows in which several actions were valid.
+        """
         del key
         policy = self.policy("values", params, batch)
         log_probs = policy.log_probs()
@@ -123,7 +153,15 @@ class DiscreteSAC(SoftActorCritic):
         return loss, jax.lax.stop_gradient(metrics)
 
     def max_entropy(self, batch: Transition, weight: Any) -> Array | float:
-        """The mean entropy of a policy that takes all legal choices alike, of rows with weight."""
+        """Return the mean entropy of the policy that is uniform over the valid actions.
+
+        Args:
+            batch: Transitions, or sequences of them.
+            weight: Weight of each row in the mean, [*batch]; None if all rows count equally.
+
+        Returns:
+            Entropy in nats; a Python float if the observations have no action mask.
+        """
         if not isinstance(self.observation_space, ObsWithActionMask):
             return math.log(self.num_choices)
         legal = batch.training_steps.obs["legal"].sum(-1)

@@ -1,4 +1,4 @@
-"""Deep Q-learning."""
+"""Deep Q-learning (DQN)."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
 class QNetwork(nn.Module):
-    """The value of every choice; where dueling, as that of the state and advantages whose mean is 0."""
+    """Network of the values of all actions; with `dueling`, the state value plus advantages of mean 0."""
 
     num_choices: int
     hidden: tuple[int, ...]
@@ -44,17 +44,27 @@ class QNetwork(nn.Module):
 
 @struct.dataclass
 class DQNState:
-    actor: TrainState  # the values, of which it takes the highest
+    actor: TrainState  # the Q-network, which also acts
 
 
 @part
 class DQN(BaseAgent):
-    """Q-learning with a replay and a target network (Mnih et al. 2015, doi:10.1038/nature14236).
+    """Deep Q-learning with a replay buffer and a target network (Mnih et al. 2015, doi:10.1038/nature14236).
 
-    Double: the target values the choice that the other network prefers (van Hasselt et al. 2016, arXiv:1509.06461).
-    Dueling: arXiv:1511.06581. Rescaled: values on a scale that large returns hardly change (Pohlen et al. 2018,
-    arXiv:1805.11593). With a core it is that of R2D2 (Kapturowski et al. 2019), and takes a replay of sequences.
-    Exploration falls as in Mnih et al. 2015, in fewer steps; the targets follow softly.
+    With a recurrent core the agent is R2D2 (Kapturowski et al. 2019) and needs a sequence replay. Epsilon
+    decreases as in Mnih et al. 2015, but over fewer steps. The target network follows by soft updates.
+
+    Args:
+        hidden: Widths of the hidden layers; () makes the values linear.
+        layer_norm: Whether to apply layer normalization before each activation.
+        double: Double Q-learning: the target network evaluates the action that the online network prefers
+            (van Hasselt et al. 2016, arXiv:1509.06461).
+        dueling: Dueling network: separate streams for the state value and the advantages (arXiv:1511.06581).
+        rescaled: Whether to learn values on a compressed scale, on which large returns differ little (Pohlen
+            et al. 2018, arXiv:1805.11593).
+        encoder: Module that maps observations to features.
+        core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
+        optimizer: Gradient transformation without a learning rate.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -67,9 +77,9 @@ class DQN(BaseAgent):
     optimizer: Optimizer = ADAM
     learning_rate: Number = number(3e-4, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = number(0.005, 0, 1, "fraction by which the target follows at each update")
+    tau: Number = number(0.005, 0, 1, "step size of the soft update of the target network")
     epsilon: Number = number(Linear(1.0, 0.05, over=50_000.0), 0, 1, "probability of a random action")
-    max_error: Number = number(float("inf"), 0, about="error beyond which the loss grows linearly (Huber)")
+    max_error: Number = number(float("inf"), 0, about="TD error beyond which the loss grows linearly (Huber loss)")
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -77,11 +87,12 @@ class DQN(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space is Discrete."""
         require_choice(self)
 
     @property
     def network(self) -> Network:
-        """Values of all choices from observations."""
+        """Return the network from observations to the values of all actions."""
         body = QNetwork(require_choice(self).n, self.hidden, self.layer_norm, self.dueling)
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
@@ -92,7 +103,7 @@ class DQN(BaseAgent):
         return self.core.initial_memory()
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
-        """The greedy choice, or one at random with probability epsilon."""
+        """Return the greedy action, or a random valid action with probability epsilon."""
         key_explore, key_choice = jax.random.split(key)
         greedy, memory, extras = self.mode(params, obs, memory, key)
         explores = jax.random.uniform(key_explore) < self.epsilon
@@ -111,33 +122,68 @@ class DQN(BaseAgent):
         return greedy + self.epsilon * (random - greedy)
 
     def values(self, params: Params, batch: Transition) -> tuple[Float[Array, "*batch choices"], Array]:
-        """Q(s, a) and Q(s', a) of all choices a."""
+        """Return Q(s, a) and Q(s', a) of all actions a.
+
+        Args:
+            params: Parameters of the network.
+            batch: Transitions, or sequences of them.
+
+        Returns:
+            Values at the observations of the training steps and at their successors, each [*batch, choices].
+        """
         both: Any = self.network.apply(params, batch, batch.memory, method="values_and_next")
         return both
 
     def q_taken(self, values: Float[Array, "*batch choices"], batch: Transition) -> Float[Array, "*batch"]:
-        """The values of the choices that were made."""
+        """Return the values of the actions that were taken, shape [*batch].
+
+        Args:
+            values: Values of all actions, shape [*batch, choices].
+            batch: Transitions with the actions.
+        """
         return gather_q(values, action_to_index(self.action_space, batch.training_steps.action))
 
     def best_next_q(self, target: Params, batch: Transition, next_values: Array) -> Float[Array, "*batch"]:
-        """Q'(s', argmax_a Q(s', a)), or max_a Q'(s', a) unless double; following is Q(s', a)."""
+        """Return the value of the best action at the next observation.
+
+        The value is Q'(s', argmax_a Q(s', a)) if `double`, else max_a Q'(s', a).
+
+        Args:
+            target: Parameters of the target network Q'.
+            batch: Transitions, or sequences of them.
+            next_values: Values Q(s', a) of the online network, shape [*batch, choices].
+
+        Returns:
+            Values, shape [*batch].
+        """
         values = self.values(target, batch)[1]
         return gather_q(values, (next_values if self.double else values).argmax(-1))
 
     def bootstrap_target(self, batch: Transition, value: Array) -> Float[Array, "*batch"]:
-        """r + discount * value, on the scale of the values."""
+        """Return r + discount * value, shape [*batch], on the scale on which values are learned.
+
+        Args:
+            batch: Transitions, or sequences of them.
+            value: Value of each successor, on the same scale, shape [*batch].
+        """
         if not self.rescaled:
             return td_target(batch.training_steps, value, self.discount)
         return rescale_value(td_target(batch.training_steps, unrescale_value(value), self.discount))
 
     def critic_target(self, state: DQNState, batch: Transition, next_values: Array) -> Float[Array, "*batch"]:
-        """r + discount * the value of the best choice; following is Q(s', a)."""
+        """Return r + discount * the value of the best next action, shape [*batch].
+
+        Args:
+            state: State of the agent, with the target network.
+            batch: Transitions, or sequences of them.
+            next_values: Values Q(s', a) of the online network, shape [*batch, choices].
+        """
         return self.bootstrap_target(batch, self.best_next_q(state.actor.target_params, batch, next_values))
 
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Huber's loss of the values of the choices made, mean over the batch."""
+        """Return the Huber loss of the values of the actions that were taken, mean over the batch."""
         del key
         values, following = self.values(params, batch)
         target = self.critic_target(state, batch, following)
@@ -146,7 +192,16 @@ class DQN(BaseAgent):
     def huber_loss(
         self, batch: Transition, value: Float[Array, "*batch"], target: Array
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Huber's loss of values against targets, mean over the batch."""
+        """Return the Huber loss of values against targets, mean over the batch.
+
+        Args:
+            batch: Transitions, whose weights apply to the rows.
+            value: Values of the actions that were taken, shape [*batch].
+            target: Targets, shape [*batch]; no gradient flows through them.
+
+        Returns:
+            The loss [] and its metrics, with the absolute TD errors [*batch] for prioritized replay.
+        """
         error = value - jax.lax.stop_gradient(target)
         bounded = jnp.clip(error, -self.max_error, self.max_error)
         loss = batch_mean(batch, bounded * (error - 0.5 * bounded))

@@ -1,4 +1,4 @@
-"""The agent of one group of a game, and the parameters of its members."""
+"""Agent of one group of a multi-agent environment, and the parameters of the group's members."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,16 +18,16 @@ from evorl.types import Agent, Array, Params, State
 @struct.dataclass
 class TeamState:
     actor: TrainStates
-    states_without_actor: dict[str, State]  # by group, the state of its agent without the actor
+    states_without_actor: dict[str, State]  # by group: state of the agent without its actor
 
     def group_state(self, name: str) -> Any:
-        """The state of a group's agent."""
+        """Return the state of a group's agent."""
         return replace(self.states_without_actor[name], actor=self.actor.group_state(name))
 
 
 @struct.dataclass
 class MemberParams:
-    """The parameters of one member of a group whose members do not share theirs."""
+    """Parameters of one member of a group whose members do not share parameters."""
 
     params: Params
     member: Int[Array, ""]
@@ -35,20 +35,23 @@ class MemberParams:
 
 @dataclass(frozen=True)
 class GroupAgent:
-    """What plays for a group of n members."""
+    """Agent of a group of n members."""
 
     agent: Agent
     n: int
-    shared: bool  # whether its members have the same weights
+    shared: bool  # whether the members share their parameters
 
     @property
     def vmap_axis(self) -> int | None:
-        """The axis of members that its weights lead with."""
+        """Return the member axis of the parameters for vmap: 0, or None if the members share them."""
         return None if self.shared else 0
 
 
 def member_spaces(observation_space: Space, action_space: Space) -> tuple[Space, Space]:
-    """What a member of the first group observes and does; the spaces themselves where they are no game's."""
+    """Return the observation and action spaces of a member of the first group.
+
+    If the environment has one agent only, return the spaces unchanged.
+    """
     for name, of in groups(action_space).items():
         if name in groups(observation_space):
             return groups(observation_space)[name].space, of.space
@@ -56,12 +59,12 @@ def member_spaces(observation_space: Space, action_space: Space) -> tuple[Space,
 
 
 def get_group(field: Any, name: str) -> Any:
-    """What a field of a batch has for a group."""
+    """Return a group's entry of a batch field, or the field itself if it is not a mapping by group."""
     return field[name] if isinstance(field, Mapping) else field
 
 
 def take_member(rows: Any, member: Array | None, at: int, into: int = 0) -> Any:
-    """One member's leaves of those with members at an axis, or those of all as more rows of another axis."""
+    """Select one member along axis `at`; if `member` is None, merge that axis into axis `into` as more rows."""
 
     def take_leaf(x: Array) -> Array:
         if member is not None:
@@ -73,7 +76,7 @@ def take_member(rows: Any, member: Array | None, at: int, into: int = 0) -> Any:
 
 
 def require_learner(agent: Any, protocol: Any) -> Any:
-    """The agent; raises OptionError where it does not learn as its workflow asks."""
+    """Return the agent; raise OptionError if it does not implement the protocol that its workflow needs."""
     if not isinstance(agent, protocol):
         raise OptionError(f"agents={type(agent).__name__}: does not learn here, it is no {protocol.__name__}")
     return agent

@@ -10,14 +10,15 @@ from evorl.returns import gae
 from evorl.spaces import Space, has_choice
 from evorl.types import Metrics, Transition
 
-TD_ERROR = "td_error"  # by which replays with priorities are updated; it is no metric of a step
-ROW_METRICS = VALUE, RATIO = "rows/value", "rows/ratio"  # by which advantages are estimated anew; no metrics of a step
+TD_ERROR = "td_error"  # updates the priorities of a prioritized replay; not logged
+ROW_METRICS = VALUE, RATIO = "rows/value", "rows/ratio"  # for recomputed advantages; not logged
 
 
 def td_target(batch: Transition, value: Float[Array, "*batch"], discount: Array | float) -> Float[Array, "*batch"]:
-    """The reward and what the value at next_obs is worth by the batch's own discount, or by that of a step.
+    """Return the reward plus the discounted value of the next observation, without bootstrap if terminated.
 
-    Of sequences, [steps, batch], n_step rewards, or as many as there are up to the end of the episode or the sequence.
+    The discount is the batch's own, if it has one. On sequences [steps, batch], the target sums n_step
+    rewards, or fewer if the episode or the sequence ends before.
     """
     worth = discount if batch.discount is None else batch.discount
     target = batch.reward + worth * ~batch.terminated * value
@@ -32,24 +33,24 @@ def td_target(batch: Transition, value: Float[Array, "*batch"], discount: Array 
 
 
 def batch_mean(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """The mean over a batch, of whose rows or sequences some may count more, those of members that are gone not."""
+    """Return the mean over the batch of entries times their row weights, without members that had ended."""
     return mean_of_active(batch, of_each if batch.weight is None else batch.weight * of_each)
 
 
 def mean_of_active(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """The mean over the steps that are learned from, but those of members that are gone."""
+    """Return the unweighted mean over the training steps, without members that had ended."""
     return of_each.mean() if batch.members_done is None else mean_of_rows(~batch.training_steps.members_done, of_each)
 
 
 def zero_inactive(batch: Transition, of_each: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """The numbers of the steps that are learned from, 0 of members that are gone."""
+    """Set the entries of members that had ended to 0."""
     return of_each if batch.members_done is None else jnp.where(batch.training_steps.members_done, 0, of_each)
 
 
 def choice_mask(space: Space, batch: Transition) -> Any:
-    """Return whether each step that is learned from had a choice, bool [*batch]; None where all had one.
+    """Return whether several actions were valid at each training step, bool [*batch]; None if always.
 
-    A member that is gone has none, whatever its observation says.
+    A member that had ended has no choice, whatever its observation says.
     """
     t = batch.training_steps
     choice = has_choice(space, t.obs)
@@ -59,7 +60,7 @@ def choice_mask(space: Space, batch: Transition) -> Any:
 
 
 def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, ""]:
-    """The mean over rows, of which some may count less than others, or not at all; None where all count alike."""
+    """Return the weighted mean over rows; a weight of None weighs all rows equally."""
     if weight is None:
         return of_each.mean()
     return (weight * of_each).sum() / jnp.maximum(weight.sum(), 1e-8)
@@ -68,9 +69,9 @@ def mean_of_rows(weight: Any, of_each: Shaped[Array, "*rows"]) -> Float[Array, "
 def mse_critic_loss(
     batch: Transition, value: Float[Array, "*batch critics"], target: Float[Array, "*batch"]
 ) -> tuple[Array, Metrics]:
-    """The loss of critics that share a target: summed over critics, mean over the batch.
+    """Return the squared error of critics with a common target, summed over critics, mean over the batch.
 
-    The metrics have the "td_error" [*batch] of each row, its size in the mean of the critics.
+    The metric "td_error" [*batch] is the absolute error of each row, mean over the critics.
     """
     error = value - target[..., None]
     loss = batch_mean(batch, (error**2).sum(-1))
@@ -79,22 +80,22 @@ def mse_critic_loss(
 
 
 def gather_q(values: Float[Array, "*batch choices"], choice: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """The value of one choice of all."""
+    """Return the value of the given action in each row."""
     return jnp.take_along_axis(values, choice[..., None], axis=-1)[..., 0]
 
 
 def min_over_critics(values: Float[Array, "*batch critics"]) -> Float[Array, "*batch"]:
-    """The smallest value, with a gradient for that one alone.
+    """Return the smallest value over the critics, with a gradient for that critic alone.
 
-    The gradient of jnp.min divides by how many values equal the smallest: none, so NaN, where XLA computes them twice
-    and rounds them differently.
+    The gradient of jnp.min divides by the number of values that equal the minimum. That number is 0, and the
+    gradient NaN, if XLA computes the values twice and rounds them differently.
     """
     smallest = jnp.arange(values.shape[-1]) == values.argmin(-1, keepdims=True)
     return jnp.where(smallest, values, 0).sum(-1)
 
 
 def gae_targets(transitions: Transition, value: Array, next_value: Array, agent: Any) -> tuple[Array, Array]:
-    """Generalized advantages of a trajectory [num_steps], and with them the targets of its value."""
+    """Return the GAE advantages of one trajectory and the targets of its value function, each [num_steps]."""
     t = transitions
     advantage = gae(t.reward, value, next_value, t.terminated, t.is_done, agent.discount, agent.gae_lambda)
     return advantage, advantage + value

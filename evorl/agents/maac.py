@@ -1,4 +1,4 @@
-"""MAAC: for each member of a game a policy of its own, and a critic that attends to what the others see and do."""
+"""Multi-actor-attention-critic (MAAC): one policy per member, and critics that attend to the other members."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,20 +43,31 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 @struct.dataclass
 class MAACState:
     actor: TrainStates
-    critic: TrainState  # of all members
+    critic: TrainState  # of the critics of all members
 
 
 @part
 class MAAC(BaseAgent):
-    """Multi-actor-attention-critic (Iqbal & Sha 2019, arXiv:1810.02912), for one choice of each member.
+    """Multi-actor-attention-critic for multi-agent environments with discrete actions.
 
-    Q_i = f_i(g_i(o_i), what each head has heard of the others' e_j(o_j, a_j)), of all choices of i at once, from which
-    its baseline is. Heads are common to all members; f, g, e and the policy are a member's own, or with `shared` a
-    group's. Defaults are theirs, and those of their code.
+    Q_i = f_i(g_i(o_i), x_i), where x_i is the attention of member i to the embeddings e_j(o_j, a_j) of the
+    other members j. The critic gives the values of all actions of i at once, from which the counterfactual
+    baseline is computed. All members share the attention heads. The defaults follow the paper and its code.
+
+    Args:
+        hidden: Widths of the hidden layers of the policies.
+        width: Width of the critic's embeddings and hidden layers, a multiple of heads.
+        heads: Number of attention heads.
+        shared: Whether the members of a group share f, g, e and the policy; otherwise each member has its
+            own.
+        encoder: Module that maps observations to features.
+        optimizer: Gradient transformation without a learning rate.
+
+    Source: Iqbal & Sha 2019, arXiv:1810.02912.
     """
 
-    hidden: tuple[int, ...] = (128, 128)  # of the policies
-    width: int = 128  # of the critics
+    hidden: tuple[int, ...] = (128, 128)
+    width: int = 128
     heads: int = 4
     shared: bool = False
     encoder: Encoder = FLAT
@@ -64,11 +75,13 @@ class MAAC(BaseAgent):
     actor_lr: Number = number(1e-3, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
     critic_lr: Number = number(1e-3, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = number(1e-3, 0, 1, "fraction by which targets follow at each update")
-    temperature: Number = number(0.01, 0, about="weight of the entropy")
-    logit_weight: Number = number(1e-3, 0, about="of the mean square of a head's logits of attention")
+    tau: Number = number(1e-3, 0, 1, "step size of the soft update of the target networks")
+    temperature: Number = number(0.01, 0, about="entropy coefficient (temperature)")
+    logit_weight: Number = number(1e-3, 0, about="weight of the penalty on the mean squared attention logits of a head")
     actor_grad_norm: Number = number(0.5, 0, about="gradients of each actor are clipped to this norm")
-    critic_grad_norm: Number = number(10.0, 0, about="those of all critics together, times how many there are")
+    critic_grad_norm: Number = number(
+        10.0, 0, about="the gradient of all critics is clipped to this norm times the number of members"
+    )
 
     def __post_init__(self) -> None:
         check_layers(self.hidden)
@@ -78,6 +91,7 @@ class MAAC(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the environment is multi-agent and every member has a Discrete action space."""
         if not self.groups:
             raise OptionError(
                 "env: is for one agent, and MAAC plays games, whose actions are by group; see discrete_sac"
@@ -88,25 +102,41 @@ class MAAC(BaseAgent):
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return group_sizes(self.action_space)
 
     def spaces(self, name: str) -> tuple[Space, Discrete]:
-        """What a member of a group observes and does."""
+        """Return the observation space and the action space of a member of a group.
+
+        Args:
+            name: Name of the group.
+        """
         action: Any = groups(self.action_space)[name].space
         return groups(self.observation_space)[name].space, action
 
     def actor(self, name: str) -> Network:
-        """Logits from what a member observes."""
+        """Return the network from a member's observations to action logits.
+
+        Args:
+            name: Name of the member's group.
+        """
         observed, action = self.spaces(name)
         return Network(observed, MLP(self.hidden, action.n, "leaky_relu"), self.encoder, mask_fn=mask_logits)
 
     def embedding(self, name: str) -> Network:
-        """g or e, from what a member observes, and for e what it does."""
+        """Return the embedding network of the critic: g of observations, or e of observations and actions.
+
+        Args:
+            name: Name of the member's group.
+        """
         return Network(self.spaces(name)[0], Embedding(self.width), self.encoder)
 
     def value(self, name: str) -> MLP:
-        """f, from g and what was heard."""
+        """Return the network f, from a member's embedding g and its attention output to the values of its actions.
+
+        Args:
+            name: Name of the member's group.
+        """
         return MLP((self.width,), self.spaces(name)[1].n, "leaky_relu")
 
     def init(self, key: Key) -> MAACState:
@@ -135,11 +165,11 @@ class MAAC(BaseAgent):
 
     @property
     def attention(self) -> Attention:
-        """What each member hears of the others."""
+        """Return the module with which each member attends to the other members."""
         return Attention(self.heads)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """A choice of each member, drawn from its policy."""
+        """Sample an action of each member from its policy."""
         return self.sample_actions(self.policies(params, obs, 0), key), memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
@@ -148,12 +178,29 @@ class MAAC(BaseAgent):
         return {name: action_from_indices(self.spaces(name)[1], of.mode()) for name, of in policies.items()}, memory, {}
 
     def policies(self, params: Params, obs: Any, axis: int) -> dict[str, Categorical]:
-        """Those of each group, [*batch, members], for observations whose batch has so many axes."""
+        """Return the policies of the members of each group.
+
+        Args:
+            params: Parameters of the actors, by group.
+            obs: Observations, leaves [*batch, members, ...] by group.
+            axis: Number of batch axes, which is also the index of the member axis.
+
+        Returns:
+            One distribution for each group, over [*batch, members].
+        """
         actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: Categorical(actor(params[name], obs[name])) for name, actor in actors.items()}
 
     def sample_actions(self, policies: dict[str, Categorical], key: Key) -> dict[str, Array]:
-        """An action of each member."""
+        """Sample an action for each member.
+
+        Args:
+            policies: Distributions by group, over [*batch, members].
+            key: Random key.
+
+        Returns:
+            Actions by group, [*batch, members].
+        """
         keys = split_key(key, len(policies))
         return {
             name: action_from_indices(self.spaces(name)[1], of.sample(key))
@@ -163,7 +210,17 @@ class MAAC(BaseAgent):
     def values(
         self, params: Params, obs: Any, actions: dict[str, Array], axis: int
     ) -> tuple[dict[str, Float[Array, "*batch members choices"]], Float[Array, ""]]:
-        """Q_i of all choices of each member, beside the actions of the others, and the penalty of the attention."""
+        """Return Q_i of all actions of each member, given the actions of the other members.
+
+        Args:
+            params: Parameters of the critic.
+            obs: Observations, leaves [*batch, members, ...] by group.
+            actions: Actions by group, [*batch, members].
+            axis: Number of batch axes, which is also the index of the member axis.
+
+        Returns:
+            The values by group, [*batch, members, choices], and the penalty on the attention logits, [].
+        """
         own, pair = {}, {}
         for name in self.groups:
             embed, of = vmap_members(self.embedding(name).apply, self.shared, axis), params["groups"][name]
@@ -183,9 +240,10 @@ class MAAC(BaseAgent):
     def critic_loss(
         self, params: Params, state: MAACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Squared errors against r + discount (Q_i'(o', a') - temperature log pi_i'(a_i'|o_i')), and the penalty.
+        """Return the squared TD errors plus the attention penalty, summed over members, mean over the batch.
 
-        All a' are drawn now from the targets of the policies; a sum over members, a mean over the batch (section 3.2).
+        The target of member i is r + discount (Q_i'(o', a') - temperature log pi_i'(a_i'|o_i')). All next
+        actions a' are sampled now from the target policies (section 3.2 of the paper).
         """
         t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         policies = self.policies(state.actor.target_params, t.next_obs, axis)
@@ -207,9 +265,11 @@ class MAAC(BaseAgent):
     def actor_loss(
         self, params: Params, state: MAACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """log pi_i(a_i|o_i) times temperature log pi_i(a_i|o_i) - Q_i(o, a) + sum_b pi_i(b|o_i) Q_i(o, b, others).
+        """Return the policy gradient loss with a counterfactual baseline, mean over the rows with a choice.
 
-        All actions are drawn now, and the second factor has no gradient; means over rows with a choice (section 3.2).
+        The loss of member i is log pi_i(a_i|o_i) times A = temperature log pi_i(a_i|o_i) - Q_i(o, a) + sum_b
+        pi_i(b|o_i) Q_i(o, b, others). No gradient flows through A. All actions are sampled now (section 3.2
+        of the paper).
         """
         t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         policies = self.policies(params, t.obs, axis)
@@ -239,5 +299,5 @@ class MAAC(BaseAgent):
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: MAACState) -> MAACState:
-        """All targets follow, after the actors have moved."""
+        """Update the target networks of all actors and of the critic, after the update of the actors."""
         return MAACState(state.actor.polyak_update(self.tau), state.critic.polyak_update(self.tau))

@@ -1,4 +1,4 @@
-"""MADDPG: for each member of a game a policy of what it sees, and a critic of what all see and do."""
+"""MADDPG: one policy per member, and critics of the observations and actions of all members."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,12 +43,23 @@ class MADDPGState:
 
 @part
 class MADDPG(BaseAgent):
-    """Deterministic policy gradients with critics that are centralized (Lowe et al. 2017, arXiv:1706.02275).
+    """Multi-agent deep deterministic policy gradient (MADDPG), with centralized critics.
 
-    A choice is drawn by Gumbel's noise on its logits, and has the gradient of the softmax (arXiv:1611.01144). Unless
-    `centralized`, a critic sees and values what its member alone sees and does. Unless `shared`, each member has
-    networks of its own, else each group; centralized critics see whom they value then. The first of several critics
-    is what a policy climbs, the least of them what is bootstrapped. Defaults are theirs, and those of their code.
+    Discrete actions are sampled by adding Gumbel noise to the logits, and have the gradient of the softmax
+    (arXiv:1611.01144). With several critics, the first one trains the policy, and the minimum over all is the
+    bootstrap value. The defaults follow the paper and its code.
+
+    Args:
+        hidden: Widths of the hidden layers of all networks.
+        num_critics: Number of critics of each member.
+        centralized: Whether a critic sees the observations and actions of all members; otherwise those of its
+            own member only.
+        shared: Whether the members of a group share their networks; otherwise each member has its own. Shared
+            centralized critics also see the index of the member that they evaluate.
+        encoder: Module that maps observations to features.
+        optimizer: Gradient transformation without a learning rate.
+
+    Source: Lowe et al. 2017, arXiv:1706.02275.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -60,9 +71,15 @@ class MADDPG(BaseAgent):
     actor_lr: Number = number(1e-2, 0, 1, "learning rate of the actors", LEARNING_RATE_PRIOR)
     critic_lr: Number = number(1e-2, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     discount: Number = number(0.95, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = number(0.01, 0, 1, "fraction by which targets follow at each update")
-    explore_std: Number = number(0.1, 0, 10, "std of noise on real actions, in half ranges", LogUniform(0.02, 0.5))
-    logit_weight: Number = number(1e-3, 0, about="of the mean square of the numbers that an actor gives")
+    tau: Number = number(0.01, 0, 1, "step size of the soft update of the target networks")
+    explore_std: Number = number(
+        0.1,
+        0,
+        10,
+        "std of the exploration noise on continuous actions, in units of half the action range",
+        LogUniform(0.02, 0.5),
+    )
+    logit_weight: Number = number(1e-3, 0, about="weight of the penalty on the mean squared outputs of an actor")
     max_grad_norm: Number = number(0.5, 0, about="gradients of each network are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -70,6 +87,7 @@ class MADDPG(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the environment is multi-agent, with discrete or bounded vector actions."""
         if not self.groups:
             raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
         for name in self.groups:
@@ -77,35 +95,61 @@ class MADDPG(BaseAgent):
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return group_sizes(self.action_space)
 
     def spaces(self, name: str) -> tuple[Space, Space]:
-        """What a member of a group observes and does."""
+        """Return the observation space and the action space of a member of a group.
+
+        Args:
+            name: Name of the group.
+        """
         return groups(self.observation_space)[name].space, groups(self.action_space)[name].space
 
     def differentiable_actions(self, name: str) -> DifferentiableActions:
-        """What the numbers of a group's actors mean."""
+        """Return the map from the outputs of a group's actors to actions.
+
+        Args:
+            name: Name of the group.
+        """
         return DifferentiableActions(*self.spaces(name))
 
     def actor(self, name: str) -> Network:
-        """Logits of choices, or real numbers before they are bounded, from what a member observes."""
+        """Return the network from a member's observations to logits, or to unbounded continuous actions.
+
+        Args:
+            name: Name of the member's group.
+        """
         body = MLP(self.hidden, self.differentiable_actions(name).head.size)
         return Network(self.spaces(name)[0], body, self.encoder)
 
     def critic(self, name: str) -> Network:
-        """Values of what the critic of a member sees, and of actions."""
+        """Return the network from the observations and actions that a member's critic sees to values.
+
+        Args:
+            name: Name of the member's group.
+        """
         return Network(self.critic_space(name), Critics(self.num_critics, self.hidden), self.encoder)
 
     def critic_space(self, name: str) -> Space:
-        """What the critic of a member sees besides actions."""
+        """Return the space of the observations that a member's critic sees.
+
+        Args:
+            name: Name of the member's group.
+        """
         if not self.centralized:
             return get_visible_space(self.spaces(name)[0])
         everyone = joint_observation_space(self.observation_space)
         return Dict({"all": everyone, "id": Discrete(self.groups[name])}) if self.has_member_id(name) else everyone
 
     def has_member_id(self, name: str) -> bool:
-        """Whether critics of a group, which several members share, see whom they value."""
+        """Return whether the critics of a group see the index of the member that they evaluate.
+
+        They do if they are centralized and shared by several members.
+
+        Args:
+            name: Name of the group.
+        """
         return self.centralized and self.shared and self.groups[name] > 1
 
     def init(self, key: Key) -> MADDPGState:
@@ -128,7 +172,7 @@ class MADDPG(BaseAgent):
         return init_member_params(begin, key, n, self.shared)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """For each member choices that are drawn, or its greedy real action with normal noise."""
+        """Sample discrete actions of each member, or add Gaussian noise to its deterministic continuous action."""
         actions, numbers = {}, self.actor_outputs(params, obs, 0)
         for (name, x), key_group in zip(numbers.items(), split_key(key, len(numbers)), strict=True):
             actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, self.explore_std)
@@ -140,12 +184,30 @@ class MADDPG(BaseAgent):
         return {name: self.differentiable_actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
 
     def actor_outputs(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
-        """What the actors give, for observations whose batch has so many axes."""
+        """Return the outputs of the actor networks.
+
+        Args:
+            params: Parameters of the actors, by group.
+            obs: Observations, leaves [*batch, members, ...] by group.
+            axis: Number of batch axes, which is also the index of the member axis.
+
+        Returns:
+            Outputs by group, [*batch, members, size].
+        """
         actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: actor(params[name], obs[name]) for name, actor in actors.items()}
 
     def sample_for_critic(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
-        """Actions as critics see them, [*batch, members, features], with a gradient."""
+        """Return differentiable actions in the form that the critics take; discrete ones are sampled.
+
+        Args:
+            numbers: Outputs of the actor networks by group, [*batch, members, size].
+            obs: Observations, leaves [*batch, members, ...] by group.
+            key: Random key.
+
+        Returns:
+            Actions by group, [*batch, members, features].
+        """
         keys = split_key(key, len(numbers))
         drawn = zip(numbers.items(), keys, strict=True)
         return {
@@ -155,7 +217,20 @@ class MADDPG(BaseAgent):
     def values(
         self, name: str, params: Params, obs: Any, actions: dict[str, Array], own: Array, axis: int
     ) -> Float[Array, "*batch members critics"]:
-        """Q_i of each member of a group for its own action, [*batch, members, features], and those of the others."""
+        """Return Q_i of each member of a group, for its own action and the actions of all other members.
+
+        Args:
+            name: Name of the group.
+            params: Parameters of the group's critics.
+            obs: Observations, leaves [*batch, members, ...] by group.
+            actions: Actions of all groups, [*batch, members, features].
+            own: Actions of the group that replace each member's own entry in `actions`, [*batch, members,
+                features].
+            axis: Number of batch axes, which is also the index of the member axis.
+
+        Returns:
+            Values, shape [*batch, members, critics].
+        """
         n, batch = self.groups[name], own.shape[:-2]
         everyone = joint_observation(self.observation_space, obs)
         seen = repeat_for_members(everyone, axis, n) if self.centralized else everyone[name]
@@ -167,7 +242,10 @@ class MADDPG(BaseAgent):
     def critic_loss(
         self, params: Params, state: MADDPGState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Squared error of each critic, mean over the batch; in its target all act by their own targets (eq. 6)."""
+        """Return the squared error of each critic, mean over the batch.
+
+        In the target, all members act by their target policies (eq. 6 of the paper).
+        """
         t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
         following = self.sample_for_critic(
@@ -187,9 +265,10 @@ class MADDPG(BaseAgent):
     def actor_loss(
         self, params: Params, state: MADDPGState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """-Q_i for its own action now and the others' as they were (eq. 5), and the mean square of what an actor gives.
+        """Return -Q_i plus a penalty on the mean squared outputs of the actor, mean over the rows with a choice.
 
-        Means over the rows with a choice.
+        Q_i is evaluated at the current action of member i and the stored actions of the other members (eq.
+        5).
         """
         t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
@@ -214,12 +293,12 @@ class MADDPG(BaseAgent):
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: MADDPGState) -> MADDPGState:
-        """All targets follow, after the actors have moved (algorithm 1)."""
+        """Update the target networks of all actors and critics, after the update of the actors (algorithm 1)."""
         return MADDPGState(state.actor.polyak_update(self.tau), state.critic.polyak_update(self.tau))
 
 
 def build_joint_actions(name: str, actions: dict[str, Array], own: Array) -> Float[Array, "*batch members features"]:
-    """The actions of all as each member of a group is valued for: its own, and those of the others as given."""
+    """Build the joint action for each member of a group: its own action and the given actions of the others."""
     *batch, n, _ = own.shape
     parts = []
     for other, taken in actions.items():

@@ -1,4 +1,4 @@
-"""What a member of a group observes of a game, and what a central value sees besides."""
+"""Observations of the members of a group, and the additional inputs of a centralized value function."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,17 +22,18 @@ from evorl.spaces import (
     with_visible_space,
 )
 
-STATE_KEY = "state"  # the part of a game's observation that is no group's, but known where values are learned
+STATE_KEY = "state"  # entry of an observation that belongs to no group: the state for central values
 
 
 @dataclass(frozen=True)
 class MemberObserver:
-    """The observations of members by those of a game.
+    """Observations of the members, computed from those of a multi-agent environment.
 
     Args:
-        observation_space: of the game.
-        ids: whether each sees which member of its group it is.
-        central: whether values see the state of the game, and which member they value.
+        observation_space: Observation space of the environment.
+        ids: Whether each member sees its index within its group.
+        central: Whether value functions see the state of the environment and the index of the member that
+            they evaluate.
     """
 
     observation_space: Space
@@ -41,14 +42,14 @@ class MemberObserver:
 
     @cached_property
     def state_space(self) -> Space:
-        """What a central value sees, besides which member it values."""
+        """Return the space of the state that a centralized value function sees, without the member's index."""
         assert isinstance(self.observation_space, Dict)
         if STATE_KEY in self.observation_space.parts:
             return self.observation_space.parts[STATE_KEY]
         return joint_observation_space(self.observation_space)
 
     def state(self, obs: Any) -> Any:
-        """Return the value of the state space by a game's observations."""
+        """Return the state, a value of `state_space`, from the observations of the environment."""
         return obs[STATE_KEY] if STATE_KEY in obs else joint_observation(self.observation_space, obs)
 
     def member_space(self, name: str) -> Space:
@@ -63,14 +64,9 @@ class MemberObserver:
         return with_visible_space(space, own)
 
     def observe(self, name: str, obs: Any) -> Any:
-        """Return what the members of a group observe.
+        """Return the observations of the members of a group, leaves [*batch, members, ...].
 
-        Args:
-            name: of the group.
-            obs: the game's observations, leaves [*batch, ...].
-
-        Returns:
-            Leaves [*batch, members, ...].
+        `obs` are the observations of the environment, leaves [*batch, ...].
         """
         if not (self.ids or self.central):
             return obs[name]

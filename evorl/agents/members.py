@@ -1,4 +1,4 @@
-"""What agents of several members share: parameters that each has for itself, and what each learns from."""
+"""Functions and states that the multi-agent agents share."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,29 +18,32 @@ from evorl.types import Key, MemberEnds, Metrics, Params, Transition
 
 @struct.dataclass
 class TrainStates:
-    """A TrainState for each group; of one whose members do not share theirs, leaves [members, ...]."""
+    """One TrainState for each group; leaves [members, ...] if the members of the group do not share parameters."""
 
     params: dict[str, Params]  # by group
-    states_without_params: dict[str, TrainState]  # by group, what else a TrainState has
-    unshared_groups: tuple[str, ...] = struct.field(pytree_node=False, default=())  # groups whose members do not share
+    states_without_params: dict[str, TrainState]  # by group: the TrainState without its params
+    unshared_groups: tuple[str, ...] = struct.field(pytree_node=False, default=())  # groups with separate parameters
 
     @classmethod
     def from_states(cls, states: dict[str, TrainState], unshared_groups: tuple[str, ...]) -> "TrainStates":
-        """Those by group."""
+        """Create the train states from a dict of them by group."""
         others = {name: replace(state, params=None) for name, state in states.items()}
         return cls({name: state.params for name, state in states.items()}, others, unshared_groups)
 
     @property
     def target_params(self) -> Params:
-        """The targets of all, by group."""
+        """Return the target parameters by group."""
         return {name: state.target_params for name, state in self.states_without_params.items()}
 
     def group_state(self, name: str) -> TrainState:
-        """That of a group."""
+        """Return the train state of a group."""
         return replace(self.states_without_params[name], params=self.params[name])
 
     def map_groups(self, change: Callable[..., TrainState], *given: Params) -> "TrainStates":
-        """change(state, *given) of each, where given is by group; of members that are apart one by one."""
+        """Apply change(state, *given) to the train state of each group; the arguments `given` are by group.
+
+        If the members of a group have separate parameters, `change` is applied to each member (vmap).
+        """
 
         def change_group(name: str) -> TrainState:
             changed = jax.vmap(change) if name in self.unshared_groups else change
@@ -49,29 +52,29 @@ class TrainStates:
         return TrainStates.from_states({name: change_group(name) for name in self.params}, self.unshared_groups)
 
     def reset_with_params(self, params: Params) -> "TrainStates":
-        """Other params at their beginning, with targets where self has some."""
+        """Return fresh train states with other parameters, with target parameters if self has them."""
         return self.map_groups(lambda state, params: state.reset_with_params(params), params)
 
     def apply_gradients(
         self, loss: LossFn, learning_rate: Number, max_grad_norm: Number
     ) -> tuple["TrainStates", Metrics]:
-        """A step of each on the gradient of one loss, which is clipped by the norm of its own part."""
+        """Take one optimizer step per train state on the gradient of one loss; each gradient is clipped separately."""
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
         step = lambda state, slope: state.optimizer_step(slope, learning_rate, max_grad_norm)  # noqa: E731
         return self.map_groups(step, gradient), metrics
 
     def polyak_update(self, tau: Number) -> "TrainStates":
-        """All targets move to their params by the fraction tau."""
+        """Move all target parameters towards the parameters by the fraction tau."""
         return self.map_groups(lambda state: state.polyak_update(tau))
 
 
 def init_member_params(make: Callable[[Key], Params], key: Key, n: int, shared: bool) -> Params:
-    """Parameters for n members, leaves [n, ...], or the same for all where shared."""
+    """Initialize the parameters of n members, leaves [n, ...], or one set of parameters if they are shared."""
     return make(key) if shared else jax.vmap(make)(split_key(key, n))
 
 
 def vmap_members(apply: Callable[..., Any], shared: bool, axis: int) -> Callable[..., Any]:
-    """apply(params, *given) for all members, whose leaves lie along an axis of what is given and of the result."""
+    """Vectorize apply(params, *given) over the members, which lie along `axis` of the inputs and of the result."""
     over = None if shared else 0, axis
 
     def apply_members(params: Params, *given: Any) -> Any:
@@ -81,24 +84,25 @@ def vmap_members(apply: Callable[..., Any], shared: bool, axis: int) -> Callable
 
 
 def joint_observation_space(space: Space) -> Dict:
-    """The space of what all members of a game see."""
+    """Return the space of the joint observation of all members."""
     return Dict({name: replace(of, space=get_visible_space(of.space)) for name, of in groups(space).items()})
 
 
 def joint_observation(space: Space, obs: Any) -> dict[str, Any]:
-    """What all members see of observations of a game, a value of joint_observation_space."""
+    """Return the joint observation of all members, a value of joint_observation_space."""
     return {name: get_visible_obs(of.space, obs[name]) for name, of in groups(space).items()}
 
 
 def repeat_for_members(x: Any, axes: int, n: int) -> Any:
-    """What all n members have in common, leaves [*batch, ...], for each of them, leaves [*batch, n, ...]."""
+    """Repeat values that n members have in common, leaves [*batch, ...], to leaves [*batch, n, ...]."""
     return jax.tree.map(lambda x: jnp.repeat(jnp.expand_dims(x, axes), n, axes), x)
 
 
 def member_transitions(t: Transition, name: str, n: int) -> Transition:
-    """What the n members of a group learn from, leaves [*batch, n, ...], of steps of the game, [*batch].
+    """Return the transitions of the n members of a group, leaves [*batch, n, ...], from those of the environment.
 
-    Who is out of the game for good is terminated or truncated then, and from the next step on gone.
+    A member that leaves the episode for good is terminated or truncated at that step, and is in
+    `members_done` from the next step on.
     """
     axes = t.terminated.ndim
     terminated, truncated = (repeat_for_members(x, axes, n) for x in (t.terminated, t.truncated))
@@ -124,7 +128,7 @@ def member_transitions(t: Transition, name: str, n: int) -> Transition:
 
 
 def sum_member_means(weight: Any, of_each: Float[Array, "*batch members"], shared: bool) -> Float[Array, ""]:
-    """The sum over members of their mean over rows, or the mean over the rows of all where they share what learns."""
+    """Return the sum over members of their means over rows; if they share parameters, the mean over all rows."""
     if shared:
         return mean_of_rows(weight, of_each)
     members = of_each.shape[-1]
@@ -132,7 +136,7 @@ def sum_member_means(weight: Any, of_each: Float[Array, "*batch members"], share
 
 
 def merge_group_metrics(found: dict[str, Metrics], several: bool | None = None) -> Metrics:
-    """The metrics of groups under names of their own, "NAME/GROUP" where there are several; errors of rows as means."""
+    """Merge the metrics of the groups, as "NAME/GROUP" if there are several, and average the TD errors over groups."""
     several = len(found) > 1 if several is None else several
     metrics = {f"{key}/{name}" if several else key: x for name, of in found.items() for key, x in of.items()}
     errors = [of[TD_ERROR] for of in found.values() if TD_ERROR in of]

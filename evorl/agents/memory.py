@@ -1,4 +1,4 @@
-"""Whether agents remember."""
+"""Test for recurrent agents."""
 
 import jax
 
@@ -6,5 +6,5 @@ from evorl.types import Actor
 
 
 def is_recurrent(agent: Actor) -> bool:
-    """Whether an agent has a memory."""
+    """Return whether an agent has a recurrent state."""
     return bool(jax.tree.leaves(jax.eval_shape(agent.initial_memory)))

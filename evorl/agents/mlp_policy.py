@@ -1,4 +1,4 @@
-"""A policy without anything to learn it by: what evolution searches for."""
+"""Policy without a learning rule, for evolutionary search."""
 
 from typing import Any
 
@@ -18,14 +18,22 @@ from evorl.types import Key, Memory, Params
 
 @struct.dataclass
 class MLPPolicyState:
-    actor: TrainState  # parameters alone
+    actor: TrainState  # parameters only, no target or optimizer
 
 
 @part
 class MLPPolicy(BaseAgent):
-    """A multilayer perceptron: real actions are the tanh of its outputs, in the bounds, choices those of highest logit.
+    """Multilayer perceptron policy without value function or loss, for evolutionary search.
 
-    Exploring, it draws choices by their logits; real actions stay as they are. Without hidden layers it is linear.
+    Continuous actions are the tanh of the outputs, scaled to the bounds; they are the same with and without
+    exploration. The greedy discrete action has the highest logit; with exploration, actions are sampled from
+    the softmax of the logits.
+
+    Args:
+        hidden: Widths of the hidden layers; () makes the policy linear.
+        activation: Name of the activation function: "relu", "leaky_relu", "tanh", "swish", "elu" or "gelu".
+        encoder: Module that maps observations to features.
+        core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
     """
 
     hidden: tuple[int, ...] = (16, 16)
@@ -38,16 +46,17 @@ class MLPPolicy(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space has a policy distribution."""
         Head(self.action_space)
 
     @property
     def head(self) -> Head:
-        """From the numbers of the network to a distribution, and from its samples to actions."""
+        """Return the head, which maps network outputs to a distribution and its samples to actions."""
         return Head(self.action_space)
 
     @property
     def network(self) -> Network:
-        """The numbers of the distribution from observations."""
+        """Return the network from observations to the parameters of the distribution."""
         body = MLP(self.hidden, self.head.size, self.activation)
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
@@ -58,7 +67,16 @@ class MLPPolicy(BaseAgent):
         return self.core.initial_memory()
 
     def distribution(self, params: Params, obs: Any, memory: Memory) -> tuple[Distribution, Memory]:
-        """Of the samples that actions come from, for one observation, and the memory after it."""
+        """Return the distribution of samples for one observation; `head` maps samples to actions.
+
+        Args:
+            params: Parameters of the network.
+            obs: One observation.
+            memory: Recurrent state before the observation.
+
+        Returns:
+            The distribution and the recurrent state after the observation.
+        """
         memory, numbers = self.network.apply(params, memory, obs, method="step")
         return self.head.distribution(jnp.asarray(numbers), jnp.zeros(self.head.num_stds)), memory
 

@@ -1,4 +1,4 @@
-"""The optimizer Muon."""
+"""Muon optimizer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +14,21 @@ from evorl.types import Array, Params
 
 @dataclass(frozen=True)
 class Muon:
-    """Nesterov momentum whose matrices are made orthogonal by Newton-Schulz steps (Jordan 2024).
+    """Muon optimizer: Nesterov momentum, with matrix updates orthogonalized by Newton-Schulz steps.
 
-    Source: kellerjordan.github.io/posts/muon. m <- momentum m + g, of which g + momentum m is the direction; that of a
-    kernel [inputs, outputs] orthogonal, times sqrt(max(1, outputs / inputs)). What is no matrix takes it as it is.
+    With gradient g, m <- momentum * m + g, and the direction is g + momentum * m. The direction of a kernel
+    [inputs, outputs] is orthogonalized and multiplied by sqrt(max(1, outputs / inputs)). Parameters that are
+    not matrices use the direction unchanged.
+
+    Args:
+        momentum: Decay of the momentum, at least 0 and below 1.
+        steps: Number of Newton-Schulz steps.
+
+    Source: Jordan 2024, kellerjordan.github.io/posts/muon.
     """
 
     momentum: float = 0.95
-    steps: int = 5  # of Newton-Schulz
+    steps: int = 5
 
     def __post_init__(self) -> None:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1")

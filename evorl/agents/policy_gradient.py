@@ -1,4 +1,4 @@
-"""The base of on-policy agents with a policy and a value function: A2C, PPO, IMPALA and Puffer."""
+"""Base class of on-policy agents with a policy and a value function: A2C, PPO, IMPALA and Puffer."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -29,17 +29,27 @@ from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 
 @struct.dataclass
 class PolicyGradientState:
-    actor: TrainState  # policy and value; it has no target
+    actor: TrainState  # policy and value, without target network
 
 
 @part
 class PolicyGradient(BaseAgent, ABC):
-    """A policy and a value function that learn from rollouts: the base of A2C, PPO, IMPALA and Puffer.
+    """Base class of agents that learn a policy and a value function from rollouts: A2C, PPO, IMPALA and Puffer.
 
-    A subclass gives the equations, on arrays that know no network: `estimate_advantages`, and where it differs
-    `loss_of_rows` and `early_stop`. Without hidden layers policy and value are linear. Continuous actions are drawn
-    from the distribution named, whose standard deviations are parameters. With num_values above 1 the value is the
-    mean of an ensemble, whose members have a network each and the same targets.
+    A subclass defines the equations on arrays, without access to the network: `estimate_advantages` and, if
+    they differ, `loss_of_rows` and `early_stop`.
+
+    Args:
+        hidden: Widths of the hidden layers; () makes policy and value linear.
+        activation: Name of the activation function: "relu", "leaky_relu", "tanh", "swish", "elu" or "gelu".
+        shared_trunk: Whether policy and value share the hidden layers.
+        num_values: Size of the value ensemble. Each of its members has a separate network and the same
+            targets; the value is their mean.
+        distribution: Distribution of continuous actions: "tanh_normal" or "normal". Its standard deviations
+            are parameters.
+        encoder: Module that maps observations to features.
+        core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
+        optimizer: Gradient transformation without a learning rate.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -50,15 +60,17 @@ class PolicyGradient(BaseAgent, ABC):
     encoder: Encoder = FLAT
     core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
-    learning_rate: Number = number(3e-4, 0, 1, "learning rate of policy and value", LEARNING_RATE_PRIOR)
-    actor_weight: Number = number(1.0, 0, about="weight of the policy's loss")
-    critic_weight: Number = number(1.0, 0, about="weight of the value's loss")
+    learning_rate: Number = number(
+        3e-4, 0, 1, "learning rate of the policy and the value function", LEARNING_RATE_PRIOR
+    )
+    actor_weight: Number = number(1.0, 0, about="weight of the policy loss")
+    critic_weight: Number = number(1.0, 0, about="weight of the value loss")
     entropy_weight: Number = number(
-        0.01, 0, about="weight of the policy's entropy, which is maximized", prior=LogUniform(1e-5, 1e-1)
+        0.01, 0, about="entropy coefficient: weight of the entropy bonus", prior=LogUniform(1e-5, 1e-1)
     )
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
-    reward_scale: Number = number(1.0, 0, about="factor of rewards where they are learned from")
+    reward_scale: Number = number(1.0, 0, about="factor by which rewards are multiplied before learning")
 
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
@@ -66,6 +78,10 @@ class PolicyGradient(BaseAgent, ABC):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space has a policy distribution.
+
+        A value function that sees a privileged state also requires that num_values is 1.
+        """
         Head(self.action_space, self.distribution)
         if isinstance(get_visible_space(self.observation_space), PrivilegedObs):
             why = "must be 1 where the value sees what the policy may not"
@@ -75,19 +91,33 @@ class PolicyGradient(BaseAgent, ABC):
     def estimate_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array
     ) -> tuple[Array, Array]:
-        """Return the advantages of one trajectory, and the targets of its value.
+        """Return the advantages of one trajectory and the targets of its value function.
 
         Args:
-            transitions: leaves [num_steps, ...].
-            ratio: [num_steps], probability of each action by the policy over that by which it was drawn.
-            value: [num_steps].
-            next_value: [num_steps], of what followed each step.
+            transitions: Transitions, leaves [num_steps, ...].
+            ratio: Probability of each action under the policy that learns, divided by its probability under
+                the policy that sampled it, shape [num_steps].
+            value: Value of each observation, shape [num_steps].
+            next_value: Value of each true successor, shape [num_steps]; it counts unless the step terminated.
+
+        Returns:
+            Advantages and value targets, each of shape [num_steps].
         """
 
     def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
-        """Return the loss [] on rows of a batch; log_prob, value and entropy [rows] are by the parameters that learn.
+        """Return the weighted loss on the rows of a batch.
 
-        Here -log pi(a|s) A, half the squared error of the value, and the entropy, each with its weight.
+        The policy loss is -log pi(a|s) A, and the value loss half the squared error. The entropy is
+        subtracted with its weight.
+
+        Args:
+            batch: Batch with leaves [rows, ...].
+            log_prob: Log-probability of each action under the current parameters, shape [rows].
+            value: Value of each observation under the current parameters, shape [rows].
+            entropy: Entropy of the policy under the current parameters, shape [rows].
+
+        Returns:
+            The loss [] and its metrics.
         """
         actor_loss = -mean_of_rows(batch.weight, log_prob * batch.advantage)
         critic_loss = 0.5 * mean_of_rows(batch.weight, (value - batch.target) ** 2)
@@ -96,24 +126,35 @@ class PolicyGradient(BaseAgent, ABC):
     def weigh_losses(
         self, actor_loss: Array, critic_loss: Array, entropy: Array, more: Metrics
     ) -> tuple[Array, Metrics]:
-        """Return the weighted sum of both losses and the entropy, and the metrics."""
+        """Return the weighted sum of the losses and the entropy, and the metrics.
+
+        Args:
+            actor_loss: Policy loss, [].
+            critic_loss: Value loss, [].
+            entropy: Mean entropy of the policy, [], which is subtracted.
+            more: Additional metrics.
+        """
         loss = self.actor_weight * actor_loss + self.critic_weight * critic_loss - self.entropy_weight * entropy
         metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
         return loss, jax.lax.stop_gradient(metrics)
 
     def early_stop(self, metrics: Metrics) -> bool | Array:
-        """Return whether to skip the remaining epochs, from the metrics of the last one."""
+        """Return whether to skip the remaining epochs, given the metrics of the last one; here always False."""
         del metrics
         return False
 
     @property
     def head(self) -> Head:
-        """The map from outputs of the network to a distribution, and from its samples to actions."""
+        """Return the head, which maps network outputs to a distribution and its samples to actions."""
         return Head(self.action_space, self.distribution)
 
     @property
     def network(self) -> Network | CentralizedNetwork:
-        """The network from observations to the parameters of the distribution and one or several values."""
+        """Return the network from observations to the parameters of the distribution and one or several values.
+
+        If the observation space is a PrivilegedObs, the value has a separate network, which sees the
+        privileged state.
+        """
         space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
         match get_visible_space(space):
             case PrivilegedObs(space=own, state=state):
@@ -134,11 +175,11 @@ class PolicyGradient(BaseAgent, ABC):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether it has a memory."""
+        """Return whether the agent has a recurrent state."""
         return is_recurrent(self)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """Draw an action; extras hold the sample before the bounds of actions, and the outputs of the network."""
+        """Sample an action; extras hold the sample, before it is mapped to the bounds, and the network outputs."""
         memory, outputs = self.apply_network("step", params, memory, obs)
         sample = self.policy_and_value(outputs)[0].sample(key)
         return self.head.to_action(sample), memory, {"sample": sample, "outputs": outputs}
@@ -153,44 +194,72 @@ class PolicyGradient(BaseAgent, ABC):
         return require_categorical(self.apply(params, obs)[0]).probs()
 
     def apply_network(self, method: str, params: Params, *args: Any) -> Any:
-        """Return the result of a method of the network."""
+        """Call a method of the network and return its result.
+
+        Args:
+            method: Name of the method, such as "step" or "sequence".
+            params: Parameters of the network.
+            *args: Arguments of the method.
+        """
         return self.network.apply(params, *args, method=method)
 
     def policy_and_value(self, outputs: tuple[Array, Array, Array]) -> tuple[Distribution, Array]:
-        """Return the distribution of samples and the value, or the values, from outputs of the network."""
+        """Return the distribution of samples and the value, from outputs of the network.
+
+        Args:
+            outputs: Parameters of the distribution, logarithms of the standard deviations, and values.
+
+        Returns:
+            The distribution, and the values: [*batch], or [*batch, values] for an ensemble.
+        """
         parameters, log_std, value = outputs
         return self.head.distribution(parameters, log_std), value
 
     def mean_value(self, value: Array) -> Float[Array, "*batch"]:
-        """Return the value: the mean of several."""
+        """Return the value, shape [*batch]: the mean over the ensemble, if there is one.
+
+        Args:
+            value: Values from the network: [*batch], or [*batch, values] for an ensemble.
+        """
         return value.mean(-1) if self.num_values > 1 else value
 
     def apply(self, params: Params, obs: Any, memory: Memory | None = None) -> tuple[Distribution, Array]:
-        """Return distribution and value for a batch of observations of any shape, with a memory each."""
+        """Return the distribution of samples and the value for a batch of observations.
+
+        Args:
+            params: Parameters of the network.
+            obs: Observations, leaves [*batch, ...].
+            memory: Recurrent state of each, leaves [*batch, ...]; None for the initial one.
+
+        Returns:
+            The distribution, and the values: [*batch], or [*batch, values] for an ensemble.
+        """
         memory = self.initial_memory() if memory is None else memory
         return self.policy_and_value(self.apply_network("step", params, memory, obs)[1])
 
     def apply_sequence(
         self, params: Params, obs: Any, memory: Memory, ended: Bool[Array, "steps envs"]
     ) -> tuple[Memory, Distribution, Array]:
-        """Return the memory after each observation of trajectories, the distribution of samples and the values.
+        """Evaluate the network on trajectories.
 
         Args:
-            params: of the network.
-            obs: leaves [steps, envs, ...].
-            memory: before the first step, leaves [envs, ...].
-            ended: whether the episode ended with a step; the next one begins with an initial memory.
+            params: Parameters of the network.
+            obs: Observations, leaves [steps, envs, ...].
+            memory: Recurrent state before the first step, leaves [envs, ...].
+            ended: Whether the episode ended with each step, shape [steps, envs]; the next step starts from
+                the initial recurrent state.
+
+        Returns:
+            The recurrent state after each observation, the distribution of samples, and the values.
         """
         memories, outputs = self.apply_network("sequence", params, memory, obs, ended)
         return memories, *self.policy_and_value(outputs)
 
     def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
-        """Return the batch that the losses take, leaves [num_steps, num_envs, ...].
+        """Build the batch that the losses take, with leaves [num_steps, num_envs, ...].
 
-        Args:
-            params: of the network that learns.
-            transitions: leaves [num_steps, num_envs, ...], with the outputs of the network that acted in extras.
-            acted_by_current_params: whether that network had these parameters; it is not asked again then.
+        The transitions carry the outputs of the network that acted in `extras`. With
+        `acted_by_current_params`, the network is not evaluated again.
         """
         t = transitions
         acted = self.policy_and_value(t.extras["outputs"])
@@ -206,14 +275,24 @@ class PolicyGradient(BaseAgent, ABC):
         advantage, target = self.compute_advantages(t, ratio, value, beyond)
         choice = self.choice_masks(t)
         weight = (choice[0] & choice[1]).astype(jnp.float32) if choice else None
-        of_memory = (t.is_done, t.memory) if self.is_recurrent else (None, None)  # the actor's, also where it is stale
+        of_memory = (t.is_done, t.memory) if self.is_recurrent else (None, None)  # the actor's, even if stale
         several = values if self.num_values > 1 else None
         known = log_prob, value, advantage, target
         more = {"ensemble_values": several, "ratio": ratio, "bootstrap_value": beyond, "weight": weight}
         return Batch(t.obs, t.extras["sample"], *known, *of_memory, **more)
 
     def choice_masks(self, t: Transition) -> tuple[Bool[Array, "steps envs"], Bool[Array, "steps envs"]] | None:
-        """Return which steps had a choice, and of which the successor is known; None where there always is a choice."""
+        """Return masks of the steps with several valid actions and of the steps with a known continuation.
+
+        The return after a step is known up to the end of the episode, or up to a step with several valid
+        actions, which has a value.
+
+        Args:
+            t: Transitions, leaves [steps, envs, ...].
+
+        Returns:
+            Both masks, each [steps, envs]; None if every step has several valid actions.
+        """
         choice, following = choice_mask(self.observation_space, t), has_choice(self.observation_space, t.next_obs)
         if choice is None:
             return None
@@ -227,15 +306,10 @@ class PolicyGradient(BaseAgent, ABC):
         value: Float[Array, "steps envs"],
         bootstrap_value: Float[Array, "steps envs"],
     ) -> tuple[Float[Array, "steps envs"], Float[Array, "steps envs"]]:
-        """Return the advantages and the targets of the value.
+        """Return the advantages and the value targets of trajectories.
 
-        A step without a choice has no advantage; its reward counts for the choice before it (skip_forced_steps).
-
-        Args:
-            transitions: leaves [steps, envs, ...].
-            ratio: of the probability of each action by the policy that learns to that by which it was drawn.
-            value: of each observation.
-            bootstrap_value: of the successor, where that is not the next step.
+        A step with only one valid action has advantage 0; its reward counts for the last step before it with
+        several (skip_forced_steps).
         """
         t = replace(transitions, reward=self.reward_scale * transitions.reward)
         next_value = jnp.where(_bootstrap_mask(t), bootstrap_value, jnp.roll(value, -1, 0))
@@ -249,16 +323,23 @@ class PolicyGradient(BaseAgent, ABC):
         return advantage * (choice[0] & choice[1]) if choice else advantage, target
 
     def bootstrap_value(self, params: Params, t: Transition) -> Float[Array, "steps envs"]:
-        """Return the values of successors where time ran out, and after the last step; elsewhere 0.
+        """Return the values of the successors at truncations and after the last step; 0 elsewhere.
 
-        The network is asked for one such step of every environment at a time.
+        The network evaluates one such step of every environment at a time.
+
+        Args:
+            params: Parameters of the network.
+            t: Transitions, leaves [steps, envs, ...].
+
+        Returns:
+            Values, shape [steps, envs].
         """
         is_cut = _bootstrap_mask(t)
-        place = jnp.cumsum(is_cut, 0) * is_cut - 1  # of each such step among those of its environment, -1 of others
+        place = jnp.cumsum(is_cut, 0) * is_cut - 1  # index of each cut step within its environment; -1 for other steps
         env_index = jnp.arange(is_cut.shape[1])
 
         def evaluate_successor(i: Array, found: Array) -> Array:
-            step = jnp.argmax(place == i, 0)  # the i-th of each environment; step 0, in vain, where it has none
+            step = jnp.argmax(place == i, 0)  # the i-th cut step of each environment; step 0, unused, if it has fewer
             now = jax.tree.map(lambda x: x[step, env_index], (t.obs, t.memory, t.next_obs))
             after = self.apply_network("step", params, now[1], now[0])[0]
             asked = self.mean_value(self.apply(params, now[2], after)[1])
@@ -267,7 +348,7 @@ class PolicyGradient(BaseAgent, ABC):
         return jax.lax.fori_loop(0, place.max() + 1, evaluate_successor, jnp.zeros_like(t.reward))
 
     def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
-        """Return the loss [] on segments of a batch, leaves [segments, steps, ...]."""
+        """Return the loss on segments of a batch; with a value ensemble, the mean over its members."""
         rows, log_prob, value, entropy = self.evaluate_rows(params, batch)
         if self.num_values == 1:
             return self.loss_of_rows(rows, log_prob, value, entropy)
@@ -278,7 +359,7 @@ class PolicyGradient(BaseAgent, ABC):
         return tree.mean(jax.vmap(loss_of_value, -1)(value, rows.ensemble_values))
 
     def loss_with_rows(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
-        """Return the loss with two more metrics, value and ratio of each step, [segments, steps], of what learns."""
+        """Return the loss with the current value and probability ratio of each step as metrics, [segments, steps]."""
         (segments, steps), (rows, log_prob, value, entropy) = batch.log_prob.shape, self.evaluate_rows(params, batch)
         loss, metrics = self.loss_of_rows(rows, log_prob, value, entropy)
         of_rows = jax.lax.stop_gradient((value, jnp.exp(log_prob - rows.log_prob)))
@@ -286,7 +367,15 @@ class PolicyGradient(BaseAgent, ABC):
         return loss, metrics | dict(zip(ROW_METRICS, map(place, of_rows), strict=True))
 
     def evaluate_rows(self, params: Params, batch: Batch) -> tuple[Batch, Array, Array, Array]:
-        """Return the rows of segments, leaves [rows, ...], and their log-probabilities, values and entropies."""
+        """Merge segments into rows and evaluate the network on them.
+
+        Args:
+            params: Parameters of the network.
+            batch: Segments, leaves [segments, steps, ...]; the recurrent state has leaves [segments, ...].
+
+        Returns:
+            The rows, leaves [rows, ...], and the log-probabilities, values and entropies on them.
+        """
         if not self.is_recurrent:
             rows = tree.merge_axes(batch)
             policy, value = self.apply(params, rows.obs)
@@ -301,8 +390,8 @@ class PolicyGradient(BaseAgent, ABC):
 
 
 def _bootstrap_mask(t: Transition) -> Bool[Array, "steps envs"]:
-    """Return where the successor of a step is not the next row: at time limits and in the last row.
+    """Return the steps whose successor is not the next row: truncated steps and the last one.
 
-    What follows a row that terminated counts 0 in any case; see `estimate_advantages`.
+    A terminated step needs no exception, since its successor counts 0 in any case; see `estimate_advantages`.
     """
     return t.truncated.at[-1].set(True)

@@ -1,4 +1,4 @@
-"""Proximal policy optimization."""
+"""Proximal policy optimization (PPO)."""
 
 from functools import partial
 
@@ -14,39 +14,45 @@ from evorl.types import Batch, Metrics, Transition
 
 @part
 class PPO(PolicyGradient):
-    """Clipped policy and value losses with generalized advantages (Schulman et al. 2017, arXiv:1707.06347).
+    """Proximal policy optimization (PPO): clipped policy and value losses, with GAE.
 
-    Defaults are those of its table 3; those of the optimizer are of table 5 of EvoRL (arXiv:2501.15129).
+    The defaults follow table 3 of the paper; those of the optimizer follow table 5 of EvoRL
+    (arXiv:2501.15129).
+
+    Source: Schulman et al. 2017, arXiv:1707.06347.
     """
 
     gae_lambda: Number = number(
-        0.95, 0, 1, "decay of generalized advantage estimation", OneMinus(LogUniform(1e-2, 3e-1))
+        0.95, 0, 1, "lambda of generalized advantage estimation (GAE)", OneMinus(LogUniform(1e-2, 3e-1))
     )
     clip: Number = number(
         0.2,
         0,
-        about="PPO clip range (epsilon): the objective is flat where the probability ratio is farther from 1",
+        about="PPO clip range (epsilon) of the probability ratio around 1",
         prior=Uniform(0.05, 0.5),
     )
     value_clip: Number = number(
         float("inf"),
         0,
-        about="how far the value may move from that before learning, in units of values (see value_scale)",
+        about="clip range of the value around its old prediction, in the units of the value network (see value_scale)",
     )
     max_kl: Number = number(
-        float("inf"), 0, about="mean KL divergence from the policy that acted, beyond which no further epoch begins"
+        float("inf"), 0, about="mean KL divergence from the policy that acted, above which no further epoch starts"
     )
 
     def estimate_advantages(
         self, transitions: Transition, ratio: Array, value: Array, next_value: Array
     ) -> tuple[Array, Array]:
+        """Return the GAE advantages of one trajectory and the targets of its value function."""
         del ratio
         return gae_targets(transitions, value, next_value, self)
 
     def loss_of_rows(self, batch: Batch, log_prob: Array, value: Array, entropy: Array) -> tuple[Array, Metrics]:
-        """Return -min(ratio A, clip(ratio) A), half the squared error of the value, and the entropy, weighed.
+        """Return the weighted sum of the clipped policy loss, the clipped value loss and the entropy.
 
-        Equations 7 and 9 of Schulman et al. 2017, with a value that is clipped too.
+        The policy loss is -min(ratio A, clip(ratio) A), and the value loss half the squared error (equations
+        7 and 9 of Schulman et al. 2017). In addition, the value is clipped around its old prediction, and the
+        larger of the two errors counts.
         """
         mean = partial(mean_of_rows, batch.weight)
         log_ratio = log_prob - batch.log_prob

@@ -1,4 +1,4 @@
-"""Actions at random, for normalized scores."""
+"""Random policy, the baseline of normalized scores."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ class RandomState:
 
 @part
 class Random(BaseAgent):
-    """Actions drawn uniformly from the legal ones, also where others are greedy; it learns nothing."""
+    """Random policy: it samples uniformly from the valid actions, also as its greedy action, and learns nothing."""
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has, where it plays a game."""
+        """Return the number of members of each group in a multi-agent environment; empty for a single agent."""
         return group_sizes(self.action_space)
 
     def init(self, key: Key) -> RandomState:

@@ -1,4 +1,4 @@
-"""Soft actor-critic."""
+"""Soft actor-critic (SAC)."""
 
 from typing import Any
 
@@ -22,34 +22,39 @@ LOG_STD_RANGE = (-5.0, 2.0)
 
 @part
 class SAC(SoftActorCritic):
-    """Twin critics and a policy that is also to be random (Haarnoja et al. 2018, arXiv:1801.01290 and 1812.05905).
+    """Soft actor-critic (SAC) with twin critics and a stochastic policy.
 
-    The temperature, which weighs its entropy, is learned from where it begins, or stays there. Defaults are those of
-    arXiv:1812.05905, table 1.
+    The temperature weighs the policy's entropy. It is learned from its initial value, or fixed. The defaults
+    follow table 1 of arXiv:1812.05905.
+
+    Source: Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905.
     """
 
     target_entropy: Number = number(
-        -1.0, about="entropy to learn, per real action in half its range", prior=Uniform(-2, 0)
+        -1.0,
+        about="target entropy per action dimension, for actions in units of half their range",
+        prior=Uniform(-2, 0),
     )
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space is a vector of real numbers with finite bounds."""
         require_action_vector(self, "; see discrete_sac")
         Head(self.action_space)
 
     @property
     def head(self) -> Head:
-        """From the numbers of the actor to a distribution, and from its samples to actions."""
+        """Return the head, which maps actor outputs to a distribution and its samples to actions."""
         return Head(self.action_space)
 
     @property
     def actor(self) -> Network:
-        """The numbers of the distribution from observations."""
+        """Return the network from observations to the means and log standard deviations of the policy."""
         body = MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
     def critic(self) -> Network:
-        """Values from observation and action."""
+        """Return the network from observations and actions to values, [*batch, critics]."""
         body = Critics(self.num_critics, self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
@@ -60,7 +65,7 @@ class SAC(SoftActorCritic):
         return self.create_state(*params)
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
-        """An action drawn from the policy."""
+        """Sample an action from the policy."""
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
         return self.head.to_action(self.distribution(numbers).sample(key)), memory, {}
 
@@ -70,20 +75,50 @@ class SAC(SoftActorCritic):
         return self.head.to_action(self.distribution(numbers).mode()), memory, {}
 
     def distribution(self, numbers: Any) -> Distribution:
-        """Of the samples that actions come from, by the numbers of the actor."""
+        """Return the distribution of samples; `head` maps samples to actions.
+
+        Args:
+            numbers: Outputs of the actor, shape [*batch, 2 * action].
+        """
         mean, log_std = jnp.split(numbers, 2, axis=-1)
         return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD_RANGE))
 
     def policy(self, method: str, params: Params, batch: Transition) -> Distribution:
-        """The actor's on what is learned from ("values"), or on its successors ("next_values")."""
+        """Return the policy on the training steps (method "values") or on their successors ("next_values")."""
         return self.distribution(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(self, method: str, params: Params, batch: Transition, action: Array) -> Float[Array, "*batch critics"]:
-        """Q_i(s, a) of every critic, whose own memory of a sequence begins with it; s as for the policy."""
+        """Return Q_i(s, a) of every critic i.
+
+        On sequences, each critic has its own recurrent state, which starts from the initial state at the
+        start of the sequence.
+
+        Args:
+            method: "values" for s the observations of the training steps, "next_values" for s their
+                successors.
+            params: Parameters of the critics.
+            batch: Transitions, or sequences of them.
+            action: Actions a, shape [*batch, action].
+
+        Returns:
+            Values, shape [*batch, critics].
+        """
         return jnp.asarray(self.critic.apply(params, batch, self.critic.initial_memories(batch), action, method=method))
 
     def critic_target(self, state: SACState, batch: Transition, key: Key) -> Float[Array, "*batch"]:
-        """r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), a' drawn now (arXiv:1812.05905, eqs. 3, 5)."""
+        """Return the target of the critics (arXiv:1812.05905, eqs. 3 and 5).
+
+        The target is r + discount (min_i Q_i'(s', a') - temperature log pi(a'|s')), with a' sampled now from
+        the policy.
+
+        Args:
+            state: State of the agent.
+            batch: Transitions, or sequences of them.
+            key: Random key of the sample.
+
+        Returns:
+            Targets, shape [*batch].
+        """
         policy = self.policy("next_values", state.actor.params, batch)
         sample = policy.sample(key)
         value = self.values("next_values", state.critic.target_params, batch, self.head.to_action(sample)).min(-1)
@@ -93,7 +128,7 @@ class SAC(SoftActorCritic):
     def critic_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        """Return the squared error against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.critic_target(state, batch, key))
         value = self.values("values", params, batch, batch.training_steps.action)
         return mse_critic_loss(batch, value, target)
@@ -101,7 +136,7 @@ class SAC(SoftActorCritic):
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """temperature log pi(a|s) - min_i Q_i(s, a), a drawn now, mean over the batch (eq. 9)."""
+        """Return temperature log pi(a|s) - min_i Q_i(s, a), with a sampled now, mean over the batch (eq. 9)."""
         policy = self.policy("values", params, batch)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)

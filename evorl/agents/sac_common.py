@@ -1,4 +1,4 @@
-"""What the soft actor-critics share: their numbers, their steps, and the temperature that weighs the entropy."""
+"""Base class of SAC and DiscreteSAC: hyperparameters, update steps and the entropy temperature."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,19 +13,29 @@ from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder
 from evorl.parts import Number, number, part
 from evorl.types import Memory, Metrics, Params
 
-ENTROPY_UNIT = "entropy_unit"  # among the metrics of an actor's loss: of what the target entropy is a multiple
+ENTROPY_UNIT = "entropy_unit"  # metric of the actor loss: the unit of the target entropy
 
 
 @struct.dataclass
 class SACState:
-    actor: TrainState  # it has no target
+    actor: TrainState  # without target network
     critic: TrainState
-    temperature: TrainState | None  # of its logarithm; None where it is fixed
+    temperature: TrainState | None  # its params are log(temperature); None if fixed
 
 
 @part
 class SoftActorCritic(BaseAgent):
-    """The base of SAC and DiscreteSAC, which say what their losses are; theirs is the target entropy too."""
+    """Base class of SAC and DiscreteSAC, which define the losses and the unit of the target entropy.
+
+    Args:
+        hidden: Widths of the hidden layers of actor and critics; () makes them linear.
+        num_critics: Number of critics; the minimum over them is used.
+        layer_norm: Whether to apply layer normalization before each activation.
+        learned_temperature: Whether the temperature is learned; otherwise it is fixed.
+        encoder: Module that maps observations to features.
+        core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
+        optimizer: Gradient transformation without a learning rate, for actor and critics.
+    """
 
     hidden: tuple[int, ...] = (256, 256)
     num_critics: int = 2
@@ -36,11 +46,11 @@ class SoftActorCritic(BaseAgent):
     optimizer: Optimizer = ADAM
     actor_lr: Number = number(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
     critic_lr: Number = number(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
-    temperature_lr: Number = number(3e-4, 0, 1, "learning rate of the temperature, where it is learned")
+    temperature_lr: Number = number(3e-4, 0, 1, "learning rate of the temperature, if it is learned")
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = number(0.005, 0, 1, "fraction by which targets follow at each update")
-    temperature: Number = number(1.0, 0, about="weight of the entropy; where it is learned, at the beginning")
-    target_entropy: Number = number(0.0, about="entropy to learn")
+    tau: Number = number(0.005, 0, 1, "step size of the soft update of the target networks")
+    temperature: Number = number(1.0, 0, about="entropy coefficient (temperature); its initial value, if it is learned")
+    target_entropy: Number = number(0.0, about="target entropy of the policy")
     max_grad_norm: Number = number(float("inf"), 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -48,7 +58,12 @@ class SoftActorCritic(BaseAgent):
         super().__post_init__()
 
     def create_state(self, actor: Params, critic: Params) -> SACState:
-        """Return the state before anything is learned."""
+        """Return the initial state of the agent.
+
+        Args:
+            actor: Parameters of the actor.
+            critic: Parameters of the critics.
+        """
         learned: Any = None
         if self.learned_temperature:
             smallest = jnp.finfo(jnp.float32).tiny
@@ -60,7 +75,11 @@ class SoftActorCritic(BaseAgent):
         return self.core.initial_memory()
 
     def current_temperature(self, state: SACState) -> Number:
-        """Return the weight of the entropy, []."""
+        """Return the current entropy temperature, [].
+
+        Args:
+            state: State of the agent.
+        """
         return self.temperature if state.temperature is None else jnp.exp(state.temperature.params)
 
     def update_critic(self, state: SACState, loss: LossFn) -> tuple[SACState, Metrics]:
@@ -68,9 +87,10 @@ class SoftActorCritic(BaseAgent):
         return replace(state, critic=critic), metrics
 
     def update_actor(self, state: SACState, loss: LossFn) -> tuple[SACState, Metrics]:
-        """Take a step of the actor, and one of a learned temperature, down where the entropy is above its target.
+        """Take one gradient step of the actor and, if the temperature is learned, one of the temperature.
 
-        arXiv:1812.05905, eq. 18.
+        The temperature decreases if the entropy is above its target, and increases if it is below
+        (arXiv:1812.05905, eq. 18).
         """
         actor, metrics = state.actor.apply_gradients(loss, self.actor_lr, self.max_grad_norm)
         metrics |= {"temperature": self.current_temperature(state)}

@@ -1,4 +1,4 @@
-"""TD3, and DDPG as TD3 with one critic and no smoothing."""
+"""TD3; DDPG is TD3 with one critic and without target smoothing."""
 
 from dataclasses import replace
 from functools import partial
@@ -30,10 +30,20 @@ class TD3State:
 
 @part
 class TD3(BaseAgent):
-    """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
+    """Twin delayed deep deterministic policy gradient (TD3).
 
-    How often the actor moves is the workflow's actor_interval. Defaults are theirs; learning rates and exploration as
-    in table 4c of EvoRL (arXiv:2501.15129).
+    The workflow's `actor_interval` sets how often the actor is updated. The defaults follow the paper; the
+    learning rates and the exploration noise follow table 4c of EvoRL (arXiv:2501.15129).
+
+    Args:
+        hidden: Widths of the hidden layers of actor and critics; () makes them linear.
+        num_critics: Number of critics; the target takes the minimum over them.
+        layer_norm: Whether to apply layer normalization before each activation.
+        encoder: Module that maps observations to features.
+        core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
+        optimizer: Gradient transformation without a learning rate.
+
+    Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -45,12 +55,12 @@ class TD3(BaseAgent):
     actor_lr: Number = number(3e-4, 0, 1, "learning rate of the actor", LEARNING_RATE_PRIOR)
     critic_lr: Number = number(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
-    tau: Number = number(0.005, 0, 1, "fraction by which targets follow at each update")
+    tau: Number = number(0.005, 0, 1, "step size of the soft update of the target networks")
     explore_std: Number = number(
-        0.1, 0, 10, "std of exploration noise, in half ranges of the action", LogUniform(0.02, 0.5)
+        0.1, 0, 10, "std of the exploration noise, in units of half the action range", LogUniform(0.02, 0.5)
     )
-    target_std: Number = number(0.2, 0, 10, "std of target smoothing noise, in half ranges of the action")
-    target_clip: Number = number(0.5, 0, 10, "bound of target smoothing noise, in half ranges of the action")
+    target_std: Number = number(0.2, 0, 10, "std of the target smoothing noise, in units of half the action range")
+    target_clip: Number = number(0.5, 0, 10, "bound of the target smoothing noise, in units of half the action range")
     max_grad_norm: Number = number(float("inf"), 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -58,21 +68,26 @@ class TD3(BaseAgent):
         super().__post_init__()
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the action space is a vector of real numbers."""
         require_action_vector(self)
 
     @property
     def actor(self) -> Network:
-        """Actions from observations, each number in [-1, 1]."""
+        """Return the network from observations to actions in [-1, 1]."""
         body = DeterministicActor(num_features(self.action_space), self.hidden, self.layer_norm)
         return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
     def critic(self) -> Network:
-        """Values from observation and action."""
+        """Return the network from observations and actions to values, [*batch, critics]."""
         return self.critics(self.num_critics)
 
     def critics(self, n: int) -> Network:
-        """The first n critics."""
+        """Return the network of the first n critics.
+
+        Args:
+            n: Number of critics.
+        """
         return Network(self.observation_space, Critics(n, self.hidden, self.layer_norm), self.encoder, self.core)
 
     def init(self, key: Key) -> TD3State:
@@ -86,7 +101,7 @@ class TD3(BaseAgent):
         return self.core.initial_memory()
 
     def act(self, params: Params, obs: Array, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
-        """The greedy action with normal noise."""
+        """Return the greedy action plus Gaussian noise, clipped to the bounds."""
         action, memory, extras = self.mode(params, obs, memory, key)
         noise = self.explore_std * jax.random.normal(key, action.shape)
         return self.clip(action + self.half_range * noise), memory, extras
@@ -97,41 +112,85 @@ class TD3(BaseAgent):
         return self.to_action(numbers), memory, {}
 
     def to_action(self, numbers: Any) -> Float[Array, "*batch action"]:
-        """What the actor's numbers in [-1, 1] stand for."""
+        """Scale outputs of the actor to the bounds of the action space.
+
+        Args:
+            numbers: Outputs of the actor in [-1, 1], shape [*batch, action].
+
+        Returns:
+            Actions, shape [*batch, action].
+        """
         low, high = self.bounds
         return (low + high) / 2 + self.half_range * numbers
 
     def greedy_action(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch action"]:
-        """The actor's action on what is learned from ("values"), or on its successors ("next_values")."""
+        """Return the greedy action of the actor.
+
+        Args:
+            method: "values" for the observations of the training steps, "next_values" for their successors.
+            params: Parameters of the actor.
+            batch: Transitions, or sequences of them.
+
+        Returns:
+            Actions, shape [*batch, action].
+        """
         return self.to_action(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(
         self, method: str, params: Params, batch: Transition, action: Array, first: int | None = None
     ) -> Float[Array, "*batch critics"]:
-        """Q_i(s, a) of all or the first critics; s as for greedy_action.
+        """Return Q_i(s, a) of all critics, or of the first ones.
 
-        Their own memory of a sequence begins with it.
+        On sequences, each critic has its own recurrent state, which starts from the initial state at the
+        start of the sequence.
+
+        Args:
+            method: "values" for s the observations of the training steps, "next_values" for s their
+                successors.
+            params: Parameters of all critics.
+            batch: Transitions, or sequences of them.
+            action: Actions a, shape [*batch, action].
+            first: Number of critics to evaluate; None for all.
+
+        Returns:
+            Values, shape [*batch, critics].
         """
-        critics = self.critic if first is None else self.critics(first)  # which leaves the others' params
+        critics = self.critic if first is None else self.critics(first)  # ignores the params of the others
         return jnp.asarray(critics.apply(params, batch, critics.initial_memories(batch), action, method=method))
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the highest action."""
+        """Return the lower and the upper bound of actions."""
         return require_action_vector(self).bounds
 
     @property
     def half_range(self) -> np.ndarray:
-        """Half of what lies between the bounds, of each number."""
+        """Return half of the action range, for each action dimension."""
         low, high = self.bounds
         return (high - low) / 2
 
     def clip(self, action: Array) -> Array:
-        """An action within the bounds."""
+        """Clip actions to the bounds of the action space.
+
+        Args:
+            action: Actions, shape [*batch, action].
+        """
         return jnp.clip(action, *self.bounds)
 
     def critic_target(self, state: TD3State, batch: Transition, key: Key) -> Float[Array, "*batch"]:
-        """r + discount * min_i Q_i'(s', clip(a' + clipped noise)), without bootstrap where terminated (eq. 14)."""
+        """Return the target of the critics, with target policy smoothing (eq. 14 of the paper).
+
+        The target is r + discount * min_i Q_i'(s', clip(a' + clipped noise)), without the bootstrap if the
+        step terminated.
+
+        Args:
+            state: State of the agent.
+            batch: Transitions, or sequences of them.
+            key: Random key of the noise.
+
+        Returns:
+            Targets, shape [*batch].
+        """
         noise = self.target_std * jax.random.normal(key, batch.training_steps.action.shape)
         noise = jnp.clip(noise, -self.target_clip, self.target_clip)
         action = self.clip(
@@ -143,7 +202,7 @@ class TD3(BaseAgent):
     def critic_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Squared error of every critic against the target, summed over critics, mean over the batch."""
+        """Return the squared error against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.critic_target(state, batch, key))
         value = self.values("values", params, batch, batch.training_steps.action)
         return mse_critic_loss(batch, value, target)
@@ -151,7 +210,7 @@ class TD3(BaseAgent):
     def actor_loss(
         self, params: Params, state: TD3State, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """-Q_1(s, actor(s)), mean over the batch (eq. 1 of the deterministic policy gradient)."""
+        """Return -Q_1(s, actor(s)), mean over the batch (the deterministic policy gradient, eq. 1)."""
         del key
         value = self.values("values", state.critic.params, batch, self.greedy_action("values", params, batch), first=1)
         loss = -mean_of_rows(choice_mask(self.observation_space, batch), value[..., 0])
@@ -166,6 +225,6 @@ class TD3(BaseAgent):
         return replace(state, actor=actor), metrics
 
     def update_targets(self, state: TD3State) -> TD3State:
-        """All targets follow, after the actor has moved (algorithm 1)."""
+        """Update all target networks, after the update of the actor (algorithm 1)."""
         tau = self.tau
         return TD3State(state.actor.polyak_update(tau), state.critic.polyak_update(tau))

@@ -1,4 +1,4 @@
-"""An agent for each group of a game."""
+"""Team of agents, one for each group of a multi-agent environment."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
@@ -47,12 +47,19 @@ EMPTY_TRAIN_STATE = TrainState(None, None, None)
 
 @part
 class Team(BaseAgent):
-    """Agents that play a game and learn each for itself: one for all groups, or one by the name of each.
+    """Independent agents for the groups of a multi-agent environment: one for all groups, or one for each.
 
-    An agent is a template, whose spaces become those of a member. Members of a group share their weights unless
-    `shared` says that they do not, of all groups or by name; with `ids` each sees which member it is. Where it is
-    `central`, the values of PolicyGradient see the state of the game, which is all that is observed unless the game
-    has its own, and which member they value (MAPPO; Yu et al. 2021, arXiv:2103.01955).
+    An agent is a template, whose spaces are replaced by those of a member of its group. A centralized value
+    function gives MAPPO (Yu et al. 2021, arXiv:2103.01955).
+
+    Args:
+        agents: One agent for all groups, or a mapping from each group name to its agent.
+        shared: Whether the members of a group share parameters: for all groups, or by group name. Groups that
+            are not named share them.
+        ids: Whether each member sees its index within its group.
+        central: Whether the value functions, of PolicyGradient agents, see the state of the environment and
+            the index of the member that they evaluate. The state is the joint observation, unless the
+            environment defines one.
     """
 
     agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces})
@@ -61,6 +68,10 @@ class Team(BaseAgent):
     central: bool = False
 
     def check_spaces(self) -> None:
+        """Raise OptionError unless the environment is multi-agent and the options name its groups.
+
+        With `central`, all agents must be PolicyGradient agents.
+        """
         if not self.groups:
             raise OptionError(
                 "env: is for one agent, and a team plays games, whose actions are by group (docs/games.md)"
@@ -84,18 +95,18 @@ class Team(BaseAgent):
 
     @property
     def discount(self) -> Any:
-        """The discount factor of the agent that plays for all groups; where each has its own there is none."""
+        """Return the discount factor of the agent that plays for all groups; not defined if each group has an agent."""
         agents: Any = self.agents
         return agents.discount
 
     @cached_property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return group_sizes(self.action_space)
 
     @cached_property
     def group_agents(self) -> dict[str, GroupAgent]:
-        """What plays for each group."""
+        """Return the agent of each group."""
         return {name: self._create_group_agent(name) for name in self.groups}
 
     def _create_group_agent(self, name: str) -> GroupAgent:
@@ -110,7 +121,7 @@ class Team(BaseAgent):
 
     @cached_property
     def observer(self) -> MemberObserver:
-        """What the members observe."""
+        """Return the object that computes the observations of the members."""
         return MemberObserver(self.observation_space, self.ids, self.central)
 
     def init(self, key: Key) -> TeamState:
@@ -123,7 +134,7 @@ class Team(BaseAgent):
         return self._join_states(states)
 
     def _join_states(self, states: dict[str, Any]) -> TeamState:
-        """The state of a team from those of its agents."""
+        """Return the state of the team, from the states of its agents by group."""
         apart = tuple(name for name, side in self.group_agents.items() if not side.shared)
         rest = {name: replace(state, actor=EMPTY_TRAIN_STATE) for name, state in states.items()}
         return TeamState(TrainStates.from_states({name: state.actor for name, state in states.items()}, apart), rest)
@@ -132,14 +143,14 @@ class Team(BaseAgent):
         return {name: tree.broadcast(side.agent.initial_memory(), side.n) for name, side in self.group_agents.items()}
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """An action for each member by its agent, leaves [members, ...] by group."""
+        """Return an action for each member, chosen by its group's agent, leaves [members, ...] by group."""
         return self._act_by_group("act", params, obs, memory, key)
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         return self._act_by_group("mode", params, obs, memory, key)
 
     def action_probabilities(self, params: Params, obs: Any) -> dict[str, Array]:
-        """How likely each member takes each choice, [members, choices] by group."""
+        """Return the probability of each action for each member, [members, choices] by group."""
         found = {}
         for name, side in self.group_agents.items():
             agent = require_learner(side.agent, HasActionProbabilities)
@@ -159,12 +170,20 @@ class Team(BaseAgent):
         return tuple({name: one[i] for name, one in found.items()} for i in range(3))
 
     def group_transitions(self, name: str, t: Transition) -> Transition:
-        """What the members of a group learn from, leaves [*batch, members, ...], of steps of the game, [*batch]."""
+        """Return the transitions of the members of a group.
+
+        Args:
+            name: Name of the group.
+            t: Transitions of the environment, leaves [*batch, ...].
+
+        Returns:
+            Transitions, leaves [*batch, members, ...].
+        """
         shown = {"obs": self.observer.observe(name, t.obs), "next_obs": self.observer.observe(name, t.next_obs)}
         return replace(member_transitions(t, name, self.groups[name]), **shown)
 
     def build_batch(self, params: Params, transitions: Transition, acted_by_current_params: bool) -> Batch:
-        """What each agent learns from by group, leaves [steps, envs, members, ...]."""
+        """Build the batch of each agent, by group, leaves [steps, envs, members, ...]."""
         found = {}
         for name, side in self.group_agents.items():
             agent = require_learner(side.agent, OnPolicyAgent)
@@ -174,7 +193,7 @@ class Team(BaseAgent):
         return Batch(**{x.name: {name: getattr(b, x.name) for name, b in found.items()} for x in fields(Batch)})
 
     def loss(self, params: Params, batch: Batch) -> tuple[Array, Metrics]:
-        """The sum of the losses of the groups that params are of."""
+        """Return the sum of the losses of the groups in `params`."""
 
         def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
             rows = Batch(**{x.name: get_group(getattr(batch, x.name), name) for x in fields(Batch)})
@@ -188,7 +207,7 @@ class Team(BaseAgent):
         return self._update_agents("update", state, loss, OnPolicyAgent)
 
     def early_stop(self, metrics: Metrics) -> bool | Array:
-        """Whether any of its agents would stop."""
+        """Return whether any of the agents stops the epochs."""
         stops: bool | Array = False
         for name, side in self.group_agents.items():
             end = f"/{name}" if len(self.group_agents) > 1 else ""
@@ -198,18 +217,18 @@ class Team(BaseAgent):
         return stops
 
     def critic_loss(self, params: Params, state: TeamState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
-        """The sum of the losses of the critics of the groups that params are of."""
+        """Return the sum of the critic losses of the groups in `params`."""
         return self._sum_losses(params, self._make_group_loss("critic_loss", state, batch, key))
 
     def actor_loss(self, params: Params, state: TeamState, batch: Transition, key: Key) -> tuple[Array, Metrics]:
-        """The same of the actors."""
+        """Return the sum of the actor losses of the groups in `params`."""
         return self._sum_losses(params, self._make_group_loss("actor_loss", state, batch, key))
 
     def update_critic(self, state: TeamState, loss: Any) -> tuple[TeamState, Metrics]:
         return self._update_agents("update_critic", state, loss, OffPolicyAgent)
 
     def update_actor(self, state: TeamState, loss: Any) -> tuple[TeamState, Metrics]:
-        """A step of the actors; agents without one, such as DQN, stay as they are."""
+        """Take one gradient step of each actor; agents without an actor, such as DQN, stay unchanged."""
         return self._update_agents("update_actor", state, loss, ActorCritic)
 
     def update_targets(self, state: TeamState) -> TeamState:
@@ -220,7 +239,7 @@ class Team(BaseAgent):
         return self._join_states(states)
 
     def _make_group_loss(self, loss: str, state: TeamState, batch: Transition, key: Key) -> Any:
-        """A loss of an agent on what the members of its group learn from."""
+        """Return the function of a group's loss on the transitions of its members."""
         keys, axes = (
             dict(zip(self.group_agents, split_key(key, len(self.group_agents)), strict=True)),
             batch.terminated.ndim,
@@ -242,7 +261,10 @@ class Team(BaseAgent):
         return group_loss
 
     def _sum_losses(self, params: Params, loss: Callable[..., tuple[Array, Metrics]]) -> tuple[Array, Metrics]:
-        """The sum of loss(group, agent, params, member) over groups that params are of, and members that are apart."""
+        """Return the sum of loss(group, agent, params, member) over the groups in `params`.
+
+        Members with separate parameters are summed over; otherwise `member` is None.
+        """
         total, found = jnp.float32(0), {}
         for name, of in params.items():
             side = self.group_agents[name]
@@ -259,7 +281,10 @@ class Team(BaseAgent):
         return total, merge_group_metrics(found)
 
     def _update_agents(self, how: str, state: TeamState, loss: Any, able: Any) -> Any:
-        """A step of each agent that can take it, of members that are apart one by one, and the metrics by group."""
+        """Take one update of each agent that implements `able`, and return the new state and the metrics by group.
+
+        Members with separate parameters are updated separately.
+        """
         states, found = {}, {}
         for name, side in self.group_agents.items():
             before = state.group_state(name)

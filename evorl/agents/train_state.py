@@ -1,4 +1,4 @@
-"""Parameters that learn by gradient: a step of their optimizer, then a soft one of their target."""
+"""Parameters that are trained by gradient steps, with optional target parameters."""
 
 import math
 from collections.abc import Callable
@@ -18,31 +18,56 @@ from evorl.parts import Number
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Array, Metrics, Params
 
-LEARNING_RATE_PRIOR = LogUniform(1e-5, 1e-2)  # where the learning rate of Adam is searched
-DISCOUNT_PRIOR = OneMinus(LogUniform(1e-3, 1e-1))  # where a discount is, 10 to 1000 steps
+LEARNING_RATE_PRIOR = LogUniform(1e-5, 1e-2)  # search range of Adam's learning rate
+DISCOUNT_PRIOR = OneMinus(LogUniform(1e-3, 1e-1))  # effective horizon of 10 to 1000 steps
 
 LossFn = Callable[[Params], tuple[Array, Metrics]]
 
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Turns a gradient into what is subtracted, times the learning rate: a transformation of optax without that rate.
+    """Optimizer: a gradient transformation of optax without a learning rate.
 
-    As optax.scale_by_rms() or optax.scale_by_factored_rms(); optax.adam(rate) is none, since it has a rate and a sign.
+    Examples are optax.scale_by_rms() and optax.scale_by_factored_rms(). optax.adam(rate) is not an Optimizer,
+    since it includes a learning rate and a sign.
     """
 
     def init(self, params: Params) -> Any:
-        """What it keeps from step to step."""
+        """Return the initial optimizer state.
+
+        Args:
+            params: Parameters to optimize.
+        """
         ...
 
     def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
-        """The direction of the gradient, and what it keeps then."""
+        """Return the direction that is subtracted from the parameters, times the learning rate.
+
+        Args:
+            gradient: Gradient, with the structure of params.
+            state: Optimizer state.
+            params: Current parameters.
+
+        Returns:
+            The direction, with the structure of params, and the new optimizer state.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma & Ba 2015, arXiv:1412.6980), of all parameters as one vector, which is faster than of each alone."""
+    """Adam optimizer on all parameters as one flat vector, which is faster than on each array.
+
+    Args:
+        b1: Decay of the first moment, at least 0 and below 1.
+        b2: Decay of the second moment, at least 0 and below 1.
+        eps: Constant that is added to the denominator.
+
+    Raises:
+        OptionError: If a value is out of its range.
+
+    Source: Kingma & Ba 2015, arXiv:1412.6980.
+    """
 
     b1: float = 0.9
     b2: float = 0.999
@@ -76,7 +101,14 @@ def _require_descent(optimizer: Optimizer) -> None:
 
 @struct.dataclass
 class TrainState:
-    """Parameters, their slowly following target, and what their optimizer keeps."""
+    """Parameters, their target parameters, and the state of their optimizer.
+
+    Args:
+        params: Parameters.
+        target_params: Target parameters, which follow params slowly; None for no target.
+        opt_state: State of the optimizer; None if the parameters are not trained by gradient.
+        optimizer: Gradient transformation without a learning rate.
+    """
 
     params: Params
     target_params: Params
@@ -85,35 +117,75 @@ class TrainState:
 
     @classmethod
     def create(cls, params: Params, has_target: bool = True, optimizer: Optimizer = ADAM) -> "TrainState":
-        """A target equal to params, or none unless it follows, and an optimizer that has seen nothing.
+        """Return a new train state, whose target equals params and whose optimizer is in its initial state.
 
-        Raises OptionError where the optimizer's directions lead uphill, as those do that have a rate of their own.
+        Args:
+            params: Parameters.
+            has_target: Whether to keep target parameters.
+            optimizer: Gradient transformation without a learning rate.
+
+        Raises:
+            OptionError: If the optimizer's direction points uphill, as it does if it includes a learning
+                rate.
         """
         if not isinstance(optimizer, Adam):
             _require_descent(optimizer)
         return cls(params, params if has_target else None, optimizer.init(params), optimizer)
 
     def reset_with_params(self, params: Params) -> "TrainState":
-        """Other params at their beginning, with a target where self has one."""
+        """Return a new train state with other parameters, with a target if self has one.
+
+        Args:
+            params: The other parameters.
+        """
         return TrainState.create(params, bool(jax.tree.leaves(self.target_params)), self.optimizer)
 
     def apply_gradients(
         self, loss: LossFn, learning_rate: Number, max_grad_norm: Number
     ) -> tuple["TrainState", Metrics]:
-        """One step of the optimizer on loss(params) -> (value, metrics), its gradient clipped by its norm."""
+        """Take one optimizer step on the gradient of a loss, clipped by its global norm.
+
+        Args:
+            loss: Function from params to (loss [], metrics).
+            learning_rate: Learning rate.
+            max_grad_norm: Maximum norm of the gradient.
+
+        Returns:
+            The new train state and the metrics.
+        """
         gradient, metrics = jax.grad(loss, has_aux=True)(self.params)
         return self.optimizer_step(gradient, learning_rate, max_grad_norm), metrics
 
     def optimizer_step(self, gradient: Params, learning_rate: Number, max_grad_norm: Number) -> "TrainState":
-        """One step of the optimizer along a gradient, clipped by its norm."""
+        """Take one optimizer step along a gradient, clipped by its global norm.
+
+        Args:
+            gradient: Gradient, with the structure of params.
+            learning_rate: Learning rate.
+            max_grad_norm: Maximum norm of the gradient.
+
+        Returns:
+            The new train state.
+        """
         numbers, unravel = ravel_pytree(gradient)
         norm = jnp.maximum(jnp.linalg.norm(numbers), jnp.finfo(numbers.dtype).tiny)
-        numbers *= jnp.minimum(1.0, max_grad_norm / norm)  # optax's own makes NaN of an infinite bound, and masks it
+        numbers *= jnp.minimum(
+            1.0, max_grad_norm / norm
+        )  # optax's clip computes a NaN, then masked, if the bound is inf
         direction, moments = self.optimizer.update(unravel(numbers), self.opt_state, self.params)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
         return replace(self, params=params, opt_state=moments)
 
     def polyak_update(self, tau: Number) -> "TrainState":
-        """The target moves to params by the fraction tau (Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1)."""
+        """Move the target parameters towards the parameters by the fraction tau (soft update).
+
+        Args:
+            tau: Fraction, from 0 (no change) to 1 (copy).
+
+        Returns:
+            The new train state.
+
+        Source: Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1.
+        """
         target = jax.tree.map(lambda old, new: old + tau * (new - old), self.target_params, self.params)
         return replace(self, target_params=target)

@@ -1,4 +1,4 @@
-"""Value decomposition: members of one group, whose values together are learned as one (VDN and QMIX)."""
+"""Value decomposition (VDN and QMIX): the mixed value of a group's members is learned from their total reward."""
 
 from dataclasses import field, replace
 from functools import cached_property
@@ -22,11 +22,16 @@ from evorl.types import Key, Memory, Metrics, Params, Transition
 
 @part
 class ValueDecomposition(BaseAgent):
-    """Q-learning of what a group earns together, by what a mixer makes of the values of its members.
+    """Value decomposition: Q-learning of a group's total reward with a mixture of its members' values.
 
-    SumMixer is VDN (Sunehag et al. 2017, arXiv:1706.05296), MonotonicMixer QMIX (Rashid et al. 2018, arXiv:1803.11485).
-    All members have the weights of one DQN; with `ids` each sees which member it is. The mixer sees the state of the
-    game, which is all that is observed unless the game has its own.
+    SumMixer gives VDN (Sunehag et al. 2017, arXiv:1706.05296), MonotonicMixer gives QMIX (Rashid et al. 2018,
+    arXiv:1803.11485). All members share the parameters of one DQN. The mixer sees the state of the
+    environment: the joint observation, unless the environment defines a state.
+
+    Args:
+        agents: Agent of every member, a template whose spaces are replaced by those of a member.
+        mixer: Module that combines the members' values into one.
+        ids: Whether each member sees its index within the group.
     """
 
     agents: DQN = field(default_factory=DQN, metadata={"spaces": member_spaces})
@@ -34,6 +39,7 @@ class ValueDecomposition(BaseAgent):
     ids: bool = True
 
     def check_spaces(self) -> None:
+        """Raise OptionError if the environment has more than one group."""
         if len(self.groups) > 1:
             name = "VDN" if isinstance(self.mixer, SumMixer) else "QMIX"
             raise OptionError(
@@ -43,28 +49,28 @@ class ValueDecomposition(BaseAgent):
 
     @property
     def discount(self) -> Any:
-        """The discount factor of the agents."""
+        """Return the discount factor of the agents."""
         return self.agents.discount
 
     @cached_property
     def team(self) -> Team:
-        """The members as they play."""
+        """Return the members as a Team, which acts for them."""
         return Team(self.agents, ids=self.ids, observation_space=self.observation_space, action_space=self.action_space)
 
     @property
     def groups(self) -> dict[str, int]:
-        """The one group, and how many members it has."""
+        """Return the number of members of the only group, by its name."""
         return self.team.groups
 
     @property
     def group_name(self) -> str:
-        """That of the group."""
+        """Return the name of the group."""
         (name,) = self.groups
         return name
 
     @property
     def agent(self) -> DQN:
-        """That of each member."""
+        """Return the agent of each member."""
         agent: Any = self.team.group_agents[self.group_name].agent
         return agent
 
@@ -81,14 +87,23 @@ class ValueDecomposition(BaseAgent):
         return self.team.initial_memory()
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        """For each member its greedy choice, or one at random with probability epsilon."""
+        """Return for each member its greedy action, or a random one with probability epsilon."""
         return self.team.act({self.group_name: params["agent"]}, obs, memory, key)
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         return self.team.mode({self.group_name: params["agent"]}, obs, memory, key)
 
     def mix_values(self, params: Params, values: Float[Array, "*batch members"], obs: Any) -> Float[Array, "*batch"]:
-        """The value of all members together, after a game's observations."""
+        """Return the joint value of all members.
+
+        Args:
+            params: Parameters of the mixer.
+            values: Values of the members, shape [*batch, members].
+            obs: Observations of the environment, leaves [*batch, ...].
+
+        Returns:
+            Joint values, shape [*batch].
+        """
         state = features(self.team.observer.state_space, self.team.observer.state(obs))
         return jnp.asarray(self._mixer.apply(params, values, state))
 
@@ -99,9 +114,10 @@ class ValueDecomposition(BaseAgent):
     def critic_loss(
         self, params: Params, state: DQNState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Huber's loss of what all are worth together, against all rewards and what each one's best choice is worth.
+        """Return the Huber loss of the mixed value of the actions taken, mean over the batch.
 
-        Who is out of the game for good is worth 0.
+        The target is the sum of the members' rewards plus the discounted mixture of their best next values. A
+        member that left the episode for good has value 0.
         """
         del key
         agent, target, t = self.agent, state.actor.target_params, batch.training_steps

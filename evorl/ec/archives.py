@@ -1,4 +1,4 @@
-"""Archives of quality-diversity: where a genome belongs by what it does, and whether it is the best there."""
+"""Archives of quality-diversity algorithms: elites in cells of the descriptor space."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,31 +17,34 @@ from evorl.types import Key, Params, QDEvaluation, SearchResults
 
 @struct.dataclass
 class Elites:
-    """One genome in each of `cells` cells, or none."""
+    """Content of an archive: each of its cells is empty or holds one genome."""
 
     genomes: Params  # leaves [cells, ...]
-    fitness: Float[Array, " cells"]  # 0 where empty
+    fitness: Float[Array, " cells"]  # 0 if empty
     descriptor: Float[Array, "cells d"]
     filled: Bool[Array, " cells"]
-    threshold: Float[Array, " cells"]  # above which fitness enters
+    threshold: Float[Array, " cells"]  # fitness must exceed it to enter
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """Return the number of cells."""
         return self.fitness.shape[0]
 
     @property
     def results(self) -> SearchResults:
-        """All elites."""
+        """Return all cells as search results; the valid mask marks the filled ones."""
         return SearchResults(self.genomes, self.fitness, self.filled, self.descriptor)
 
     @property
     def best(self) -> Params:
-        """The genome of the highest fitness; that of the first cell where all are empty."""
+        """Return the genome with the highest fitness; the genome of the first cell if all are empty."""
         return tree.index(self.genomes, jnp.where(self.filled, self.fitness, -jnp.inf).argmax())
 
     def sample(self, key: Key, n: int) -> Params:
-        """n elites, leaves [n, ...], drawn uniformly with replacement; the first genomes where all cells are empty."""
+        """Sample n elites uniformly with replacement, leaves [n, ...].
+
+        If all cells are empty, the genomes with which the first cells were initialized are returned.
+        """
         rank = (jax.random.uniform(key, (n,)) * self.filled.sum()).astype(jnp.int32)
         place = jnp.searchsorted(jnp.cumsum(self.filled), rank, side="right")
         return tree.index(self.genomes, jnp.where(self.filled.any(), place, jnp.arange(n) % self.cells))
@@ -49,36 +52,55 @@ class Elites:
 
 @struct.dataclass
 class InsertionResult:
-    """How n genomes fared, each against the archive as it was before all of them."""
+    """Result of the insertion of n genomes into an archive.
+
+    An archive of cells compares each genome with its content before the whole batch.
+    """
 
     new_cell: Bool[Array, "*n"]  # whether its cell was empty
-    entered: Bool[Array, "*n"]  # whether it was above the threshold
-    gain: Float[Array, "*n"]  # by how much; of a new cell above the lowest threshold, or 0 where that is -inf
+    entered: Bool[Array, "*n"]  # whether it entered the archive
+    gain: Float[Array, "*n"]  # fitness minus threshold (0 if the threshold is -inf); -inf if not finite
 
 
 @runtime_checkable
 class Archive(Protocol):
-    """Where genomes are kept."""
+    """Protocol of quality-diversity archives."""
 
     @property
     def num_descriptors(self) -> int:
-        """How many numbers describe what a genome does."""
+        """Return the length of a behavior descriptor."""
         ...
 
     def empty(self, genomes: Params) -> Elites:
-        """Without elites; genomes, leaves [n, ...], are what is sampled until there is one."""
+        """Return an archive without elites.
+
+        Args:
+            genomes: Genomes that are sampled until the archive has an elite, leaves [n, ...].
+        """
         ...
 
     def add(self, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any) -> tuple[Elites, InsertionResult]:
-        """The elites after n genomes, leaves [n, ...], came; a fitness or descriptor that is not finite never enters.
+        """Insert genomes into the archive.
 
-        rate is how far a threshold moves to what enters, 1 for all the way.
+        A genome never enters if its fitness or its descriptor is not finite.
+
+        Args:
+            elites: Content of the archive.
+            genomes: Genomes, leaves [n, ...].
+            quality: Fitness and descriptors of the genomes, leaves [n, ...].
+            rate: Fraction by which a threshold moves to the fitness that enters, from 0 to 1.
+
+        Returns:
+            The content after the insertion, and the result for each genome, leaves [n].
         """
         ...
 
 
 def create_elites(cells: int, genomes: Params, num_descriptors: int, lowest: float) -> Elites:
-    """No elites in so many cells, over which genomes, leaves [n, ...], are dealt."""
+    """Return empty cells, whose genomes are initialized with the given ones, leaves [n, ...], in turn.
+
+    `lowest` is the threshold of the empty cells.
+    """
     dealt = jnp.arange(cells) % tree.leading_size(genomes)
     none = jnp.zeros(cells)
     thresholds = jnp.full(cells, lowest, jnp.float32)
@@ -86,7 +108,10 @@ def create_elites(cells: int, genomes: Params, num_descriptors: int, lowest: flo
 
 
 def write_elites(elites: Elites, to: Int[Array, " n"], genomes: Params, quality: QDEvaluation) -> Elites:
-    """The elites with genomes, leaves [n, ...], in distinct cells; those beyond the last are dropped."""
+    """Write genomes, leaves [n, ...], into the cells `to`, which must be distinct.
+
+    Genomes whose index is beyond the last cell are dropped.
+    """
 
     def write_leaf(old: Array, new: Array) -> Array:
         return old.at[to].set(new.astype(old.dtype), mode="drop", unique_indices=True)
@@ -101,14 +126,14 @@ def write_elites(elites: Elites, to: Int[Array, " n"], genomes: Params, quality:
 
 
 def is_finite(quality: QDEvaluation) -> Bool[Array, " n"]:
-    """Which have a finite fitness and descriptor."""
+    """Return a mask of the genomes whose fitness and descriptor are finite."""
     return jnp.isfinite(quality.fitness) & jnp.isfinite(quality.descriptor).all(-1)
 
 
 def concatenate_descriptors(names: Sequence[str], means: dict[str, Array], count: int) -> Float[Array, "n d"]:
-    """What is told of members by these names, numbers [n] or vectors [n, k], side by side.
+    """Return the episode statistics with these names, scalars [n] or vectors [n, k], concatenated to descriptors.
 
-    Raises OptionError where a name is unknown, or they are not `count` numbers.
+    Raises OptionError if a name is unknown, or if the descriptors do not have length `count`.
     """
     for name in names:
         if name not in means:

@@ -1,4 +1,4 @@
-"""Augmented random search."""
+"""Augmented random search (ARS)."""
 
 from dataclasses import field, replace
 
@@ -19,25 +19,36 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class ARSState:
     mean: Params
-    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
+    table: Float[Array, " table_size"] | None  # noise table, if the noise uses one
 
 
 @part
 class ARS(Evolver):
-    """Steps along the best random directions, by the differences of their two returns in units of the returns' std.
+    """Augmented random search (ARS).
 
-    Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2. A direction is as good as the better of its two
-    members. Version 2 of the paper normalizes observations, which is the workflow's normalization=running.
-    Defaults: table 3a of EvoRL (arXiv:2501.15129).
+    The mean moves along the best of the random directions. Each direction is evaluated by two mirrored
+    individuals and weighted by the difference of their returns, divided by the standard deviation of the
+    returns. The fitness of a direction is the higher one of its two returns. Version 2 of the paper also
+    normalizes observations: set normalization=running in the workflow. The defaults are from table 3a of
+    EvoRL (arXiv:2501.15129).
+
+    Args:
+        population_size: Number of individuals per generation, even; two for each direction.
+        num_elites: Number of directions that are used for the step, at most population_size / 2.
+        noise: Source of the random numbers.
+
+    Source: Mania et al. 2018, arXiv:1803.07055, algorithm 2.
     """
 
     population_size: int = 128
-    num_elites: int = 16  # directions
+    num_elites: int = 16
     noise: Noise = field(default_factory=Noise)
     learning_rate: Number = number(
-        0.02, 0, about="of the step along the elite directions", prior=LogUniform(1e-3, 1e-1)
+        0.02, 0, about="step size along the weighted elite directions", prior=LogUniform(1e-3, 1e-1)
     )
-    std: Number = number(0.03, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
+    std: Number = number(
+        0.03, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(5e-3, 0.5)
+    )
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -51,12 +62,15 @@ class ARS(Evolver):
         return ARSState(mean, self.noise.init(key))
 
     def ask(self, key: Key, state: ARSState) -> tuple[Params, ARSState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Sample mirrored pairs of individuals around the mean, as parameters, leaves [n, ...]."""
         n = self.population_size
         return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
 
     def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: ARSState) -> tuple[ARSState, Metrics]:
-        """learning_rate / (b std of the 2 b returns) sum_i (r_i+ - r_i-) direction_i over the b best directions."""
+        """Move the mean by learning_rate / (b * std) * sum_i (r_i+ - r_i-) * direction_i.
+
+        The sum is over the b best directions, and std is the standard deviation of their 2 b returns.
+        """
         del key
         plus, minus = jnp.split(replace_nonfinite(fitness), 2)
         elites = argsort_best_first(jnp.maximum(plus, minus))[: self.num_elites]

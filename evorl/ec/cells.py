@@ -1,4 +1,4 @@
-"""Archives of cells: a grid, or what is nearest to evenly spread centres."""
+"""Archives whose cells are a grid, or the Voronoi cells of evenly spread centroids."""
 
 import math
 from collections.abc import Sequence
@@ -16,47 +16,61 @@ from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite,
 from evorl.errors import require, require_int
 from evorl.types import Params, QDEvaluation
 
-BLOCK = 8  # descriptors whose distances to all cells stay in a cache
+BLOCK = 8  # descriptors at a time, so that their distances to all cells stay in the cache
 EXACT = jax.lax.Precision.HIGHEST  # distances are differences of large sums
 
 
 @runtime_checkable
 class Tessellation(Protocol):
-    """A space of descriptors in cells."""
+    """Protocol of a descriptor space that is divided into cells."""
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """Return the number of cells."""
         ...
 
     @property
     def num_descriptors(self) -> int:
-        """Numbers of a descriptor."""
+        """Return the length of a behavior descriptor."""
         ...
 
     @property
     def lowest(self) -> float:
-        """The threshold of an empty cell."""
+        """Return the threshold of an empty cell."""
         ...
 
     def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
-        """Where descriptors lie, those outside in a cell at the edge."""
+        """Return the index of the cell of each descriptor.
+
+        A descriptor outside of the bounds belongs to a cell at the edge.
+
+        Args:
+            descriptor: Behavior descriptors, shape [n, d].
+
+        Returns:
+            Indices, shape [n].
+        """
         ...
 
 
 def empty(self: Tessellation, genomes: Params) -> Elites:
-    """Archive.empty of cells."""
+    """Implement `Archive.empty` for an archive of cells."""
     return create_elites(self.cells, genomes, self.num_descriptors, self.lowest)
 
 
 def add(
     self: Tessellation, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any
 ) -> tuple[Elites, InsertionResult]:
-    """Archive.add of cells: the fittest of a batch in each, of equals the first, takes it if it is above the threshold.
+    """Implement `Archive.add` for an archive of cells.
 
-    Thresholds are the elites' fitness (Mouret & Clune 2015, arXiv:1504.04909) or, from a finite lowest one, move at
-    rate (Fontaine & Nikolaidis 2023, arXiv:2205.10752, algorithm 1; of k that enter at once the mean, k times, as in
-    pyribs). An elite may then be replaced by one that is less fit: who wants the fittest keeps them in another archive.
+    In each cell, the fittest genome of the batch becomes the elite if its fitness is above the threshold of
+    the cell. If several have the same fitness, the first one does.
+
+    If the lowest threshold is -inf, or the rate is 1, the threshold of a cell is the fitness of its elite
+    (Mouret & Clune 2015, arXiv:1504.04909). Otherwise thresholds move gradually (Fontaine & Nikolaidis 2023,
+    arXiv:2205.10752, algorithm 1): if k genomes of a batch enter a cell, its threshold moves k times towards
+    their mean fitness, as in pyribs. An elite may then be replaced by a less fit genome, so that a second
+    archive is needed to keep the fittest.
     """
     n, fitness = len(quality.fitness), quality.fitness
     cell = jnp.where(is_finite(quality), self.find_cells(quality.descriptor), elites.cells)
@@ -82,7 +96,7 @@ def add(
 
 
 def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The corners of a box as tuples; raises OptionError where they make none."""
+    """Return the lower and upper bounds of a box as tuples; raise OptionError if they do not define a box."""
     low, high = tuple(map(float, low)), tuple(map(float, high))
     require(len(low) > 0, "low", list(low), "must have a number for each descriptor")
     require(len(low) == len(high), "high", list(high), f"must have as many numbers as low, {len(low)}")
@@ -93,12 +107,24 @@ def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float,
 
 @dataclass(frozen=True)
 class GridArchive:
-    """Equal boxes, shape[i] of them from low[i] to high[i] along descriptor i (Mouret & Clune, arXiv:1504.04909)."""
+    """Archive whose cells are a regular grid over the descriptor space.
+
+    A descriptor outside of the bounds belongs to the nearest cell at the edge.
+
+    Args:
+        low: Lower bound of each descriptor.
+        high: Upper bound of each descriptor.
+        shape: Number of cells along each descriptor.
+        lowest: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
+            thresholds of CMA-MAE.
+
+    Source: Mouret & Clune 2015, arXiv:1504.04909.
+    """
 
     low: Sequence[float] = (0.0, 0.0)
     high: Sequence[float] = (1.0, 1.0)
     shape: Sequence[int] = (32, 32)
-    lowest: float = -float("inf")  # threshold of an empty cell
+    lowest: float = -float("inf")
 
     def __post_init__(self) -> None:
         low, high = check_box(self.low, self.high)
@@ -111,13 +137,16 @@ class GridArchive:
 
     @property
     def num_descriptors(self) -> int:
+        """Return the length of a behavior descriptor."""
         return len(self.low)
 
     @property
     def cells(self) -> int:
+        """Return the number of cells."""
         return math.prod(self.shape)
 
     def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        """Return the index of the grid cell of each descriptor [n, d], shape [n]."""
         low, high, shape = np.array(self.low, np.float32), np.array(self.high, np.float32), np.array(self.shape)
         along = jnp.clip(jnp.floor((descriptor - low) / (high - low) * shape), 0, shape - 1).astype(jnp.int32)
         return jnp.ravel_multi_index(tuple(jnp.moveaxis(along, -1, 0)), tuple(self.shape), mode="clip")
@@ -127,9 +156,21 @@ class GridArchive:
 
 @dataclass(frozen=True)
 class CVTArchive:
-    """The cells nearest to centres that are spread evenly over a box (Vassiliades et al. 2018, arXiv:1610.05729).
+    """Archive whose cells are a centroidal Voronoi tessellation (CVT) of the descriptor space.
 
-    Centres are those of k-means of `samples` uniform points, the same for the same seed.
+    A descriptor belongs to the cell with the nearest centroid. The centroids are computed by k-means from
+    uniform samples, and are the same for the same seed.
+
+    Args:
+        low: Lower bound of each descriptor.
+        high: Upper bound of each descriptor.
+        cells: Number of cells.
+        samples: Number of uniform samples for k-means, at least `cells`.
+        seed: Seed of the samples.
+        lowest: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
+            thresholds of CMA-MAE.
+
+    Source: Vassiliades et al. 2018, arXiv:1610.05729.
     """
 
     low: Sequence[float] = (0.0, 0.0)
@@ -137,7 +178,7 @@ class CVTArchive:
     cells: int = 1024
     samples: int = 25_000
     seed: int = 0
-    lowest: float = -float("inf")  # threshold of an empty cell
+    lowest: float = -float("inf")
 
     def __post_init__(self) -> None:
         low, high = check_box(self.low, self.high)
@@ -150,11 +191,12 @@ class CVTArchive:
 
     @property
     def num_descriptors(self) -> int:
+        """Return the length of a behavior descriptor."""
         return len(self.low)
 
     @cached_property
     def centroids(self) -> Float[np.ndarray, "cells d"]:
-        """The middle of each cell."""
+        """Return the centroids of the cells, shape [cells, d]."""
         from scipy.cluster.vq import kmeans2
 
         random = np.random.default_rng(self.seed)
@@ -163,11 +205,12 @@ class CVTArchive:
         return kmeans2(points, first, iter=20, minit="matrix", missing="warn")[0].astype(np.float32)
 
     def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
+        """Return the index of the nearest centroid of each descriptor [n, d], shape [n]."""
         squares, number = (self.centroids**2).sum(1), np.arange(self.cells, dtype=np.int32)
 
         def nearest(x: Float[Array, " d"]) -> Int[Array, ""]:
-            distance = squares - 2 * jnp.matmul(self.centroids, x, precision=EXACT)  # but for what all have in common
-            return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # argmin takes ten times as long
+            distance = squares - 2 * jnp.matmul(self.centroids, x, precision=EXACT)  # without |x|^2, which all share
+            return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # ten times as fast as argmin
 
         return jax.lax.map(nearest, descriptor, batch_size=BLOCK)
 

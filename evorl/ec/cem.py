@@ -1,4 +1,4 @@
-"""The diagonal cross-entropy method."""
+"""Diagonal cross-entropy method (CEM)."""
 
 from dataclasses import field, replace
 
@@ -18,19 +18,29 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class CEMState:
     mean: Params
-    variance: Float[Array, " parameters"]  # of the mean raveled
+    variance: Float[Array, " parameters"]  # of the flattened mean
     noise: Float[Array, ""]
-    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
+    table: Float[Array, " table_size"] | None  # noise table, if the noise uses one
 
 
 @part
 class CEM(Evolver):
-    """A normal distribution with diagonal covariance, moved to its elites (Pourchot & Sigaud 2019, arXiv:1810.01222).
+    """Diagonal cross-entropy method (CEM): a normal distribution that is refitted to the elites of each generation.
 
-    num_elites 0 takes half of the population; mirrored draws members in pairs mean +- deviation. shrink divides the
-    elites' variance by their number, as the code of the paper does though its equation 2 does not. Without it the
-    noise adds up, to 20 times what was first added, wherever fitness says little about a parameter. Defaults:
-    Pourchot & Sigaud 2019, whose code takes for variances what table 4b of EvoRL calls std.
+    The variance also receives additive noise that decays over the generations. The defaults are from the
+    paper's code, which uses as variances the values that table 4b of EvoRL lists as standard deviations.
+
+    Args:
+        population_size: Number of individuals per generation.
+        num_elites: Number of elites; 0 means half of the population.
+        mirrored: Whether to sample mirrored pairs mean + deviation and mean - deviation. In this case
+            population_size must be even.
+        shrink: Whether to divide the variance of the elites by their number, as the paper's code does;
+            equation 2 of the paper does not. Without it, the noise accumulates to 20 times its first value in
+            every parameter that has little effect on fitness.
+        noise: Source of the random numbers.
+
+    Source: Pourchot & Sigaud 2019, arXiv:1810.01222.
     """
 
     population_size: int = 10
@@ -38,9 +48,13 @@ class CEM(Evolver):
     mirrored: bool = False
     shrink: bool = True
     noise: Noise = field(default_factory=Noise)
-    initial_variance: Number = number(1e-3, 0, about="of every parameter, and of the first noise")
-    final_noise: Number = number(1e-5, 0, about="what the noise added to the variance decays to")
-    noise_decay: Number = number(0.95, 0, 1, "the noise's memory: noise <- decay noise + (1 - decay) final")
+    initial_variance: Number = number(
+        1e-3, 0, about="initial variance of every parameter, and initial value of the noise that is added to it"
+    )
+    final_noise: Number = number(1e-5, 0, about="value to which the noise that is added to the variance decays")
+    noise_decay: Number = number(
+        0.95, 0, 1, "decay factor per generation: noise <- noise_decay * noise + (1 - noise_decay) * final_noise"
+    )
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -51,7 +65,7 @@ class CEM(Evolver):
 
     @property
     def num_parents(self) -> int:
-        """How many of the fittest count."""
+        """Return the number of elites."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params) -> CEMState:
@@ -59,7 +73,7 @@ class CEM(Evolver):
         return CEMState(mean, variance, jnp.float32(self.initial_variance), self.noise.init(key))
 
     def ask(self, key: Key, state: CEMState) -> tuple[Params, CEMState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Sample individuals from the distribution, as parameters, leaves [n, ...]."""
         n, std = self.population_size, jnp.sqrt(state.variance)
         return self.noise.sample_members(state.mean, std, state.table, key, n, self.mirrored), state
 
@@ -70,7 +84,10 @@ class CEM(Evolver):
         fitness: Float[Array, " n"],
         state: CEMState,
     ) -> tuple[CEMState, Metrics]:
-        """The mean moves to the weighted elites; the variance is theirs around the old mean, plus the noise."""
+        """Set the mean to the weighted mean of the elites, and the variance to their variance plus the noise.
+
+        The variance of the elites is computed around the old mean.
+        """
         del key
         elites = flatten_population(tree.index(genomes, argsort_best_first(fitness)[: self.num_parents]))
         weights = recombination_weights(self.num_parents, 1.0)

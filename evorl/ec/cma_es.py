@@ -1,4 +1,4 @@
-"""CMA-ES, with active weights."""
+"""CMA-ES with active (negative) recombination weights."""
 
 from dataclasses import field, replace
 
@@ -22,16 +22,16 @@ from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.types import Evolver, Key, Metrics, Params
 
-PLATEAU_GROWTH = 1.5  # by which sigma grows where all members are equally fit
-MIN_STD = 0.01  # of steps in units of sigma, below which sigma is measured anew
+PLATEAU_GROWTH = 1.5  # factor on sigma if all individuals have the same fitness
+MIN_STD = 0.01  # below this standard deviation, in units of sigma, sigma is rescaled
 
 
 @struct.dataclass
 class CMAESState:
     mean: Params
     sigma: Float[Array, ""]
-    covariance: Float[Array, "n n"] | Float[Array, " n"]  # of the mean raveled, [n] where diagonal
-    factor: Float[Array, "n n"] | Float[Array, " n"]  # of a covariance not much older
+    covariance: Float[Array, "n n"] | Float[Array, " n"]  # of the flattened mean; [n] if diagonal
+    factor: Float[Array, "n n"] | Float[Array, " n"]  # of this covariance or a slightly older one
     path_sigma: Float[Array, " n"]
     path_covariance: Float[Array, " n"]
     generation: Int[Array, ""]
@@ -39,26 +39,26 @@ class CMAESState:
 
 @struct.dataclass
 class Rates:
-    """The constants of one population size (Hansen 2016, table 1)."""
+    """Constants of CMA-ES for one population size (Hansen 2016, table 1)."""
 
-    weights: Float[Array, " slots"]  # of the best member first; 0 beyond the population
+    weights: Float[Array, " slots"]  # sorted from the best individual; 0 beyond the population
     mu_eff: Float[Array, ""]
     c_sigma: Float[Array, ""]
     d_sigma: Float[Array, ""]
-    c_covariance: Float[Array, ""]  # c_c, of the path
+    c_covariance: Float[Array, ""]  # c_c, the rate of the evolution path
     c_1: Float[Array, ""]
     c_mu: Float[Array, ""]
 
 
 def compute_mu_eff(weights: Float[Array, " n"]) -> Float[Array, ""]:
-    """How many equally weighted members have the variance of weighted ones; 0 where none has a weight."""
+    """Return the variance-effective selection mass (sum w)^2 / sum w^2; 0 if all weights are 0."""
     return weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-30)
 
 
 def compute_raw_weights(slots: int, size: Number, elites: Number) -> Float[Array, " slots"]:
-    """Of `size` members, the best first, of which the `elites` best have positive ones (equation 49); 0 beyond them.
+    """Return the raw weights log(elites + 1/2) - log(i) of the i-th best member, i from 1 to `size` (equation 49).
 
-    size and elites may be traced.
+    The weights of the `elites` best are positive. Entries beyond `size` are 0. size and elites may be traced.
     """
     rank = jnp.arange(1.0, slots + 1)
     return jnp.where(rank <= size, jnp.log(elites + 0.5) - jnp.log(rank), 0.0)
@@ -67,15 +67,15 @@ def compute_raw_weights(slots: int, size: Number, elites: Number) -> Float[Array
 def compute_rates(
     n: int, raw: Float[Array, " slots"], active: bool, scale: float, alpha: Number, damping: Number
 ) -> Rates:
-    """The constants for members with these raw weights (equations 50 to 58).
+    """Return the constants for a population with the given raw weights (equations 50 to 58).
 
     Args:
-        n: of parameters.
-        raw: weights, of the best member first.
-        active: whether negative weights count.
-        scale: multiplies c_1 and c_mu.
-        alpha: alpha_cov.
-        damping: multiplies d_sigma.
+        n: Number of parameters.
+        raw: Raw weights, the best individual first, shape [slots].
+        active: Whether to use the negative weights.
+        scale: Factor on c_1 and c_mu.
+        alpha: alpha_cov, another factor on c_1 and c_mu.
+        damping: Factor on d_sigma.
     """
     positive, negative = jnp.maximum(raw, 0.0), jnp.minimum(raw, 0.0)
     mu_eff, mu_eff_minus = compute_mu_eff(positive), compute_mu_eff(negative)
@@ -93,30 +93,47 @@ def compute_rates(
 
 
 def update_evolution_path(path: Array, rate: Array, mu_eff: Array, step: Array) -> Array:
-    """An evolution path one step further, as long as before where selection is random."""
+    """Return the evolution path after one step.
+
+    Under random selection, the expected length of the path does not change.
+    """
     return (1 - rate) * path + jnp.sqrt(rate * (2 - rate) * mu_eff) * step
 
 
 @part
 class CMAES(Evolver):
-    """A normal distribution whose covariance and step size adapt (Hansen 2016, arXiv:1604.00772).
+    """Covariance matrix adaptation evolution strategy (CMA-ES).
 
-    num_elites 0 takes half of the population; active gives the others negative weights. covariance is
-    FullCovariance() or DiagonalCovariance(), which is the separable CMA-ES. The members may be others than those
-    that ask drew; sigma grows at most e times at once (Hansen 2011, arXiv:1110.4181). Where all members are equally
-    fit their order says nothing: sigma grows by half, as by pycma's manage_plateaus(1.5, 1). Defaults: Hansen 2016,
-    table 1; the initial std is EvoRL's.
+    The mean, the step size sigma and the covariance of a normal distribution adapt to the fittest
+    individuals. The defaults are from table 1 of the paper; the initial standard deviation is from
+    EvoRL.
+
+    Three details differ from the basic algorithm:
+
+    - `tell` accepts individuals that `ask` did not sample. For this reason, one update multiplies sigma by at
+      most e (Hansen 2011, arXiv:1110.4181).
+    - If all individuals have the same fitness, their order carries no information, and sigma grows by half,
+      as with pycma's manage_plateaus(1.5, 1).
+    - sigma is rescaled if the covariance becomes tiny, so that no value underflows in float32.
+
+    Args:
+        population_size: Number of individuals per generation.
+        num_elites: Number of individuals with positive weights; 0 means half of the population.
+        active: Whether the remaining individuals have negative weights in the covariance update.
+        covariance: FullCovariance(), or DiagonalCovariance() for separable CMA-ES.
+
+    Source: Hansen 2016, arXiv:1604.00772.
     """
 
     population_size: int = 128
     num_elites: int = 0
     active: bool = True
     covariance: Covariance = field(default_factory=FullCovariance)
-    initial_std: Number = number(0.1, 0, about="sigma, of every parameter at first")
-    mean_rate: Number = number(1.0, 0, 1, "c_m, how far the mean moves to the weighted elites")
-    covariance_rate: Number = number(2.0, 1e-3, 2, "alpha_cov, which multiplies the rates of the covariance")
+    initial_std: Number = number(0.1, 0, about="initial sigma, the standard deviation of every parameter")
+    mean_rate: Number = number(1.0, 0, 1, "c_m, learning rate of the mean")
+    covariance_rate: Number = number(2.0, 1e-3, 2, "alpha_cov, factor on the learning rates of the covariance")
     step_damping: Number = number(
-        1.0, 0.1, about="times d_sigma, which slows the changes of sigma", prior=LogUniform(0.3, 3)
+        1.0, 0.1, about="factor on d_sigma; larger values slow the changes of sigma", prior=LogUniform(0.3, 3)
     )
 
     def __post_init__(self) -> None:
@@ -127,7 +144,7 @@ class CMAES(Evolver):
 
     @property
     def num_parents(self) -> int:
-        """How many of the fittest the mean is taken over."""
+        """Return the number of individuals whose weighted mean becomes the new mean."""
         return self.num_elites or self.population_size // 2
 
     def init(self, key: Key, mean: Params) -> CMAESState:
@@ -135,13 +152,18 @@ class CMAES(Evolver):
         return self.init_isotropic(mean, self.initial_std)
 
     def init_isotropic(self, mean: Params, sigma: Number) -> CMAESState:
-        """An isotropic distribution."""
+        """Return the state of a search that begins with an isotropic normal distribution.
+
+        Args:
+            mean: Mean of the distribution, as parameters.
+            sigma: Standard deviation of every parameter.
+        """
         n = flatten_member(mean).size
         identity, path = self.covariance.identity(n), jnp.zeros(n)
         return tree.drop_weak_types(CMAESState(mean, jnp.float32(sigma), identity, identity, path, path, jnp.int32(0)))
 
     def ask(self, key: Key, state: CMAESState) -> tuple[Params, CMAESState]:
-        """Members as parameters, leaves [population_size, ...]."""
+        """Sample individuals from the distribution, as parameters, leaves [population_size, ...]."""
         mean = flatten_member(state.mean)
         noise = normal(key, (self.population_size, mean.size))
         return unflatten_population(
@@ -169,9 +191,18 @@ class CMAES(Evolver):
         state: CMAESState,
         elites: Number | None = None,
     ) -> CMAESState:
-        """Moves the distribution by the `size` fittest of the members (equations 38 to 47); size may be traced.
+        """Update the distribution with the `size` fittest of the given individuals (equations 38 to 47).
 
-        So may elites, of the size, in place of the part of the population that they are otherwise.
+        Args:
+            members: Individuals as flattened parameters, shape [slots, n].
+            fitness: Fitness of the individuals, shape [slots].
+            size: Number of individuals to use; may be traced.
+            state: State of the search.
+            elites: Number of individuals with positive weights; may be traced. None means the same fraction
+                of `size` as num_elites is of population_size.
+
+        Returns:
+            The state after the update.
         """
         if elites is None:
             elites = size * (self.num_elites or self.population_size / 2) / self.population_size
@@ -210,10 +241,10 @@ class CMAES(Evolver):
         return self._rescale_sigma(moved)
 
     def _rescale_sigma(self, state: CMAESState) -> CMAESState:
-        """Return the same distribution, with sigma of the size of its steps where the covariance has become tiny.
+        """Return the same distribution with the scale moved from the covariance to sigma if the covariance is tiny.
 
-        Where fitness differs by less than it is rounded to, sigma grows and the covariance shrinks as much, until
-        float32 has no such numbers. All updates are the same in other units of sigma.
+        If fitness differences are below the rounding error, sigma grows and the covariance shrinks by the
+        same factor, until float32 can no longer represent them. All updates are independent of this scale.
         """
         std = jnp.sqrt(self.covariance.variances(state.covariance).mean())
         scale = jnp.where((std < MIN_STD) & (std > 0), std, 1.0)
@@ -228,7 +259,11 @@ class CMAES(Evolver):
     def _update_covariance(
         self, rate: Rates, steps: Array, whitened: Array, moving: Array, path: Array, covariance: Array
     ) -> Array:
-        """The covariance after its rank-one and rank-mu updates; whitened are the steps of the least fit."""
+        """Return the covariance after its rank-one and rank-mu updates.
+
+        `whitened` holds the whitened steps of the individuals that may have negative weights; their lengths
+        rescale these weights.
+        """
         slots, n = steps.shape
         scale = n / jnp.maximum((whitened**2).sum(1), 1e-20)
         scale = jnp.append(jnp.ones(slots - len(whitened)), scale)
@@ -240,5 +275,5 @@ class CMAES(Evolver):
 
 
 def compute_expected_norm(n: int) -> float:
-    """Of a standard normal vector in n dimensions, nearly."""
+    """Return the approximate expected norm of a standard normal vector in n dimensions."""
     return n**0.5 * (1 - 1 / (4 * n) + 1 / (21 * n**2))

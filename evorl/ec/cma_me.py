@@ -1,4 +1,4 @@
-"""CMA-ME: searches that climb by how much they improve an archive."""
+"""Improvement emitters of CMA-ME and CMA-MAE: CMA-ES searches that maximize the improvement of an archive."""
 
 from dataclasses import field, replace
 from typing import Any
@@ -27,12 +27,25 @@ class ImprovementState:
 
 @part
 class ImprovementEmitter:
-    """`copies` of a CMA-ES that climb by how much an archive improves (CMA-ME: arXiv:1912.02400).
+    """Improvement emitter of CMA-ME and CMA-MAE: CMA-ES searches that maximize the improvement of an archive.
 
-    With ranking two_stage new cells come first, then the others by gain, and parents are those that entered; a search
-    of which none entered starts again at a random elite. With improvement it is CMA-MAE's, whose archive has a finite
-    lowest threshold (arXiv:2205.10752): all by gain, parents are the best half, and a search whose gains are all equal
-    starts again. So does, with either, one that has become a point. Parents and restarts are as in pyribs.
+    With ranking="two_stage" (CMA-ME), genomes that fill a new cell rank first, followed by those that improve
+    a cell, and last those that do not enter the archive. Within each group they rank by gain. The parents are
+    the genomes that entered the archive. A search restarts at a random elite if none of its genomes entered.
+
+    With ranking="improvement" (CMA-MAE), all genomes rank by gain, and the parents are the better half, or
+    `search.num_elites` genomes if set. A search restarts at a random elite if all of its gains are equal. For
+    CMA-MAE, the archive has a finite lowest threshold.
+
+    With either ranking, a search also restarts if its distribution has become degenerate. Parents and
+    restarts are as in pyribs.
+
+    Args:
+        copies: Number of CMA-ES searches.
+        search: CMA-ES of each search; its `active` must be False, as in pyribs.
+        ranking: "two_stage" or "improvement".
+
+    Source: CMA-ME, arXiv:1912.02400; CMA-MAE, arXiv:2205.10752.
     """
 
     copies: int = 15
@@ -77,7 +90,7 @@ class ImprovementEmitter:
         def move(search: CMAESState, start: Params, members: Array, stage: Array, gain: Array, entered: Array) -> Any:
             order = jnp.lexsort((gain, stage))
             utility = jnp.zeros(each).at[order].set(jnp.arange(each, dtype=jnp.float32))
-            parents = jnp.maximum(entered.sum(), 1) if two_stage else None  # the best half
+            parents = jnp.maximum(entered.sum(), 1) if two_stage else None  # None: the better half
             moved = self.search.update(members, utility, each, search, parents)
             lost = ~entered.any() if two_stage else ~(gain.max() > gain.min())
             over = lost | self.is_degenerate(moved)
@@ -87,7 +100,11 @@ class ImprovementEmitter:
         return replace(state, searches=searches, restarts=state.restarts + over.sum())
 
     def is_degenerate(self, search: CMAESState) -> Bool[Array, ""]:
-        """Whether a search is a point, or flat in some direction, or no numbers."""
+        """Return whether a search has collapsed to a point, is ill-conditioned, or contains NaN.
+
+        Args:
+            search: State of one search.
+        """
         spread = jnp.abs(self.search.covariance.factor_diagonal(search.factor))
         good = (search.sigma * spread.max() > 1e-11) & ((spread.max() / spread.min()) ** 2 < 1e14)
         return ~(good & tree.is_nan_free(search.mean))

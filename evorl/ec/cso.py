@@ -1,4 +1,4 @@
-"""The competitive swarm optimizer."""
+"""Competitive swarm optimizer (CSO)."""
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +23,20 @@ class CSOState:
 
 @part
 class CSO(Evolver):
-    """Members meet in random pairs; who loses learns from who wins (Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602).
+    """Competitive swarm optimizer (CSO): particles compete in random pairs, and the loser moves towards the winner.
 
-    Equations 6 and 7. The center is the fittest member of the last generation. Default of social: Cheng & Jin 2015,
-    section 4, for swarms of up to 100.
+    The solution is the fittest particle of the last generation. The default of social is from section 4 of
+    the paper for swarms of up to 100.
+
+    Args:
+        population_size: Number of particles, even, since they compete in pairs.
+
+    Source: Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602, equations 6 and 7.
     """
 
     population_size: int = 128
-    initial_std: Number = number(0.1, 0, about="of the first swarm around the initial parameters")
-    social: Number = number(0.0, 0, 1, "pull of the swarm's mean on those that lose (phi)")
+    initial_std: Number = number(0.1, 0, about="standard deviation of the initial swarm around the initial parameters")
+    social: Number = number(0.0, 0, 1, "phi: attraction of the losers to the mean of the swarm")
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -45,12 +50,15 @@ class CSO(Evolver):
         return CSOState(swarm, jnp.zeros_like(noise), mean)
 
     def ask(self, key: Key, state: CSOState) -> tuple[Params, CSOState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Return the swarm as parameters, leaves [n, ...]."""
         del key
         return state.swarm, state
 
     def tell(self, key: Key, genomes: Params, fitness: Float[Array, " n"], state: CSOState) -> tuple[CSOState, Metrics]:
-        """velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser), with r in [0, 1) each number's."""
+        """Move the losers by velocity <- r1 velocity + r2 (winner - loser) + social r3 (mean - loser).
+
+        r1, r2 and r3 are drawn uniformly from [0, 1) for each parameter.
+        """
         key_pairs, key_r = jax.random.split(key)
         swarm = flatten_population(genomes)
         winner, loser = compete_in_pairs(key_pairs, fitness)

@@ -1,4 +1,4 @@
-"""Emitters of quality-diversity: what is tried next, by what an archive holds."""
+"""Emitters of quality-diversity algorithms, which propose genomes from the content of an archive."""
 
 from dataclasses import field
 from typing import Any
@@ -19,19 +19,33 @@ from evorl.types import Key, Params, QDEvaluation, State
 
 @runtime_checkable
 class Emitter(Protocol):
-    """Asks for `size` genomes, leaves [size, ...], and is told how these fared."""
+    """Protocol of emitters, which propose `size` genomes per generation and learn how they fared in the archive."""
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Return the number of genomes per generation."""
         ...
 
     def init(self, key: Key, mean: Params) -> State:
-        """Its state, of a search that begins around mean; None where it has none."""
+        """Return the initial state.
+
+        Args:
+            key: Random key.
+            mean: Parameters around which the search begins.
+
+        Returns:
+            The state, or None for an emitter without state.
+        """
         ...
 
     def ask(self, key: Key, state: State, elites: Elites) -> Params:
-        """Genomes."""
+        """Return the genomes to be evaluated, leaves [size, ...].
+
+        Args:
+            key: Random key.
+            state: State of the emitter.
+            elites: Content of the archive.
+        """
         ...
 
     def tell(
@@ -41,37 +55,55 @@ class Emitter(Protocol):
         state: State,
         elites: Elites,
     ) -> State:
-        """The state after genomes, their quality and how they entered, by the elites after them."""
+        """Return the state after the genomes were evaluated and inserted into the archive.
+
+        Args:
+            key: Random key.
+            told: Genomes, their fitness and descriptors, and the results of their insertion, leaves
+                [size, ...].
+            state: State of the emitter.
+            elites: Content of the archive after the insertion.
+        """
         ...
 
 
 def init_stateless(self: Any, key: Key, mean: Params) -> None:
-    """init of an emitter whose only memory is the archive."""
+    """Implement `init` for an emitter without state."""
     del self, key, mean
     return None
 
 
 def tell_stateless(self: Any, key: Key, told: Any, state: State, elites: Elites) -> State:
-    """tell of such an emitter."""
+    """Implement `tell` for an emitter without state."""
     del self, key, told, elites
     return state
 
 
 def check_size(size: int) -> None:
-    """Raises OptionError where it is no number of genomes."""
+    """Raise OptionError if the number of genomes is not a whole number of at least 1."""
     require_int("size", size)
 
 
 @part
 class IsoLineEmitter:
-    """Elites with noise, and a step towards or away from others (Vassiliades & Mouret 2018, arXiv:1804.03906).
+    """Iso+line emitter: elites with isotropic noise and a random step along the line to another elite.
 
-    Defaults: those of QDax's examples.
+    A child of the elites x and y is x + iso_std * e1 + line_std * e2 * (y - x), with standard normal noise e1
+    for each parameter and a standard normal number e2. The defaults are from QDax's examples.
+
+    Args:
+        size: Number of genomes per generation.
+
+    Source: Vassiliades & Mouret 2018, arXiv:1804.03906.
     """
 
     size: int = 128
-    iso_std: Number = number(0.005, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.1))
-    line_std: Number = number(0.05, 0, about="of the step along the line to another elite")
+    iso_std: Number = number(
+        0.005, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(1e-3, 0.1)
+    )
+    line_std: Number = number(
+        0.05, 0, about="standard deviation of the step along the line to another elite, relative to their distance"
+    )
 
     init, tell = init_stateless, tell_stateless
 
@@ -89,13 +121,20 @@ class IsoLineEmitter:
 
 @part
 class GaussianEmitter:
-    """Elites with normal noise (Mouret & Clune 2015, arXiv:1504.04909).
+    """Emitter of elites with normal noise on every parameter.
 
-    Default: of the order of those of Such et al. 2017, which differ with the task.
+    The default of std is of the order of the values of Such et al. 2017, which depend on the task.
+
+    Args:
+        size: Number of genomes per generation.
+
+    Source: Mouret & Clune 2015, arXiv:1504.04909.
     """
 
     size: int = 128
-    std: Number = number(0.02, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.5))
+    std: Number = number(
+        0.02, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(1e-3, 0.5)
+    )
 
     init, tell = init_stateless, tell_stateless
 
@@ -112,7 +151,11 @@ class GaussianEmitter:
 
 @part
 class EliteEmitter:
-    """Elites as they are, for a workflow that changes them itself, as PGA-MAP-Elites does."""
+    """Emitter of unchanged elites, for a workflow that varies them itself, such as PGA-MAP-Elites.
+
+    Args:
+        size: Number of genomes per generation.
+    """
 
     size: int = 50
 
@@ -127,7 +170,14 @@ class EliteEmitter:
 
 @part
 class TwoEmitters:
-    """Two emitters side by side, either of which may be two again."""
+    """Combination of two emitters, each of which proposes its own share of the genomes.
+
+    To combine more than two, nest this class.
+
+    Args:
+        first: Emitter of the first genomes.
+        second: Emitter of the remaining genomes.
+    """
 
     first: Emitter = field(default_factory=IsoLineEmitter)
     second: Emitter = field(default_factory=GaussianEmitter)

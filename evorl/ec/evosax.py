@@ -1,4 +1,4 @@
-"""evosax's algorithms as evolvers."""
+"""Adapter that makes the algorithms of evosax available as evolvers."""
 
 import inspect
 from collections.abc import Mapping
@@ -24,37 +24,40 @@ from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.parts import number_mapping, part
 from evorl.types import Evolver, Key, Metrics, Numbers, Params
 
-INITIAL_STD = 0.1  # about that of a weight of a layer with 100 inputs
+INITIAL_STD = 0.1  # about the initial std of the weights of a layer with 100 inputs
 
 
 @struct.dataclass
 class EvosaxState:
     solution: Params
-    initial_mean: Params  # the mean that init was given
+    initial_mean: Params  # the mean given to init
     evosax_state: EvosaxAlgorithmState  # the algorithm's own state
-    generation: Int[Array, ""]  # how many were told
+    generation: Int[Array, ""]  # number of calls of tell
 
 
 def sample_params(key: Key, mean: Params, std: Any) -> Params:
-    """Parameters from a normal distribution around mean."""
+    """Sample parameters from a normal distribution around `mean`."""
     flat = flatten_member(mean)
     return unflatten_member(flat + std * normal(key, flat.shape), mean)
 
 
 def fitness_to_losses(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """What evosax, which minimizes and averages, is told: NaN and -inf are as bad as the worst finite fitness."""
+    """Return losses for evosax, which minimizes them and averages over them.
+
+    NaN and -inf become the highest finite loss, and inf the lowest.
+    """
     loss = jnp.where(jnp.isnan(fitness), jnp.inf, -fitness)
     finite = jnp.isfinite(loss)
     return jnp.clip(loss, jnp.where(finite, loss, jnp.inf).min(), jnp.where(finite, loss, -jnp.inf).max())
 
 
 def _to_arrays(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers by name, as lists or arrays, as arrays by name."""
+    """Convert a nested mapping of numbers or lists to one of float32 arrays."""
     return {k: _to_arrays(v) if isinstance(v, Mapping) else jnp.asarray(v, jnp.float32) for k, v in named.items()}
 
 
 def _leaf_shapes(numbers: Any) -> Any:
-    """Those of numbers by name, None of what are none."""
+    """Return the shapes of a nested mapping of arrays, with None for values that are not numeric."""
     if isinstance(numbers, Mapping):
         return {name: _leaf_shapes(value) for name, value in numbers.items()}
     try:
@@ -65,26 +68,41 @@ def _leaf_shapes(numbers: Any) -> Any:
 
 @part
 class Evosax(Evolver):
-    """Any algorithm of evosax (Lange 2022, arXiv:2212.04180), such as Evosax(SNES) or Evosax(PSO).
+    """Adapter for any algorithm of evosax, as in Evosax(SNES) or Evosax(PSO).
 
-    Its numbers are given by name: fields of the algorithm's own params (`std_init`, ...) and, where its
-    constructor takes an optimizer or a schedule of the std, `learning_rate` (Adam) and `std`. What is not named keeps
-    the algorithm's default. options go to its constructor. A generation without any finite fitness changes nothing.
-    Other weights of a learned algorithm are the number `params`, or options.params, in which lists are arrays.
+    Hyperparameters are given by name and otherwise have the algorithm's defaults. They are the fields of the
+    algorithm's own params (`std_init`, ...). If its constructor takes an optimizer, `learning_rate` sets the
+    learning rate of Adam; if it takes a schedule of the standard deviation, `std` sets a constant one. A
+    generation without any finite fitness does not change the state. To use other weights of a learned
+    algorithm, set the hyperparameter `params` or options.params; lists in it become arrays.
 
-    A population-based algorithm starts from a population drawn around the mean with `initial_std` (0.1), the first that
-    is asked; its center is the fittest of the population that it keeps. Differential evolution and PSO search on the
-    scale of that population. DiffusionEvolution searches near 0, and for options.num_generations only, 128 by default.
+    The start of the search and the solution depend on the kind of algorithm:
 
-    The Stein variational ones divide the population among options.num_populations distributions, whose means start as
-    such a population; the center is the mean of the one whose members were the fittest on average. RandomSearch draws
-    every member around the mean with `initial_std`, unless options has a sampling_fn; its center is the best so far.
+    - Distribution-based: the search starts at the mean. The solution is the mean of the distribution.
+    - Population-based: the first population is drawn around the mean with standard deviation `initial_std`
+      (0.1). The solution is the fittest individual of the stored population. Differential evolution and PSO
+      search on the scale of the first population. DiffusionEvolution searches near 0, and only for
+      options.num_generations (128 by default).
+    - Stein variational: the population is divided among options.num_populations distributions, whose initial
+      means are drawn as such a population. The solution is the mean of the distribution whose individuals had
+      the highest mean fitness.
+    - RandomSearch: each individual is drawn around the mean with standard deviation `initial_std`, unless
+      options has a sampling_fn. The solution is the best individual so far.
+
+    Args:
+        algorithm: Class of the algorithm in evosax, a subclass of DistributionBasedAlgorithm or
+            PopulationBasedAlgorithm.
+        population_size: Number of individuals per generation.
+        options: Keyword arguments of the algorithm's constructor.
+        numbers: Hyperparameters by name.
+
+    Source: Lange 2022, arXiv:2212.04180.
     """
 
-    algorithm: type[Any]  # a subclass of DistributionBasedAlgorithm or PopulationBasedAlgorithm
+    algorithm: type[Any]
     population_size: int = 128
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
-    numbers: Numbers = number_mapping()  # by name
+    numbers: Numbers = number_mapping()
 
     def __post_init__(self) -> None:
         n, bases = self.population_size, (DistributionBasedAlgorithm, PopulationBasedAlgorithm)
@@ -122,7 +140,7 @@ class Evosax(Evolver):
             key_start, key = jax.random.split(key)
             keys = jax.random.split(key_start, self.options.get("num_populations", self.population_size))
             start = jax.vmap(sample_params, (0, None, None))(keys, mean, self.numbers.get("initial_std", INITIAL_STD))
-            fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first is told
+            fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first tell
             inner = algorithm.init(key, start, *fitness, params)
         return tree.drop_weak_types(EvosaxState(mean, mean, inner, jnp.int32(0)))
 
@@ -155,7 +173,11 @@ class Evosax(Evolver):
         return state.solution
 
     def weights(self, like: Params) -> Params:
-        """What a learned algorithm comes with; raises OptionError where it is not one that takes others as `params`."""
+        """Return the weights that a learned algorithm comes with.
+
+        Raises:
+            OptionError: If the algorithm has no learned weights that can be replaced by `params`.
+        """
         _, params = replace(self, numbers={})._build(like)
         learned = hasattr(params, "params")
         require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
@@ -171,13 +193,17 @@ class Evosax(Evolver):
 
     @property
     def _constructor_options(self) -> dict[str, inspect.Parameter]:
-        """What options may hold: all that the constructor takes but what is given, and what it would unpickle."""
+        """Return the constructor parameters that `options` may set.
+
+        Parameters that this class sets itself are excluded, and so is the path of a file that evosax would
+        unpickle.
+        """
         parameters = dict(inspect.signature(self.algorithm).parameters)
         return {n: one for n, one in parameters.items() if n not in ("population_size", "solution", "params_path")}
 
     @property
     def _wrapper_numbers(self) -> list[str]:
-        """Numbers that are no field of the algorithm's params."""
+        """Return the names of the hyperparameters that are not fields of the algorithm's params."""
         takes = {"learning_rate": "optimizer", "std": "std_schedule", "initial_std": "sampling_fn"}
         own = [
             name for name, option in takes.items() if option in self._constructor_options and option not in self.options
@@ -185,7 +211,7 @@ class Evosax(Evolver):
         return [*own, "initial_std"] if self._population_based or self._variational else own
 
     def _build(self, origin: Params) -> tuple[Any, Any]:
-        """The algorithm for parameters like origin, and its params, with the numbers of this part in their places."""
+        """Return the algorithm for parameters like `origin`, and its params with the given hyperparameters."""
         frozen: Any = self.numbers
         numbers = unfreeze(frozen)
         own = {name: value for name, value in numbers.items() if name in self._wrapper_numbers}
@@ -210,18 +236,18 @@ class Evosax(Evolver):
         return algorithm, params.replace(**given)
 
     def _construct(self, origin: Params, options: dict[str, Any]) -> tuple[Any, Any]:
-        """The algorithm and its default params."""
+        """Return the algorithm and its default params."""
         size = self.population_size // options.get("num_populations", 1)
         shapes = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), origin)
-        with mesh.eager_mode():  # some algorithms derive sizes from what they compute
+        with mesh.eager_mode():  # some algorithms derive sizes from computed values
             try:
                 algorithm = self.algorithm(population_size=size, solution=shapes, **options)
-            except AssertionError as error:  # evosax's word on sizes that do not fit
+            except AssertionError as error:  # evosax rejects the sizes
                 name, given = self.algorithm.__name__, dict(self.options)
                 raise OptionError(f"{name} of {size} members, options={given}: {error}") from error
             return algorithm, algorithm.default_params
 
     @staticmethod
     def _cast_like(old: EvosaxState, new: EvosaxState) -> EvosaxState:
-        """new in the dtypes of old: some algorithms change theirs as they go."""
+        """Return `new` with the dtypes of `old`, since some algorithms change the dtypes of their state."""
         return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), old, new)

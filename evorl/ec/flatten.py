@@ -1,4 +1,4 @@
-"""Populations of parameters as rows of numbers, in which evolvers compute."""
+"""Conversion of populations of parameters to and from arrays with one row per individual, on which evolvers compute."""
 
 import jax
 import jax.numpy as jnp
@@ -10,32 +10,35 @@ from evorl.types import Params
 
 
 def flatten_member(params: Params) -> Float[Array, " size"]:
-    """All numbers of one member."""
+    """Return the parameters of one individual as a vector, shape [size]."""
     return ravel_pytree(params)[0]
 
 
 def flatten_population(population: Params) -> Float[Array, "n size"]:
-    """Those of a population, leaves [n, ...]."""
+    """Return the parameters of a population, leaves [n, ...], as a matrix with one row per individual."""
     return jax.vmap(flatten_member)(population)
 
 
 def leaf_indices(params: Params) -> Int[np.ndarray, " size"]:
-    """Of each number of a member, to which leaf it belongs."""
+    """Return the index of the leaf that each entry of the flattened parameters belongs to, shape [size]."""
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def unflatten_member(row: Float[Array, " size"], like: Params) -> Params:
-    """A member as a pytree like another one."""
+    """Return a flattened individual as a pytree with the structure of `like`."""
     return ravel_pytree(like)[1](row)
 
 
 def unflatten_population(rows: Float[Array, "n size"], like: Params) -> Params:
-    """A population as a pytree, leaves [n, ...], whose members are like another one."""
+    """Return rows of flattened individuals as a pytree, leaves [n, ...], with the structure of `like` for each."""
     return jax.vmap(ravel_pytree(like)[1])(rows)
 
 
 def sum_weighted(weights: Float[Array, " n"], population: Params) -> Float[Array, " size"]:
-    """The weighted sum of members, leaves [n, ...], as a row, in full precision: a GPU's products would round."""
+    """Return the weighted sum of the individuals of a population, leaves [n, ...], as a vector, shape [size].
+
+    The product is computed in full precision, since a GPU would round its factors by default.
+    """
     highest = jax.lax.Precision.HIGHEST
     return flatten_member(jax.tree.map(lambda x: jnp.tensordot(weights, x, 1, precision=highest), population))

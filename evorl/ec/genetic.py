@@ -1,4 +1,4 @@
-"""A genetic algorithm on parameter pytrees."""
+"""Genetic algorithm on parameters."""
 
 from dataclasses import field
 
@@ -31,22 +31,36 @@ class GAState:
 
 @part
 class GA(Evolver):
-    """Elites live on unchanged; the others are children of parents that won tournaments (Goldberg & Deb 1991).
+    """Genetic algorithm with elitism and tournament selection.
 
-    Such et al. 2017, arXiv:1712.06567; with ERLMutation the population of Khadka & Tumer 2018, arXiv:1805.07917.
-    The center is the fittest member of the last generation. In a workflow every first member is initialized on its
-    own, as in both; init alone has but one to begin with, and spreads the members around it by initial_std.
-    Crossover is off by default, as in Such et al. 2017 and in ERL.
+    The elites survive unchanged. All other individuals are children of parents selected by tournaments. The
+    solution is the fittest individual of the last generation. A workflow initializes each individual of the
+    first generation independently, as the papers do. `init` starts from a single individual and adds noise
+    with standard deviation initial_std. Crossover is off by default, as in Such et al. 2017 and in ERL. With
+    ERLMutation, this is the population of ERL (Khadka & Tumer 2018, arXiv:1805.07917).
+
+    Args:
+        population_size: Number of individuals per generation.
+        num_elites: Number of elites.
+        tournament: Number of random individuals in a tournament, the fittest of which becomes a parent.
+        crossover: Crossover operator.
+        mutation: Mutation operator.
+
+    Source: tournament selection, Goldberg & Deb 1991; Such et al. 2017, arXiv:1712.06567.
     """
 
     population_size: int = 128
     num_elites: int = 16
-    tournament: int = 3  # members of which the fittest is a parent
+    tournament: int = 3
     crossover: Crossover = field(default_factory=NPointCrossover)
     mutation: Mutation = field(default_factory=GaussianMutation)
-    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = number(0.0, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
+    initial_std: Number = number(
+        0.0,
+        0,
+        about="standard deviation of the noise that is added to the first generation",
+    )
+    crossover_rate: Number = number(0.0, 0, 1, "fraction of the children that have two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "fraction of the children that are mutated")
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -60,11 +74,14 @@ class GA(Evolver):
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> GAState:
-        """The first generation is members, leaves [n, ...], and the center, which nobody has evaluated, is mean."""
+        """Return a state whose first generation is the given individuals, leaves [n, ...], plus noise.
+
+        The solution is `mean`, which has not been evaluated, until the first `tell`.
+        """
         return GAState(perturb_members(key, members, self.initial_std), mean)
 
     def ask(self, key: Key, state: GAState) -> tuple[Params, GAState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Return the population as parameters, leaves [n, ...]."""
         del key
         return state.members, state
 
@@ -80,7 +97,16 @@ class GA(Evolver):
         return GAState(unflatten_population(following, state.solution), tree.index(genomes, order[0])), {}
 
     def select_parents(self, key: Key, fitness: Float[Array, " n"], count: int) -> Int[Array, " count"]:
-        """The fittest of each of `count` tournaments among random members."""
+        """Return the winners of tournaments between random individuals.
+
+        Args:
+            key: Random key.
+            fitness: Fitness of the population, shape [n].
+            count: Number of tournaments.
+
+        Returns:
+            Indices of the winners, shape [count].
+        """
         entrants = integers(key, (count, self.tournament), len(fitness))
         best = sanitize_fitness(fitness)[entrants].argmax(-1)
         return jnp.take_along_axis(entrants, best[:, None], axis=1)[:, 0]

@@ -1,4 +1,4 @@
-"""An evolution strategy whose members differ from their mean by matrices of low rank."""
+"""Evolution strategy with low-rank noise on matrices (EGGROLL)."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -26,7 +26,7 @@ FACTORS = ("held", "drawn")
 
 @struct.dataclass
 class Factors:
-    """Of one matrix left^T right."""
+    """Factors of the matrix left^T right."""
 
     left: Float[Array, "rank inputs"] | QuantizedArray
     right: Float[Array, "rank outputs"] | QuantizedArray
@@ -34,12 +34,24 @@ class Factors:
 
 @part
 class LowRankES(AdamES, SeedEvolver):
-    """EGGROLL: OpenES with noise of low rank on kernels (Sarkar et al. 2025, arXiv:2511.16652).
+    """EGGROLL: an evolution strategy as OpenES, with low-rank noise on kernels.
 
-    A kernel, which is a matrix of that name that the network applies as x @ kernel, is W + s std / sqrt(rank) A^T B
-    with standard normal A and B and s = 1 or -1; every other leaf has full noise. Members share W, and differ by seeds:
-    their factors are held while they play, or drawn at each call, which needs no memory and takes longer. Products are
-    taken in dtype, of DTYPES, with A and B rounded to it; the mean stays float32.
+    A kernel is a matrix that is named "kernel" and that the network applies as x @ kernel. An individual has
+    the kernel W + s * std / sqrt(rank) * A^T B, with standard normal matrices A and B and the sign s. All
+    other leaves have full-rank noise. All individuals share W and are stored as seeds.
+
+    Args:
+        population_size: Number of individuals per generation, even.
+        rank: Rank of the noise, the number of rows of A and B.
+        factors: "held" stores A and B during the evaluation; "drawn" generates them again in each call of the
+            network, which needs no memory but more time.
+        dtype: Type of the matrix products, to which A and B are rounded: "float32", "bfloat16" or "int8". The
+            mean stays float32.
+        shaping: Fitness shaping: "centered_rank", "z_score", "weights" (the utilities of NES), "identity", or
+            a function from fitness [n] to utilities [n].
+        noise: Source of the random numbers.
+
+    Source: Sarkar et al. 2025, arXiv:2511.16652.
     """
 
     population_size: int = 128
@@ -61,23 +73,23 @@ class LowRankES(AdamES, SeedEvolver):
         return init_openes_state(mean, self.noise, key)
 
     def ask(self, key: Key, state: OpenESState) -> tuple[Seeds, OpenESState]:
-        """Members as seeds, leaves [n, ...]."""
+        """Return the individuals as seeds, leaves [n, ...]."""
         return self.noise.sample_seeds(key, self.population_size, self.noise_size(state.mean)), state
 
     def center_genome(self, state: OpenESState) -> Seeds:
-        """That of the mean."""
+        """Return a seed without noise, which stands for the mean."""
         del state
         return create_zero_seed()
 
     def materialize(self, state: OpenESState, genomes: Seeds) -> Any:
-        """What is held of members, leaves [m, ...]: kernels as Factors; or their seeds, to be drawn at each call."""
+        """Return individuals, leaves [m, ...], with kernels as Factors; with factors="drawn", return the seeds."""
         if self.factors == "drawn":
             return genomes
         size, made = self.noise_size(state.mean), self.make_member_builder(state)
         return materialize_members(self.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any) -> Params:
-        """The parameters of one seed, or of what is held: kernels are LowRankKernel."""
+        """Return the parameters of one seed, or of one individual from `materialize`, with kernels as LowRankKernel."""
         held = genome
         if isinstance(genome, Seeds):
             noise = self.noise.generate_row(genome, state.table, self.noise_size(state.mean), self.population_size)
@@ -116,27 +128,39 @@ class LowRankES(AdamES, SeedEvolver):
 
     @property
     def scale(self) -> float:
-        """Of a product of factors, whose numbers then have variance 1."""
+        """Return the factor 1 / sqrt(rank), which gives each entry of A^T B variance 1."""
         return float(1 / np.sqrt(self.rank))
 
     def create_zero_noise(self, mean: Params) -> Any:
-        """The noise of a member, as zeros: of a kernel its factors, of another leaf as many numbers."""
+        """Return zeros with the structure of one individual's noise: Factors for kernels, else arrays.
+
+        Args:
+            mean: Mean of the search, as parameters.
+        """
 
         def leaf(path: tuple[Any, ...], x: Array) -> Any:
             if x.ndim != 2 or not path or getattr(path[-1], "key", None) != "kernel":
-                return jnp.zeros(x.shape, x.dtype)  # zeros_like would keep where x lies
+                return jnp.zeros(x.shape, x.dtype)  # zeros_like would keep the sharding of x
             return Factors(*(jnp.zeros((self.rank, n), x.dtype) for n in x.shape))
 
         return tree_map_with_path(leaf, mean)
 
     def noise_size(self, mean: Params) -> int:
-        """Numbers of a member's noise."""
+        """Return the number of noise values of one individual.
+
+        Args:
+            mean: Mean of the search, as parameters.
+        """
         return sum(x.size for x in jax.tree.leaves(self.create_zero_noise(mean)))
 
     def make_member_builder(self, state: OpenESState) -> Callable[[Array, Array], Any]:
-        """Gives what is held of a member of its noise [size] and its sign.
+        """Return a function from the noise [size] and the sign of an individual to its stored form.
 
-        Kernels are Factors of what is added to the mean's, other leaves as they are with it.
+        In this form, a kernel is the Factors of its difference to the mean, and any other leaf is the mean
+        plus noise.
+
+        Args:
+            state: State of the search, with the mean.
         """
         like = self.create_zero_noise(state.mean)
 

@@ -1,4 +1,4 @@
-"""MAP-Elites: the best of every kind."""
+"""MAP-Elites, a quality-diversity algorithm that keeps the fittest genome of each cell of an archive."""
 
 import math
 from collections.abc import Sequence
@@ -29,24 +29,37 @@ DTYPES = ("float32", "bfloat16")
 class MapElitesState:
     elites: Elites
     emitter: State
-    result_elites: Elites | None = None  # where the thresholds of elites are not their fitness
+    result_elites: Elites | None = None  # only if thresholds differ from the fitness of the elites
 
     @property
     def fittest_elites(self) -> Elites:
-        """The fittest genome of each cell."""
+        """Return the elites with the fittest genome of each cell."""
         return self.result_elites if isinstance(self.result_elites, Elites) else self.elites
 
 
 @part
 class MapElites(Evolver):
-    """An archive is filled by what an emitter makes of it (Mouret & Clune 2015, arXiv:1504.04909).
+    """MAP-Elites: an emitter varies the elites of an archive, and the archive keeps the best genome of each cell.
 
-    The first genomes are the emitter's of members that are initialized apart. descriptors names what is told of
-    episodes, numbers or vectors that the environment summarizes, which side by side are what the archive's cells are
-    of. offset is what fitness is counted from in the QD score. dtype is that of the elites, and so of all parameters
-    that are tried, which are clipped to low and high; a problem gives its own. The solution is the elite of the highest
-    fitness; all are in `results`. An archive with a finite lowest threshold, as of CMA-MAE, may replace an elite by one
-    that is less fit: emitters go on from it, and a second archive, of results, keeps the fittest.
+    The first generation is derived by the emitter from independently initialized individuals. The solution is
+    the elite with the highest fitness; `results` returns all elites.
+
+    If the archive has a finite lowest threshold, as for CMA-MAE, it may replace an elite by a less fit
+    genome. The emitter continues from this archive, and a second archive keeps the fittest genome of each
+    cell for the results.
+
+    Args:
+        archive: Archive of elites.
+        emitter: Emitter that proposes the genomes of each generation.
+        descriptors: Names of the episode statistics of the environment, scalars or vectors, that are
+            concatenated to the behavior descriptor.
+        offset: Value that is subtracted from the fitness of each elite in the QD score.
+        dtype: Type of the stored elites and thereby of all parameters that are evaluated, "float32" or
+            "bfloat16".
+        low: Lower bound to which parameters are clipped; a problem sets its own.
+        high: Upper bound to which parameters are clipped; a problem sets its own.
+
+    Source: Mouret & Clune 2015, arXiv:1504.04909.
     """
 
     archive: Archive = field(default_factory=GridArchive)
@@ -56,7 +69,9 @@ class MapElites(Evolver):
     dtype: str = "float32"
     low: Bound = -float("inf")
     high: Bound = float("inf")
-    threshold_rate: Number = number(1.0, 0, 1, "alpha of CMA-MAE: how far the threshold of a cell moves to what enters")
+    threshold_rate: Number = number(
+        1.0, 0, 1, "alpha of CMA-MAE: fraction by which the threshold of a cell moves to the fitness that enters"
+    )
 
     objectives = FrozenDict({"return": 1.0})
 
@@ -69,11 +84,12 @@ class MapElites(Evolver):
 
     @property
     def population_size(self) -> int:
+        """Return the number of genomes per generation, which is the size of the emitter."""
         return self.emitter.size
 
     @property
     def result_archive(self) -> Archive | None:
-        """The archive of the fittest, of which each threshold is an elite's fitness; None where `archive` is one."""
+        """Return the second archive, which keeps the fittest genomes; None if `archive` itself keeps them."""
         if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.lowest):
             return None
         return replace(cast(Any, self.archive), lowest=-math.inf)
@@ -91,14 +107,14 @@ class MapElites(Evolver):
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> MapElitesState:
-        """The first generation is what the emitter makes of members, leaves [n, ...]."""
+        """Return a state whose first generation the emitter derives from the given individuals, leaves [n, ...]."""
         emitter = self.emitter.init(key, mean)
         genomes = self.to_genome(members)
         results = self.result_archive.empty(genomes) if self.result_archive is not None else None
         return MapElitesState(self.archive.empty(genomes), emitter, results)
 
     def ask(self, key: Key, state: MapElitesState) -> tuple[Params, MapElitesState]:
-        """Genomes, leaves [n, ...]."""
+        """Return the genomes of the emitter, clipped to the bounds, leaves [n, ...]."""
         asked = self.emitter.ask(key, state.emitter, state.elites)
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         if np.isfinite(low).any() or np.isfinite(high).any():
@@ -142,15 +158,19 @@ class MapElites(Evolver):
         return to_float32(state.fittest_elites.best)
 
     def results(self, state: MapElitesState) -> SearchResults:
-        """The fittest of all cells."""
+        """Return the fittest genome of each cell as float32 parameters."""
         found = state.fittest_elites.results
         return replace(found, params=to_float32(found.params))
 
     def to_genome(self, params: Params) -> Params:
-        """Parameters as the archive keeps them."""
+        """Return parameters in the dtype of the archive.
+
+        Args:
+            params: Parameters, of one individual or of several.
+        """
         return jax.tree.map(lambda x: x.astype(self.dtype), params)
 
 
 def to_float32(genomes: Params) -> Params:
-    """Genomes as parameters."""
+    """Return genomes as float32 parameters."""
     return jax.tree.map(lambda x: x.astype(jnp.float32), genomes)

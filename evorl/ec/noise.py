@@ -1,4 +1,4 @@
-"""Standard normal numbers for populations, from one of three sources."""
+"""Standard normal noise for populations, from one of three sources."""
 
 import math
 from collections.abc import Callable
@@ -20,28 +20,36 @@ from evorl.keys import require_key
 from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
-BLOCK = 4  # rows that are drawn at once
+BLOCK = 4  # maximum number of rows generated at once
 
 
 @struct.dataclass
 class Seeds:
-    """Where n rows of noise come from, leaves [n, ...]: a row is drawn whenever it is wanted, and is then the same."""
+    """Seeds of n rows of noise, leaves [n, ...].
 
-    words: UInt32[Array, "*n 2"]  # a key
-    # the counter at which the block of a row begins, or the place in the table where a row does
+    A row can be generated from its seed at any time and is always the same.
+    """
+
+    words: UInt32[Array, "*n 2"]  # two words of a random key
+    # counter at the start of the row's block, or position of the row in the table
     offset: UInt32[Array, "*n"]
-    row: UInt32[Array, "*n"]  # which of its block
-    sign: Float[Array, "*n"]  # 1 or -1, or 0 for what has no noise
+    row: UInt32[Array, "*n"]  # index of the row in its block
+    sign: Float[Array, "*n"]  # 1 or -1; 0 for no noise
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Where the noise of an evolution strategy comes from.
+    """Source of the noise of an evolution strategy.
 
-    exact: the counter-based generator threefry, of which both words are used.
-    hash: a counter hash with far fewer operations; no generator of proven quality, but tested.
-    table: slices at random places of table_size numbers drawn once (Salimans et al. 2017, arXiv:1703.03864, section 2);
-    rows that overlap are correlated, and each run holds a table.
+    Args:
+        source: "exact", "hash" or "table". "exact" is the counter-based generator threefry; both words of
+            each block are used. "hash" is a hash of a counter, with far fewer operations; it is tested, but
+            it is not a generator of proven quality. "table" takes slices at random offsets of a table of
+            random numbers that is drawn once. Rows that overlap in the table are correlated, and each run
+            holds a table in memory.
+        table_size: Number of entries of the table; used only by "table".
+
+    Source: "table" is the noise table of Salimans et al. 2017, arXiv:1703.03864, section 2.
     """
 
     source: str = "exact"
@@ -53,14 +61,29 @@ class Noise:
         require(1 <= self.table_size < 2**31, "table_size", self.table_size, "must be from 1 to 2147483647")
 
     def init(self, key: Key) -> Any:
-        """The table [table_size], or nothing."""
+        """Return the noise table, shape [table_size], or None if the source is not "table"."""
         return normal(key, (self.table_size,)) if self.source == "table" else None
 
     def sample_members(self, mean: Params, std: Any, table: Any, key: Key, n: int, mirrored: bool = False) -> Params:
-        """n members mean + std noise, leaves [n, ...]; where mirrored, half of them, and then as many mean - std noise.
+        """Sample a population of n individuals from mean + std * noise.
 
-        std is a number, or one for each of the parameters in a row. A few rows are drawn at a time and written where
-        they belong, so that no numbers are there but the members'.
+        Noise is drawn in blocks of a few rows, which are written directly into the population. No array with
+        the noise of the whole population is created.
+
+        Args:
+            mean: Parameters at the center of the population.
+            std: Standard deviation, a scalar or one value per parameter, shape [size].
+            table: Noise table from `init`, or None.
+            key: Random key.
+            n: Number of individuals.
+            mirrored: Whether to sample n / 2 individuals mean + std * noise, followed by n / 2 individuals
+                mean - std * noise with the same noise. In this case n must be even.
+
+        Returns:
+            The individuals as parameters, leaves [n, ...].
+
+        Raises:
+            OptionError: If the source is "table" and the table is not larger than one individual.
         """
         center, draws = flatten_member(mean), n // 2 if mirrored else n
         block = find_largest_divisor(draws)
@@ -78,7 +101,7 @@ class Noise:
         )
 
     def _make_block_sampler(self, table: Any, key: Key, blocks: int, block: int, size: int) -> Callable[[Array], Array]:
-        """Gives the i-th block of rows [block, size]."""
+        """Return a function of i that generates the i-th block of noise, shape [block, size]."""
         if self.source != "table":
             source, counter = (
                 threefry if self.source == "exact" else hash_counter,
@@ -90,13 +113,25 @@ class Noise:
         return lambda i: jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))(starts[i])
 
     def _sample_table_offsets(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
-        """Where rows begin in the table."""
+        """Sample the offsets in the table at which rows of `size` numbers begin."""
         require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
         require_key(key)
         return jax.random.randint(key, shape, 0, self.table_size - size + 1)
 
     def sample_seeds(self, key: Key, n: int, size: int) -> Seeds:
-        """Those of the noise of n mirrored members of so many numbers, as `sample_members` draws it."""
+        """Sample the seeds of the same mirrored noise that `sample_members` draws with this key.
+
+        Args:
+            key: Random key.
+            n: Number of individuals, even.
+            size: Number of noise values of one individual.
+
+        Returns:
+            Seeds, leaves [n, ...]. The second half repeats the first half with the opposite sign.
+
+        Raises:
+            OptionError: If the source is "table" and the table is not larger than `size`.
+        """
         draws, block = n // 2, find_largest_divisor(n // 2)
         words, place = jnp.zeros((draws, 2), np.uint32), np.arange(draws, dtype=np.uint64)
         if self.source == "table":
@@ -105,14 +140,24 @@ class Noise:
             counter = place // block * np.uint64(block * size)
             beyond = mix_bits(
                 jnp.asarray((counter >> np.uint64(32)).astype(np.uint32))
-            )  # which the counter cannot count
+            )  # the part above 32 bits, which the counter cannot represent
             words = _sample_key_words(key) ^ beyond[:, None]
             first = jnp.asarray(counter.astype(np.uint32))
         pairs = Seeds(words, first, jnp.asarray((place % block).astype(np.uint32)), jnp.ones(draws))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), pairs, replace(pairs, sign=-pairs.sign))
 
     def generate_row(self, seed: Seeds, table: Any, size: int, n: int) -> Float[Array, " size"]:
-        """The standard normal numbers of one seed of n, without its sign."""
+        """Return the standard normal noise of one seed, without its sign.
+
+        Args:
+            seed: One seed, leaves without a batch axis.
+            table: Noise table from `init`, or None.
+            size: Number of noise values of one individual.
+            n: Number of individuals for which the seeds were sampled.
+
+        Returns:
+            Noise, shape [size].
+        """
         if self.source == "table":
             return jax.lax.dynamic_slice(table, (seed.offset.astype(np.int32),), (size,))
         place, all_numbers = (
@@ -121,7 +166,7 @@ class Noise:
         )
         if self.source == "hash":
             return to_gaussian(_hash_words(seed.words, seed.offset + place))
-        half = np.uint32((all_numbers + 1) // 2)  # threefry makes two words of two counters, so far apart
+        half = np.uint32((all_numbers + 1) // 2)  # threefry hashes a counter together with the one this far away
         lower = jnp.where(place < half, place, place - half)
         upper = jnp.where(lower + half < all_numbers, seed.offset + lower + half, 0)
         both = threefry_2x32(seed.words, jnp.concatenate([seed.offset + lower, upper])).reshape(2, size)
@@ -129,34 +174,36 @@ class Noise:
 
 
 def find_largest_divisor(rows: int, most: int = BLOCK) -> int:
-    """The largest number up to `most` that divides so many rows."""
+    """Return the largest divisor of `rows` that is at most `most`."""
     return next(n for n in range(min(most, rows), 0, -1) if rows % n == 0)
 
 
 def compute_unfused(draw: Callable[[Array], Array], i: Array) -> Array:
-    """draw(i), for i from 0, computed by itself.
+    """Return draw(i), i >= 0, computed once and not fused into the operations that use it.
 
-    XLA would put it into what uses it and compute it for each use, and where that writes in place, on one core.
+    On a CPU, XLA would otherwise recompute it for each use. If the use is an in-place write, the computation
+    would also run on a single core.
     """
     if jax.default_backend() != "cpu":
         return draw(i)
     none = tree.zeros_like(jax.eval_shape(draw, i))
-    return jax.lax.fori_loop(0, jnp.minimum(i + 1, 1), lambda _, before: draw(i), none)  # once, which XLA cannot know
+    # one iteration, but XLA cannot know that
+    return jax.lax.fori_loop(0, jnp.minimum(i + 1, 1), lambda _, before: draw(i), none)
 
 
 def _sample_key_words(key: Key) -> UInt32[Array, " 2"]:
-    """Two random words, which stand for a key."""
+    """Return two random words that serve as a key for threefry or the hash."""
     require_key(key)
     return jax.random.bits(key, (2,), np.uint32)
 
 
 def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
-    """Random words, twice as many from one block as jax.random.bits takes."""
+    """Return random words by threefry, twice as many per block as jax.random.bits."""
     return threefry_2x32(_sample_key_words(key), counter)
 
 
 def hash_counter(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
-    """Random words: the counter, and two words of the key, through an integer hash twice."""
+    """Return random words: each counter value, combined with two words of the key, passes an integer hash twice."""
     return _hash_words(_sample_key_words(key), counter)
 
 
@@ -166,31 +213,37 @@ def _hash_words(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt
 
 
 def mix_bits(x: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
-    """A bijection of words in which every bit of x moves half of the others (Wellons 2018, "lowbias32")."""
+    """Apply a bijective hash in which each input bit flips about half of the output bits.
+
+    Source: "lowbias32" of Wellons 2018.
+    """
     x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
     return x ^ (x >> 16)
 
 
 def integers(key: Key, shape: tuple[int, ...], n: int) -> Int[Array, "*shape"]:
-    """Whole numbers from 0 to n - 1, for n far below 2^23; cheaper to compile and to draw than jax.random's."""
+    """Sample integers uniformly from 0 to n - 1, for n far below 2^23.
+
+    This is cheaper to compile and to run than jax.random.randint.
+    """
     require_key(key)
     return jnp.minimum((jax.random.uniform(key, shape) * n).astype(np.int32), n - 1)
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Standard normal numbers."""
+    """Sample standard normal numbers of the given shape."""
     return to_gaussian(threefry(key, jax.lax.iota(np.uint32, math.prod(shape))).reshape(shape))
 
 
 def perturb_members(key: Key, members: Params, std: Any) -> Params:
-    """Members, leaves [n, ...], with normal noise on every number."""
+    """Add normal noise with standard deviation `std` to every parameter of a population, leaves [n, ...]."""
     first = flatten_population(members)
     return unflatten_population(first + std * normal(key, first.shape), tree.index(members, 0))
 
 
 def to_gaussian(words: UInt32[Array, "*n"]) -> Float[Array, "*n"]:
-    """Standard normal numbers of random words, by the inverse of their distribution function, at 2^23 places."""
+    """Map random words to standard normal numbers by the inverse of the normal CDF, at 2^23 distinct values."""
     uniform = (words >> 9).astype(np.float32) * np.float32(2**-22)
-    uniform = uniform - np.float32(1 - 2**-23)  # in (-1, 1), as many below 0 as above
+    uniform = uniform - np.float32(1 - 2**-23)  # in (-1, 1), symmetric around 0
     return np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform)

@@ -1,4 +1,4 @@
-"""Novelty search: what was not seen before counts, alone or beside fitness."""
+"""Novelty search: selection for behavior that differs from earlier behavior, alone or combined with fitness."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
@@ -21,20 +21,32 @@ from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation, State
 @struct.dataclass
 class NoveltyState:
     evolver: State
-    archive: Float[Array, "capacity d"]  # descriptors of the past
-    count: Int[Array, ""]  # how many were ever kept
-    best: Params  # of the highest fitness so far
+    archive: Float[Array, "capacity d"]  # archived descriptors
+    count: Int[Array, ""]  # number of descriptors ever archived
+    best: Params  # parameters with the highest fitness so far
     best_fitness: Float[Array, ""]
 
 
 @part
 class Novelty(Evolver):
-    """An evolver that is told how far a member's descriptor is from its nearest (Lehman & Stanley 2011).
+    """Novelty search: an evolver maximizes novelty, alone or combined with fitness.
 
-    Source: doi:10.1162/EVCO_a_00025. Novelty is the mean distance to the `neighbours` nearest of this generation and of
-    the archive, which keeps the descriptors of the `kept` most novel members of each generation, the last `capacity` of
-    them. Of evolution strategies whose archive is of their centers see NoveltyES.
-    descriptors are names as for MapElites. The solution is the member of the highest fitness so far.
+    The novelty of an individual is the mean distance from its behavior descriptor to the nearest descriptors
+    of the other individuals and of an archive. The archive keeps the most novel descriptors of each
+    generation; once it is full, the oldest ones are overwritten. The solution is the individual with the
+    highest fitness so far. For evolution strategies that archive the descriptors of their centers, see
+    NoveltyES.
+
+    Args:
+        evolver: Evolver that maximizes the combination of novelty and fitness.
+        descriptors: Names of the episode statistics of the environment, scalars or vectors, that are
+            concatenated to the behavior descriptor, as for MapElites.
+        num_descriptors: Length of the behavior descriptor.
+        neighbours: Number of nearest neighbors whose mean distance is the novelty.
+        kept: Number of the most novel individuals whose descriptors are archived in each generation.
+        capacity: Maximum number of archived descriptors.
+
+    Source: Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025.
     """
 
     evolver: Evolver = field(default_factory=GA)
@@ -43,7 +55,7 @@ class Novelty(Evolver):
     neighbours: int = 15
     kept: int = 4
     capacity: int = 1000
-    share: Number = number(1.0, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
+    share: Number = number(1.0, 0, 1, "weight of novelty, against 1 - share of fitness, both as centered ranks")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -58,6 +70,7 @@ class Novelty(Evolver):
 
     @property
     def population_size(self) -> int:
+        """Return the number of individuals per generation, as set in the inner evolver."""
         return self.evolver.population_size
 
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
@@ -67,7 +80,10 @@ class Novelty(Evolver):
         return self._init_state(self.evolver.init(key, mean), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> NoveltyState:
-        """The first generation is members, leaves [n, ...], where the evolver takes them."""
+        """Return a state whose first generation is the given individuals, leaves [n, ...].
+
+        An inner evolver that does not begin with members ignores them.
+        """
         return self._init_state(self.evolver.from_members(key, members, mean), mean)
 
     def _init_state(self, evolver: Any, mean: Params) -> NoveltyState:
@@ -75,7 +91,7 @@ class Novelty(Evolver):
         return NoveltyState(evolver, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
 
     def ask(self, key: Key, state: NoveltyState) -> tuple[Any, NoveltyState]:
-        """Genomes as the evolver has them."""
+        """Return the genomes of the inner evolver."""
         genomes, evolver = self.evolver.ask(key, state.evolver)
         return genomes, state if evolver is state.evolver else replace(state, evolver=evolver)
 
@@ -98,7 +114,15 @@ class Novelty(Evolver):
         return NoveltyState(evolver, seen, count, *best), metrics | {"novelty": jnp.nanmean(novelty)}
 
     def compute_novelty(self, descriptor: Float[Array, "n d"], state: NoveltyState) -> Float[Array, " n"]:
-        """The mean distance from the nearest others, of which there are fewer at first."""
+        """Return the mean distance to the nearest descriptors of the other individuals and of the archive.
+
+        Args:
+            descriptor: Behavior descriptors of the generation, shape [n, d].
+            state: State of the search, with the archive.
+
+        Returns:
+            Novelty, shape [n].
+        """
         n = len(descriptor)
         others = jnp.concatenate([descriptor, state.archive])
         place = jnp.arange(len(others))
@@ -112,7 +136,11 @@ class Novelty(Evolver):
 def mean_neighbor_distance(
     descriptor: Float[Array, "n d"], others: Float[Array, "m d"], counts: Bool[Array, "n m"], neighbours: int
 ) -> Float[Array, " n"]:
-    """The mean distance from the nearest others that count, of which there may be fewer; 0 where there is none."""
+    """Return the mean distance from each descriptor to its nearest neighbors among the valid others.
+
+    `counts` masks the valid others, shape [n, m]. If there are fewer than `neighbours` of them, the mean is
+    over these; it is 0 if there are none.
+    """
     square = ((descriptor[:, None] - others) ** 2).sum(-1)
     nearest = -jax.lax.top_k(jnp.where(counts & jnp.isfinite(square), -square, -jnp.inf), neighbours)[0]
     there = jnp.isfinite(nearest)
@@ -122,7 +150,10 @@ def mean_neighbor_distance(
 def append_to_archive(
     seen: Float[Array, "capacity d"], count: Int[Array, ""], descriptor: Float[Array, "n d"], there: Bool[Array, " n"]
 ) -> tuple[Float[Array, "capacity d"], Int[Array, ""]]:
-    """The descriptors of the past with those of n more that are there, the oldest replaced; and how many ever were."""
+    """Append the descriptors that are valid by the mask `there` to the ring `seen`, overwriting the oldest.
+
+    Returns the ring and the number of descriptors ever appended.
+    """
     place = jnp.where(there, (count + jnp.cumsum(there) - 1) % len(seen), len(seen))
     return seen.at[place].set(descriptor, mode="drop"), count + there.sum()
 
@@ -130,7 +161,7 @@ def append_to_archive(
 def update_best(
     genomes: Any, fitness: Float[Array, " n"], to_params: Callable[[Any], Params], best: tuple[Params, Array]
 ) -> tuple[Params, Array]:
-    """The parameters and the fitness of the best of n genomes, leaves [n, ...], or of who was the best before."""
+    """Return the parameters and the fitness of the best of n genomes, leaves [n, ...], and of the previous best."""
     first = sanitize_fitness(fitness).argmax()
     now = to_params(tree.index(genomes, first)), fitness[first]
     return tree.select(fitness[first] > best[1], now, best)

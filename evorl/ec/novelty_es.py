@@ -1,4 +1,4 @@
-"""Evolution strategies that look for what was not seen before, from several centers."""
+"""Novelty search with evolution strategies around several centers (NS-ES and NSR-ES)."""
 
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -21,26 +21,42 @@ from evorl.types import Evolver, Key, Metrics, Params, QDEvaluation, State
 
 @struct.dataclass
 class NoveltyESState:
-    centers: State  # of the evolver, leaves [num_centers, ...]
-    center_index: Int[Array, ""]  # the center whose members were asked for
-    archive_pending: Bool[Array, " num_centers"]  # whether its descriptor is not in the archive yet
-    novelty: Float[Array, " num_centers"]  # as they last played
-    archive: Float[Array, "capacity d"]  # descriptors of centers, as they moved
-    count: Int[Array, ""]  # how many there ever were
-    best: Params  # of the highest fitness so far
+    centers: State  # states of the inner evolver, leaves [num_centers, ...]
+    center_index: Int[Array, ""]  # the center of the current generation
+    archive_pending: Bool[Array, " num_centers"]  # whether its current descriptor is not archived yet
+    novelty: Float[Array, " num_centers"]  # of the centers, from their last evaluation
+    archive: Float[Array, "capacity d"]  # descriptors of the centers after each move
+    count: Int[Array, ""]  # number of descriptors ever archived
+    best: Params  # parameters with the highest fitness so far
     best_fitness: Float[Array, ""]
 
 
 @part
 class NoveltyES(Evolver):
-    """NSR-ES, with a share of 1 NS-ES: several centers, of which one moves in a generation (Conti et al. 2018).
+    """NSR-ES: evolution strategies around several centers that maximize a mean of novelty and fitness.
 
-    Source: arXiv:1712.06560, algorithms 1 and 2. The more novel a center, the likelier it is chosen; its evolver is
-    told of its members by ranks of novelty and of fitness. Novelty is the mean distance to the `neighbours` nearest of
-    the archive, in which is the descriptor of every center after each of its moves, the last `capacity` of them. All
-    centers play beside the members, as members do: the one that has just moved is chosen by its descriptor before.
-    descriptors are names as for MapElites. The first centers are initialized apart. The solution is the member of the
-    highest fitness so far.
+    With a share of 1 it is NS-ES, which maximizes novelty alone. In each generation, one center moves. It is
+    chosen with a probability proportional to its novelty. Its evolver maximizes the weighted sum of the
+    centered ranks of novelty and fitness.
+
+    Novelty is the mean distance to the nearest descriptors of an archive. The archive holds the descriptor of
+    each center after each of its moves; once it is full, the oldest descriptors are overwritten. All centers
+    are evaluated in each generation together with the individuals. A center that has just moved is therefore
+    still represented by its descriptor before the move when the next center is chosen.
+
+    The initial centers are initialized independently. The solution is the individual with the highest fitness
+    so far.
+
+    Args:
+        evolver: Evolution strategy around each center.
+        num_centers: Number of centers.
+        descriptors: Names of the episode statistics of the environment, scalars or vectors, that are
+            concatenated to the behavior descriptor, as for MapElites.
+        num_descriptors: Length of the behavior descriptor.
+        neighbours: Number of nearest neighbors whose mean distance is the novelty.
+        capacity: Maximum number of archived descriptors.
+
+    Source: Conti et al. 2018, arXiv:1712.06560, algorithms 1 and 2.
     """
 
     evolver: Evolver = field(default_factory=OpenES)
@@ -49,7 +65,7 @@ class NoveltyES(Evolver):
     num_descriptors: int = 2
     neighbours: int = 10
     capacity: int = 1000
-    share: Number = number(0.5, 0, 1, "of novelty in what the evolver is told, the rest is fitness; as ranks")
+    share: Number = number(0.5, 0, 1, "weight of novelty, against 1 - share of fitness, both as centered ranks")
 
     takes_params = False
 
@@ -64,6 +80,7 @@ class NoveltyES(Evolver):
 
     @property
     def population_size(self) -> int:
+        """Return the number of individuals of the inner evolver plus the number of centers."""
         return self.evolver.population_size + self.num_centers
 
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
@@ -73,7 +90,7 @@ class NoveltyES(Evolver):
         return self.from_members(key, tree.broadcast(mean, self.num_centers), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> NoveltyESState:
-        """The centers are the first of members, leaves [n, ...]."""
+        """Return a state whose centers are the first of the given individuals, leaves [n, ...]."""
         m = self.num_centers
         means, keys = tree.index(members, slice(m)), jax.random.split(key, m)
         centers = jax.vmap(self.evolver.init)(keys, means)
@@ -81,7 +98,7 @@ class NoveltyES(Evolver):
         return NoveltyESState(centers, jnp.int32(0), none == 0, none, seen, jnp.int32(0), mean, jnp.float32(-jnp.inf))
 
     def ask(self, key: Key, state: NoveltyESState) -> tuple[Params, NoveltyESState]:
-        """Members of one center, and all centers, as parameters, leaves [n, ...]."""
+        """Return the individuals of one center, followed by all centers, as parameters, leaves [n, ...]."""
         key_choice, key = jax.random.split(key)
         chances = jnp.where(state.novelty.sum() > 0, state.novelty, 1.0)
         chosen = jax.random.categorical(key_choice, jnp.log(chances)).astype(jnp.int32)
@@ -121,7 +138,16 @@ class NoveltyES(Evolver):
     def compute_novelty(
         self, descriptor: Float[Array, "n d"], seen: Float[Array, "capacity d"], count: Array
     ) -> Float[Array, " n"]:
-        """The mean distance from the nearest in the archive, of which there are fewer at first."""
+        """Return the mean distance to the nearest descriptors of the archive.
+
+        Args:
+            descriptor: Behavior descriptors, shape [n, d].
+            seen: Archived descriptors, shape [capacity, d].
+            count: Number of descriptors ever archived; only the first `count` rows of `seen` are used.
+
+        Returns:
+            Novelty, shape [n].
+        """
         there = jnp.broadcast_to(jnp.arange(self.capacity) < count, (len(descriptor), self.capacity))
         return mean_neighbor_distance(descriptor, seen, there, self.neighbours)
 

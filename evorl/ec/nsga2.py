@@ -1,4 +1,4 @@
-"""NSGA-II: a genetic algorithm whose members are compared by the front that they are in, and by how crowded it is."""
+"""NSGA-II, a multi-objective genetic algorithm."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -27,30 +27,44 @@ from evorl.types import Key, Metrics, Params, SearchResults
 
 @struct.dataclass
 class NSGA2State:
-    parents: Params  # leaves [n, ...], the best front first
-    fitness: Float[Array, "n m"]  # of the parents, WORST_FITNESS where nobody was evaluated yet
-    rank: Int[Array, " n"]  # the front of each
-    children: Params  # leaves [n, ...], who are asked for
+    parents: Params  # leaves [n, ...], sorted from the best
+    fitness: Float[Array, "n m"]  # of the parents; WORST_FITNESS if not evaluated yet
+    rank: Int[Array, " n"]  # Pareto rank of each parent
+    children: Params  # offspring, which ask returns, leaves [n, ...]
 
 
 @part
 class NSGA2(MultiObjectiveEvolver):
-    """The best half of parents and children are the next parents, whose children's parents won tournaments of two.
+    """NSGA-II: a multi-objective genetic algorithm with non-dominated sorting and crowding distance.
 
-    Deb et al. 2002, doi:10.1109/4235.996017. Better is who is in an earlier front, or in the same front less
-    crowded; in a tournament who dominates the other, or where neither does, is less crowded, as in the authors'
-    code. objectives names what it is told of episodes, "return" or what the environment summarizes, and what each
-    weighs, below 0 to minimize it; by default it is the return, of a problem all its objectives. The solution is
-    the best of the first objective; the front is in `results`. Defaults: Deb et al. 2002, section V.
+    The better half of parents and offspring become the next parents. An individual is better if it has a
+    lower Pareto rank, or the same rank and a larger crowding distance. Parents of offspring are selected by
+    binary tournaments: the winner dominates the other one or, if neither dominates, has the larger crowding
+    distance, as in the authors' code. The solution is the best individual in the first objective; `results`
+    returns the Pareto front. The defaults are from section V of the paper.
+
+    Args:
+        population_size: Number of individuals per generation.
+        objectives: Weight of each objective by name: "return" or an episode statistic of the environment. A
+            negative weight minimizes the objective. By default, the only objective is the return, or all
+            objectives of a problem.
+        crossover: Crossover operator.
+        mutation: Mutation operator.
+
+    Source: Deb et al. 2002, doi:10.1109/4235.996017.
     """
 
     population_size: int = 128
     objectives: Mapping[str, float] = field(default_factory=FrozenDict)
     crossover: Crossover = field(default_factory=BoundedSBX)
     mutation: Mutation = field(default_factory=PolynomialMutation)
-    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = number(0.9, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
+    initial_std: Number = number(
+        0.0,
+        0,
+        about="standard deviation of the noise that is added to the first generation",
+    )
+    crossover_rate: Number = number(0.9, 0, 1, "fraction of the children that have two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "fraction of the children that are mutated")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
@@ -61,7 +75,7 @@ class NSGA2(MultiObjectiveEvolver):
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> NSGA2State:
-        """The first generation is members, leaves [n, ...]."""
+        """Return a state whose first generation is the given individuals, leaves [n, ...]."""
         members = perturb_members(key, members, self.initial_std)
         n, m = self.population_size, max(len(self.objectives), 1)
         parents = tree.broadcast(mean, n)
@@ -90,13 +104,16 @@ class NSGA2(MultiObjectiveEvolver):
         return state, {"front": (rank[order] == 0).sum().astype(jnp.float32)}
 
     def results(self, state: NSGA2State) -> SearchResults:
-        """The first front."""
+        """Return the Pareto front of the parents."""
         evaluated = (state.fitness > objectives.WORST_FITNESS).all(1)
         return SearchResults(state.parents, state.fitness, (state.rank == 0) & evaluated)
 
 
 def select_winners(key: Key, fitness: Float[Array, "n m"], crowding: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Who wins n tournaments of two, of which everyone is in two: two random orders, cut into pairs."""
+    """Return the winners of n binary tournaments, in which each individual takes part twice.
+
+    The pairs are taken from two random permutations.
+    """
     orders = jnp.concatenate([tree.random_permutation(one, len(fitness)) for one in jax.random.split(key)])
     first, second = orders.reshape(-1, 2).T
     a, b = fitness[first], fitness[second]

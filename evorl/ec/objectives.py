@@ -1,6 +1,6 @@
-"""Several objectives: what is told of them, who dominates whom, how crowded a front is, and what it is worth.
+"""Functions for multi-objective optimization: Pareto ranks, crowding distance and hypervolume.
 
-All are maximized; a member with a NaN among them is worse than any other.
+All objectives are maximized. An individual with a NaN objective is worse than any other.
 """
 
 import math
@@ -14,13 +14,13 @@ from evorl import tree
 from evorl.errors import require, unknown_name_error
 from evorl.metrics import split_components
 
-Objectives = Mapping[str, float]  # by name what it weighs, below 0 where less is better
-WORD_BITS = 32  # members in a word
-WORST_FITNESS = -1e30  # in place of what is not finite, so that distances are numbers
+Objectives = Mapping[str, float]  # weight by name; negative to minimize
+WORD_BITS = 32  # individuals per word
+WORST_FITNESS = -1e30  # replaces non-finite values, so that distances stay finite
 
 
 def check_objectives(objectives: Objectives) -> None:
-    """Raises OptionError where a weight says not which way is better."""
+    """Raise OptionError unless each weight is a finite number other than 0."""
     for name, weight in objectives.items():
         number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         finite = number and math.isfinite(weight) and weight != 0
@@ -28,9 +28,9 @@ def check_objectives(objectives: Objectives) -> None:
 
 
 def compute_objectives(objectives: Objectives, means: dict[str, Array]) -> Float[Array, "n m"]:
-    """The objectives of members, of means over their episodes, leaves [n, ...]; of none named, the return.
+    """Return the weighted objectives, shape [n, m], computed from episode means, leaves [n, ...].
 
-    Of a vector each number has a name of its own, such as place/1.
+    Without objectives, the only one is the return. Each entry of a vector has its own name, such as place/1.
     """
     numbers, wanted = split_components(means, 1), objectives or {"return": 1.0}
     for name in wanted:
@@ -40,20 +40,26 @@ def compute_objectives(objectives: Objectives, means: dict[str, Array]) -> Float
 
 
 def sanitize_objectives(fitness: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Fitness with WORST_FITNESS in all objectives of a member that has a NaN, and within it and -WORST_FITNESS."""
+    """Return the fitness clipped to finite values; an individual with a NaN has WORST_FITNESS in all objectives."""
     whole = ~jnp.isnan(fitness).any(1, keepdims=True)
     return jnp.where(whole, jnp.clip(fitness, WORST_FITNESS, -WORST_FITNESS), WORST_FITNESS)
 
 
 def pack_bits(mask: Bool[Array, " n"]) -> UInt32[Array, " words"]:
-    """Bits of which the b-th of word w stands for member b words + w, so that words lie side by side."""
+    """Pack a mask into words: bit b of word w stands for individual b * words + w.
+
+    With this order, the words lie next to each other in memory.
+    """
     words = -(-mask.size // WORD_BITS)
     bits = jnp.pad(mask, (0, words * WORD_BITS - mask.size)).reshape(WORD_BITS, words).astype(jnp.uint32)
     return (bits << jnp.arange(WORD_BITS, dtype=jnp.uint32)[:, None]).sum(0, dtype=jnp.uint32)
 
 
 def find_dominators(fitness: Float[Array, "n m"]) -> UInt32[Array, "words n"]:
-    """Of each member, in bits as of pack_bits, who dominates it: is as good in all objectives and better in one."""
+    """Return, for each individual, the set of individuals that dominate it, as bits in the order of `pack_bits`.
+
+    An individual dominates another if it is at least as good in all objectives and better in at least one.
+    """
     n = len(fitness)
     words = -(-n // WORD_BITS)
     others = jnp.pad(fitness, ((0, words * WORD_BITS - n), (0, 0)), constant_values=-jnp.inf).reshape(
@@ -71,9 +77,10 @@ def find_dominators(fitness: Float[Array, "n m"]) -> UInt32[Array, "words n"]:
 
 
 def compute_pareto_ranks(fitness: Float[Array, "n m"], wanted: int | None = None) -> Int[Array, " n"]:
-    """Of each member its front: 0 if none dominates it, 1 if only those of front 0 do, and so on (Deb et al. 2002).
+    """Return the Pareto rank of each individual by non-dominated sorting (Deb et al. 2002).
 
-    Once `wanted` members have one, by default all, those left have rank n.
+    Rank 0 is the Pareto front; rank 1 is dominated only by rank 0, and so on. The computation stops once
+    `wanted` individuals (by default all) have a rank; the remaining ones have rank n.
     """
     fitness, n = sanitize_objectives(fitness), len(fitness)
     table = find_dominators(fitness)
@@ -91,9 +98,12 @@ def compute_pareto_ranks(fitness: Float[Array, "n m"], wanted: int | None = None
 
 
 def crowding_distance(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> Float[Array, " n"]:
-    """How far a member's neighbours in its front are apart, over the front's width, summed over objectives.
+    """Return the crowding distance of each individual within its front.
 
-    Infinite at the ends of a front (Deb et al. 2002, doi:10.1109/4235.996017, section III-B).
+    It is the distance between the two neighbors along an objective, relative to the width of the front,
+    summed over the objectives. It is infinite at the ends of a front.
+
+    Source: Deb et al. 2002, doi:10.1109/4235.996017, section III-B.
     """
 
     def crowd_objective(f: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -110,11 +120,14 @@ def crowding_distance(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> F
 
 
 def hypervolume(fitness: Float[Array, "n m"], reference: Float[Array, " m"]) -> Float[Array, ""]:
-    """The exact volume that points dominate above a reference, of 2 or 3 objectives, by sweeps along the first."""
+    """Return the exact hypervolume that points dominate above a reference point, for 2 or 3 objectives.
+
+    It is computed by sweeps along the first objective.
+    """
     m = fitness.shape[1]
     require(m in (2, 3), "hypervolume", f"{m} objectives", "is computed of 2 or 3")
     reference = jnp.broadcast_to(jnp.asarray(reference, fitness.dtype), (m,))
-    inside = (fitness > reference).all(1, keepdims=True)  # which a NaN is not
+    inside = (fitness > reference).all(1, keepdims=True)  # false for NaN
     points = jnp.where(inside, fitness - reference, 0.0)
     points = points[jnp.argsort(-points[:, 0])]
     x, y = points[:, 0], points[:, 1]
@@ -127,5 +140,5 @@ def hypervolume(fitness: Float[Array, "n m"], reference: Float[Array, " m"]) -> 
 
 
 def resolve_objectives(objectives: Objectives, count: int) -> Objectives:
-    """Those that were named, or else all that a problem has."""
+    """Return the given objectives, or all `count` objectives of a problem if none are given."""
     return objectives or ({f"return/{i}": 1.0 for i in range(count)} if count > 1 else {"return": 1.0})

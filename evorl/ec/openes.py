@@ -1,4 +1,4 @@
-"""The evolution strategy of OpenAI."""
+"""OpenAI's evolution strategy (OpenES)."""
 
 from dataclasses import KW_ONLY, field, replace
 from typing import Any
@@ -20,36 +20,40 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class OpenESState:
     mean: Params
-    moments: optax.ScaleByAdamState  # of the mean raveled
-    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
+    moments: optax.ScaleByAdamState  # of the flattened mean
+    table: Float[Array, " table_size"] | None  # noise table, if the noise uses one
 
 
 def init_openes_state(mean: Params, noise: Noise, key: Key) -> OpenESState:
-    """A search around mean that has seen nothing."""
+    """Return the initial state of a search around `mean`."""
     moments: Any = optax.scale_by_adam().init(flatten_member(mean))
     return OpenESState(mean, moments, noise.init(key))
 
 
 def check_pairs(n: int) -> None:
-    """Raises OptionError where a population is not one of mirrored pairs."""
+    """Raise OptionError unless the population size is even and at least 2, as mirrored pairs need."""
     require_int("population_size", n, 2)
     require(n % 2 == 0, "population_size", n, "must be even: members come in mirrored pairs")
 
 
 @part
 class AdamES:
-    """The step of an evolution strategy that follows an estimate of the gradient of the fitness by Adam.
+    """Base class of evolution strategies that follow an estimate of the fitness gradient with Adam.
 
-    Defaults: table 3b of EvoRL (arXiv:2501.15129).
+    The defaults are from table 3b of EvoRL (arXiv:2501.15129).
     """
 
     _: KW_ONLY
-    learning_rate: Number = number(0.01, 0, about="of Adam", prior=LogUniform(1e-3, 1e-1))
-    std: Number = number(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
-    weight_decay: Number = number(0.005, 0, about="pull towards 0, relative to gradients in units of 1 / std")
+    learning_rate: Number = number(0.01, 0, about="learning rate of Adam", prior=LogUniform(1e-3, 1e-1))
+    std: Number = number(
+        0.02, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(5e-3, 0.5)
+    )
+    weight_decay: Number = number(
+        0.005, 0, about="weight decay of the mean, relative to std times the fitness gradient"
+    )
 
     def apply_gradient(self, state: OpenESState, gradient: Float[Array, " size"]) -> tuple[OpenESState, Metrics]:
-        """Return the state after a step along the gradient of the fitness less weight decay, in the mean raveled."""
+        """Return the state after one Adam step along the fitness gradient [size] minus weight decay."""
         mean = flatten_member(state.mean)
         ascent = gradient - self.weight_decay / self.std * mean
         direction, moments = optax.scale_by_adam().update(ascent, state.moments)
@@ -59,10 +63,18 @@ class AdamES:
 
 @part
 class OpenES(AdamES, Evolver):
-    """Adam on the gradient of the mean fitness around a point (Salimans et al. 2017, arXiv:1703.03864, algorithm 1).
+    """OpenAI's evolution strategy: Adam on the gradient of the mean fitness of a normal distribution.
 
-    Members come in pairs mean + noise and mean - noise. shaping is a name or a function of evorl.ec.shaping. Weight
-    decay counts as in the paper's code, whose gradients lack the factor 1 / std.
+    Individuals come in mirrored pairs mean + noise and mean - noise. Weight decay is applied as in the
+    paper's code, whose gradients lack the factor 1 / std.
+
+    Args:
+        population_size: Number of individuals per generation, even.
+        shaping: Fitness shaping: "centered_rank", "z_score", "weights" (the utilities of NES), "identity", or
+            a function from fitness [n] to utilities [n].
+        noise: Source of the random numbers.
+
+    Source: Salimans et al. 2017, arXiv:1703.03864, algorithm 1.
     """
 
     population_size: int = 128
@@ -77,14 +89,23 @@ class OpenES(AdamES, Evolver):
         return init_openes_state(mean, self.noise, key)
 
     def ask(self, key: Key, state: OpenESState) -> tuple[Params, OpenESState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Sample mirrored pairs of individuals around the mean, as parameters, leaves [n, ...]."""
         n = self.population_size
         return self.noise.sample_members(state.mean, self.std, state.table, key, n, mirrored=True), state
 
     def estimate_gradient(
         self, state: OpenESState, genomes: Params, fitness: Float[Array, " n"]
     ) -> Float[Array, " size"]:
-        """1 / (n std^2) sum_i utility_i (x_i - mean), of the mean raveled."""
+        """Return the estimate 1 / (n std^2) sum_i utility_i (x_i - mean) of the fitness gradient.
+
+        Args:
+            state: State of the search.
+            genomes: Individuals as parameters, leaves [n, ...].
+            fitness: Fitness of the individuals, shape [n].
+
+        Returns:
+            The gradient with respect to the flattened mean, shape [size].
+        """
         utility = apply_shaping(self.shaping, fitness)
         total = sum_weighted(utility, genomes) - utility.sum() * flatten_member(state.mean)
         return total / (len(fitness) * self.std**2)

@@ -1,4 +1,4 @@
-"""Restarts of CMA-ES with other populations where it has stalled: IPOP and BIPOP."""
+"""CMA-ES with restarts and varying population sizes: IPOP and BIPOP."""
 
 import math
 from dataclasses import field, replace
@@ -21,42 +21,58 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class RestartsState:
     search: CMAESState
-    initial_mean: Params  # of the first run
-    initial_sigma: Float[Array, ""]  # with which this run began
+    initial_mean: Params  # initial mean of the first run
+    initial_sigma: Float[Array, ""]  # initial sigma of the current run
     members: Float[Array, "largest_population n"]
     fitness: Float[Array, " largest_population"]
-    asks: Int[Array, ""]  # so many make up a population of this run
-    num_gathered: Int[Array, ""]  # of them so far
-    history: Float[Array, " window"]  # the best fitness of each generation of this run, the last one first
-    mean_fitness: Float[Array, ""]  # of the last generation of this run
-    best_mean: Params  # of the finished runs
-    best_fitness: Float[Array, ""]  # the mean fitness of its last generation
-    small_regime: Bool[Array, ""]  # whether this run is of BIPOP's small regime
-    large_asks: Int[Array, ""]  # of the last run of the other one
-    asks_spent: Int[Array, "2"]  # asks of the large and the small regime
+    asks: Int[Array, ""]  # calls of ask per population of the current run
+    num_gathered: Int[Array, ""]  # calls of ask in the current population so far
+    history: Float[Array, " window"]  # best fitness of each generation of the current run, newest first
+    mean_fitness: Float[Array, ""]  # of the last generation of the current run
+    best_mean: Params  # mean of the best finished run
+    best_fitness: Float[Array, ""]  # mean fitness of its last generation
+    small_regime: Bool[Array, ""]  # whether the current run belongs to BIPOP's small regime
+    large_asks: Int[Array, ""]  # asks of the last run of the large regime
+    asks_spent: Int[Array, "2"]  # calls of ask in the large and the small regime
     restarts: Int[Array, ""]
 
 
 @part
 class Restarts(Evolver):
-    """CMA-ES that starts again where it has stalled, with twice the population (IPOP; Auger & Hansen 2005).
+    """CMA-ES that restarts when it stalls, each time with a doubled population (IPOP).
 
-    With bipop, runs of random smaller populations and steps take turns with these (Hansen 2009), on equal budgets. A
-    population of 2^j evolver.population_size, j up to doublings, is gathered over 2^j asks. The center is the mean of
-    the best run, finished or not, by the mean fitness of its last generation: the best fitness may be luck.
+    With `bipop`, these runs alternate with runs that have a smaller random population and a smaller random
+    initial step size (BIPOP). The next run is a small one if the small runs have used fewer evaluations so
+    far.
+
+    `ask` always returns evolver.population_size individuals. A population of k times as many is therefore
+    gathered over k calls of `ask` and `tell`, k at most 2^doublings.
+
+    The solution is the mean of the best run, finished or not. Runs are compared by the mean fitness of their
+    last generation, since the best fitness of a single individual may be luck.
+
+    Args:
+        evolver: CMA-ES; its population_size is used in the first run.
+        doublings: Maximum number of times that the population doubles, from 0 to 20.
+        bipop: Whether to use BIPOP instead of IPOP.
+
+    Source: IPOP, Auger & Hansen 2005; BIPOP, Hansen 2009.
     """
 
     evolver: CMAES = field(default_factory=lambda: CMAES(10))
     doublings: int = 5
     bipop: bool = False
-    spread: Number = number(1.0, 0, about="std of the means of later runs around the first, in initial stds")
-    tol_fun: Number = number(1e-12, 0, about="a run has stalled where its best fitness stays within this")
+    spread: Number = number(
+        1.0, 0, about="standard deviation of later initial means around the first one, in units of initial_std"
+    )
+    tol_fun: Number = number(1e-12, 0, about="a run has stalled if its best fitness has varied by at most this")
 
     def __post_init__(self) -> None:
         require(0 <= self.doublings <= 20, "doublings", self.doublings, "must be between 0 and 20")
 
     @property
     def population_size(self) -> int:
+        """Return the number of individuals per `ask`, which is the population size of the first run."""
         return self.evolver.population_size
 
     def init(self, key: Key, mean: Params) -> RestartsState:
@@ -93,7 +109,7 @@ class Restarts(Evolver):
         fitness: Float[Array, " n"],
         state: RestartsState,
     ) -> tuple[RestartsState, Metrics]:
-        """Keeps the members; the distribution moves once they are a population."""
+        """Store the individuals, and update the distribution once they make up a population."""
         at = state.num_gathered * self.population_size
         state = replace(
             state,
@@ -124,7 +140,10 @@ class Restarts(Evolver):
         return tree.masked_fori_loop(stalled, lambda _, state: self._restart(key, state), state)
 
     def _has_stalled(self, state: RestartsState, size: Array, tol_fun: Number) -> Bool[Array, ""]:
-        """TolHistFun, MaxIter, TolX, TolUpX, NoEffectCoord and ConditionCov (Hansen 2009, section 2)."""
+        """Return whether a stopping criterion of Hansen 2009, section 2, is met.
+
+        The criteria are TolHistFun, MaxIter, TolX, TolUpX, NoEffectCoord and ConditionCov.
+        """
         search, history = state.search, state.history
         mean = flatten_member(search.mean)
         recent = jnp.arange(len(history)) < stall_window(mean.size, size)
@@ -162,5 +181,5 @@ class Restarts(Evolver):
 
 
 def stall_window(n: int, size: Number) -> Any:
-    """Generations over which a stalled run has not improved."""
+    """Return the number of generations without improvement after which a run has stalled."""
     return 10 + 30 * n / size

@@ -1,4 +1,4 @@
-"""RVEA: of those who lie nearest to a direction, the one that is furthest along it stays."""
+"""RVEA, a multi-objective evolutionary algorithm guided by reference vectors."""
 
 import math
 from collections.abc import Mapping
@@ -28,39 +28,60 @@ from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
 from evorl.types import Key, Metrics, Params, SearchResults
 
-EPSILON = 1e-9  # of lengths and angles that are divided by
+EPSILON = 1e-9  # lower limit of divisors
 
 
 @struct.dataclass
 class RVEAState:
-    parents: Params  # leaves [v, ...], of each direction who stays
-    fitness: Float[Array, "v m"]  # of the parents, WORST_FITNESS of a direction that has none
+    parents: Params  # survivor of each direction, leaves [v, ...]
+    fitness: Float[Array, "v m"]  # of the parents; WORST_FITNESS if a direction has none
     directions: Float[Array, "v m"]  # unit vectors
-    children: Params  # leaves [n, ...], who are asked for
-    generation: Int[Array, ""]  # how many were told
+    children: Params  # offspring, which ask returns, leaves [n, ...]
+    generation: Int[Array, ""]  # number of calls of tell
 
 
 @part
 class RVEA(MultiObjectiveEvolver):
-    """Parents and children are divided among directions from the ideal point; of each one stays (Cheng et al. 2016).
+    """Reference vector guided evolutionary algorithm (RVEA), for two or more objectives.
 
-    doi:10.1109/TEVC.2016.2519378. It is the one that is nearest to the ideal point, its distance times 1 + m (t /
-    generations)^alpha angle / (angle to the next direction). The directions are the largest simplex lattice (Das &
-    Dennis 1998) of at most population_size points, and `adaptations` times in a run, evenly, they are scaled by the
-    widths of the front. Parents mate at random. objectives, solution and front are as NSGA2's; there are at least
-    two. Defaults: Cheng et al. 2016, section IV-A.
+    Parents and offspring are divided among directions from the ideal point, and one individual survives in
+    each direction. It is the one with the smallest angle-penalized distance to the ideal point: distance * (1
+    + m * (t / generations)^alpha * angle / gap), with m objectives, generation t, and the angle `gap` between
+    the direction and the one nearest to it.
+
+    The directions are the largest simplex lattice (Das & Dennis 1998) with at most population_size points.
+    `adaptations` times in a run, at equal intervals, they are scaled by the widths of the front. Parents mate
+    at random. The solution is the best individual in the first objective; `results` returns the Pareto front.
+    The defaults are from section IV-A of the paper.
+
+    Args:
+        population_size: Number of individuals per generation.
+        generations: Number of generations of the run, for the schedules of the angle penalty and of the
+            adaptations.
+        adaptations: Number of adaptations of the directions in a run.
+        objectives: Weight of each objective by name, as for NSGA2; at least two.
+        crossover: Crossover operator.
+        mutation: Mutation operator.
+
+    Source: Cheng et al. 2016, doi:10.1109/TEVC.2016.2519378.
     """
 
     population_size: int = 105
-    generations: int = 100  # of the run
+    generations: int = 100
     adaptations: int = 10
     objectives: Mapping[str, float] = field(default_factory=FrozenDict)
     crossover: Crossover = field(default_factory=lambda: BoundedSBX(30.0))
     mutation: Mutation = field(default_factory=PolynomialMutation)
-    alpha: Number = number(2.0, 0, about="the larger, the later in the run angles count")
-    initial_std: Number = number(0.0, 0, about="of noise on the first members, which are initialized apart")
-    crossover_rate: Number = number(1.0, 0, 1, "of the children, those of two parents")
-    mutation_rate: Number = number(1.0, 0, 1, "of the children, those that are mutated")
+    alpha: Number = number(
+        2.0, 0, about="exponent of the angle penalty: the larger it is, the later in the run angles count"
+    )
+    initial_std: Number = number(
+        0.0,
+        0,
+        about="standard deviation of the noise that is added to the first generation",
+    )
+    crossover_rate: Number = number(1.0, 0, 1, "fraction of the children that have two parents")
+    mutation_rate: Number = number(1.0, 0, 1, "fraction of the children that are mutated")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objectives", FrozenDict(self.objectives))
@@ -70,7 +91,11 @@ class RVEA(MultiObjectiveEvolver):
 
     @property
     def lattice_directions(self) -> Float[np.ndarray, "v m"]:
-        """The directions as they are at first."""
+        """Return the initial directions as unit vectors, shape [v, m].
+
+        Raises:
+            OptionError: If there are fewer than two objectives, or more objectives than individuals.
+        """
         m, n = len(self.objectives), self.population_size
         require(m >= 2, "objectives", dict(self.objectives), "must be at least two, as RVEA divides them by directions")
         require(n >= m, "population_size", n, f"must be at least {m}, one for each objective")
@@ -81,7 +106,7 @@ class RVEA(MultiObjectiveEvolver):
         return self.from_members(key, tree.broadcast(mean, self.population_size), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> RVEAState:
-        """The first generation is members, leaves [n, ...]."""
+        """Return a state whose first generation is the given individuals, leaves [n, ...]."""
         members, directions = (
             perturb_members(key, members, self.initial_std),
             jnp.asarray(self.lattice_directions),
@@ -114,7 +139,7 @@ class RVEA(MultiObjectiveEvolver):
         return after, {"front": self.results(after).valid_mask.sum().astype(jnp.float32)}
 
     def results(self, state: RVEAState) -> SearchResults:
-        """The first front of those that stay."""
+        """Return the Pareto front of the survivors."""
         there = (state.fitness > objectives.WORST_FITNESS).all(1)
         return SearchResults(
             state.parents, state.fitness, (objectives.compute_pareto_ranks(state.fitness) == 0) & there
@@ -122,21 +147,27 @@ class RVEA(MultiObjectiveEvolver):
 
 
 def build_simplex_lattice(m: int, divisions: int) -> list[list[int]]:
-    """All points of m whole numbers from 0 that sum to divisions (Das & Dennis 1998, doi:10.1137/S1052623496307510)."""
+    """Return all points of m non-negative integers that sum to `divisions`.
+
+    Source: Das & Dennis 1998, doi:10.1137/S1052623496307510.
+    """
     bars = combinations(range(divisions + m - 1), m - 1)
     ends = ((-1, *places, divisions + m - 1) for places in bars)
     return [[b - a - 1 for a, b in pairwise(one)] for one in ends]
 
 
 def normalize_rows(x: Any) -> Any:
-    """Rows of length 1."""
+    """Return the rows scaled to length 1."""
     return x / (x**2).sum(-1, keepdims=True) ** 0.5
 
 
 def select_by_direction(
     fitness: Float[Array, "n m"], directions: Float[Array, "v m"], weight: Float[Array, ""]
 ) -> tuple[Int[Array, " v"], Bool[Array, " v"]]:
-    """Of each direction who stays, and whether there is one (equations 6 to 10); weight is of angles."""
+    """Return the index of the survivor of each direction, and whether it has one (equations 6 to 10).
+
+    `weight` multiplies the angles in the penalty.
+    """
     there = (fitness > objectives.WORST_FITNESS).all(1)
     best = jnp.where(there[:, None], fitness, -jnp.inf).max(0)
     cost = jnp.where(there[:, None], best - fitness, 0.0)
@@ -152,21 +183,21 @@ def select_by_direction(
 
 
 def angle(cosine: Float[Array, "..."]) -> Float[Array, "..."]:
-    """In radians."""
+    """Return the angle with the given cosine, in radians."""
     return jnp.arccos(jnp.clip(cosine, -1, 1))
 
 
 def adapt_directions(
     lattice: Float[np.ndarray, "v m"], fitness: Float[Array, "v m"], there: Bool[Array, " v"]
 ) -> Array:
-    """The directions that are spread evenly over a front as wide as that of those who are there (equation 11)."""
+    """Return the lattice directions scaled by the width of the front of the existing survivors (equation 11)."""
     worst = jnp.where(there[:, None], fitness, jnp.inf).min(0)
     width = jnp.where(there[:, None], fitness, -jnp.inf).max(0) - worst
     return normalize_rows(lattice * jnp.maximum(width, EPSILON))
 
 
 def sample_parents(key: Key, there: Bool[Array, " v"], n: int) -> Int[Array, " n"]:
-    """n parents at random of those who are there."""
+    """Sample the indices of n parents uniformly from the directions that have a survivor."""
     order, count = jnp.argsort(~there), jnp.maximum(there.sum(), 1)
     places = (jax.random.uniform(key, (n,)) * count).astype(jnp.int32)
     return order[jnp.minimum(places, count - 1)]

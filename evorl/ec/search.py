@@ -1,4 +1,4 @@
-"""What all who search with an evolver do: begin, ask for members, and tell of those that were evaluated."""
+"""Common steps of all workflows that search with an evolver: initialize, ask and tell."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,10 @@ from evorl.types import Evolver, Key, Metrics, Params, SeedEvolver, State
 
 
 def init_evolver_state(evolver: Evolver, key: Key, mean: Params, draw: Callable[[Key], Params]) -> State:
-    """The first state of an evolver: around mean, or with draws as its members where it takes them."""
+    """Return the initial state of an evolver.
+
+    The search begins around `mean`, or with individuals drawn by `draw` if the evolver begins with members.
+    """
     require_key(key)
     if not evolver.begins_with_members:
         return evolver.init(key, mean)
@@ -22,10 +25,12 @@ def init_evolver_state(evolver: Evolver, key: Key, mean: Params, draw: Callable[
 
 @jax.named_scope("evolution")
 def ask(evolver: Evolver, key: Key, state: State) -> tuple[Params, Any, State]:
-    """Return members as parameters, leaves [n, ...], their genomes where there is no way back to them, else None, and
-    the state, None where asking left it as it was.
+    """Ask an evolver for individuals.
 
-    So what is as large as a population or an archive is there once; members that are drawn as they play are genomes.
+    Returns the individuals as parameters, leaves [n, ...], followed by their genomes and the new state. The
+    genomes are None if they can be computed from the parameters. The state is None if asking did not change
+    it. Arrays as large as a population or an archive are therefore held only once. For a SeedEvolver, the
+    individuals are the genomes themselves, from which parameters are generated during the evaluation.
     """
     genomes, after = evolver.ask(key, state)
     left = None if after is state else after
@@ -36,30 +41,33 @@ def ask(evolver: Evolver, key: Key, state: State) -> tuple[Params, Any, State]:
 
 
 def merge_asked_state(after: State, state: State) -> State:
-    """The state of an evolver that was asked, of what ask has given and the state before."""
+    """Return the state after `ask`, which is the state before if `ask` returned None."""
     return state if after is None else after
 
 
 @jax.named_scope("evolution")
 def tell(evolver: Evolver, key: Key, members: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
-    """The state of the evolver that is told of members, as parameters, or as genomes where it takes nothing else."""
+    """Report the fitness of individuals to an evolver; return its new state and metrics.
+
+    The individuals are parameters, or genomes if the evolver does not take parameters.
+    """
     if evolver.takes_params:
         members = jax.vmap(evolver.from_params, (None, 0))(state, members)
     return evolver.tell(key, members, fitness, state)
 
 
 def center_genome(evolver: Evolver, state: State, solution: Params) -> Any:
-    """The solution as a member, as `ask` gives them, leaves [...]."""
+    """Return the solution as one individual, in the form that `ask` returns individuals."""
     return evolver.center_genome(state) if isinstance(evolver, SeedEvolver) else solution
 
 
 def require_evolver(evolver: Any, option: str = "evolver") -> None:
-    """Raises OptionError where something is no evolver."""
+    """Raise OptionError unless the value is an Evolver."""
     require(isinstance(evolver, Evolver), option, type(evolver).__name__, "must be a subclass of evorl.types.Evolver")
 
 
 def require_takes_params(evolver: Any, option: str, why: str) -> None:
-    """Raises OptionError where something is no evolver that can be told of parameters that it did not ask for."""
+    """Raise OptionError unless the value is an Evolver that accepts parameters that it did not ask for."""
     require_evolver(evolver, option)
     name = type(evolver).__name__
     require(evolver.takes_params, option, name, f"has no from_params, so that it cannot be told of {why}")

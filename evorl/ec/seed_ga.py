@@ -1,4 +1,4 @@
-"""A genetic algorithm whose members are chains of seeds."""
+"""Genetic algorithm whose individuals are stored as chains of seeds."""
 
 from typing import Any
 
@@ -21,39 +21,57 @@ from evorl.types import Key, Metrics, Params, SeedEvolver
 
 @struct.dataclass
 class SeedGenome:
-    """Members, leaves [n, ...]: a parent, and the seed of what it is changed by."""
+    """Individuals, leaves [n, ...], as the index of a parent and the seed of a mutation."""
 
     parent: Int[Array, "*n"]
-    words: UInt32[Array, "*n 2"]  # 0 for no change
+    words: UInt32[Array, "*n 2"]  # 0 for no mutation
 
 
 @struct.dataclass
 class SeedGAState:
-    parents: Params  # leaves [num_parents, ...], the fittest first
-    root: Int[Array, " num_parents"]  # from which of the first parents each comes
-    chain: UInt32[Array, "num_parents generations 2"]  # the seeds of its changes since
-    stds: Float[Array, " generations"]  # by how much they changed
+    parents: Params  # leaves [num_parents, ...], the elite first
+    root: Int[Array, " num_parents"]  # index of the initial parent that each one descends from
+    chain: UInt32[Array, "num_parents generations 2"]  # seeds of its mutations since then
+    stds: Float[Array, " generations"]  # standard deviations of the mutations
     generation: Int[Array, ""]
-    confirming: Bool[Array, ""]  # whether those that are asked for next are candidates for the elite
+    confirming: Bool[Array, ""]  # whether the next ask returns the candidates for the elite
 
 
 @part
 class SeedGA(SeedEvolver):
-    """The num_parents fittest have all children, each by noise that one seed stands for (Such et al. 2017).
+    """Genetic algorithm with truncation selection, whose individuals are stored as chains of seeds.
 
-    Source: arXiv:1712.06567, algorithm 1 and section 3.1. The elite lives on unchanged: the best of the candidates,
-    the elite before and the fittest, in a generation of its own, in which each is played by an equal share of the
-    members (in the paper by 30, in as many episodes). Without candidates it is the fittest. Weights are kept of
-    parents alone, others are drawn where they play; a parent is also made again (`rebuild_parent`), on a CPU bit by
-    bit, from its first ancestor and its chain, of at most `generations` seeds, beyond which none are noted. The
-    first parents are initialized apart. Default of std: Such et al. 2017, table 4, of Atari.
+    The num_parents fittest individuals are the parents of the next generation. Each child is a parent plus
+    noise from one seed.
+
+    The elite survives unchanged. With candidates, every second generation only serves to choose it: the
+    candidates are the previous elite and the next fittest parents, each is evaluated by an equal share of the
+    population, and the one with the highest mean fitness becomes the elite. (The paper evaluates each in 30
+    episodes.) Without candidates, the elite is the fittest individual.
+
+    Only the weights of the parents are stored; other individuals are generated for their evaluation. A parent
+    can also be reconstructed from its first ancestor and its chain of seeds (`rebuild_parent`), bit for bit
+    on a CPU. A chain holds at most `generations` seeds; later ones are not recorded.
+
+    The initial parents are initialized independently. The default of std is from table 4 of the paper, for
+    Atari.
+
+    Args:
+        population_size: Number of individuals per generation.
+        num_parents: Number of parents.
+        generations: Maximum length of a chain of seeds.
+        candidates: Number of candidates for the elite, at most num_parents; 0 for none.
+
+    Source: Such et al. 2017, arXiv:1712.06567, algorithm 1 and section 3.1.
     """
 
     population_size: int = 1000
     num_parents: int = 20
-    generations: int = 1000  # of whose seeds there is room in a chain
-    candidates: int = 10  # to be the elite, 0 for none
-    std: Number = number(0.002, 0, about="of the noise on every parameter", prior=LogUniform(5e-4, 0.5))
+    generations: int = 1000
+    candidates: int = 10
+    std: Number = number(
+        0.002, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(5e-4, 0.5)
+    )
 
     def __post_init__(self) -> None:
         n, parents = self.population_size, self.num_parents
@@ -67,14 +85,14 @@ class SeedGA(SeedEvolver):
         return self.from_members(key, tree.broadcast(mean, self.num_parents), mean)
 
     def from_members(self, key: Key, members: Params, mean: Params) -> SeedGAState:
-        """The first parents are the first of members, leaves [n, ...]."""
+        """Return a state whose parents are the first of the given individuals, leaves [n, ...]."""
         del key, mean
         parents, n = tree.index(members, slice(self.num_parents)), self.num_parents
         chain, stds = jnp.zeros((n, self.generations, 2), jnp.uint32), jnp.zeros(self.generations)
         return SeedGAState(parents, jnp.arange(n, dtype=jnp.int32), chain, stds, jnp.int32(0), jnp.bool_(False))
 
     def ask(self, key: Key, state: SeedGAState) -> tuple[SeedGenome, SeedGAState]:
-        """Members as a parent and a seed, leaves [n, ...]; the first is the elite as it was. Or the candidates."""
+        """Return the genomes of children, the elite first, or of the candidates, leaves [n, ...]."""
         key_parent, key_words = jax.random.split(key)
         n = self.population_size
         parent = jax.random.randint(key_parent, (n,), 0, self.num_parents).at[0].set(0)
@@ -85,16 +103,16 @@ class SeedGA(SeedEvolver):
 
     @property
     def candidate_index(self) -> Int[np.ndarray, " n"]:
-        """Of each member of a confirming generation, which of the candidates it is."""
+        """Return the index of the candidate that each individual evaluates, shape [n]."""
         return np.arange(self.population_size, dtype=np.int32) % self.candidates
 
     def center_genome(self, state: SeedGAState) -> SeedGenome:
-        """That of the elite."""
+        """Return the genome of the elite."""
         del state
         return SeedGenome(jnp.int32(0), jnp.zeros(2, jnp.uint32))
 
     def materialize(self, state: SeedGAState, genomes: SeedGenome) -> Params:
-        """Members as parameters, leaves [m, ...], one after another."""
+        """Return the parameters of individuals, leaves [m, ...], generated sequentially."""
 
         def write(i: Array, members: Params) -> Params:
             one = tree.index(genomes, i)
@@ -105,7 +123,7 @@ class SeedGA(SeedEvolver):
         return jax.lax.fori_loop(0, m, write, tree.broadcast(tree.index(state.parents, 0), m))
 
     def to_params(self, state: SeedGAState, genome: Any) -> Params:
-        """The parameters of one descent, or of what is held already."""
+        """Return the parameters of one genome; parameters from `materialize` are returned unchanged."""
         if not isinstance(genome, SeedGenome):
             return genome
         return mutate_with_seed(tree.index(state.parents, genome.parent), genome.words, self.std)
@@ -120,7 +138,7 @@ class SeedGA(SeedEvolver):
         del key
         chosen, confirmed = self._select_parents(genomes, fitness, state), state.confirming
         generation = state.generation + ~confirmed
-        at = jnp.where(confirmed, self.generations, state.generation)  # where it is dropped, as there is no change
+        at = jnp.where(confirmed, self.generations, state.generation)  # out of bounds, hence dropped: no mutation
         chain = state.chain[chosen.parent].at[:, at].set(chosen.words, mode="drop")
         stds = state.stds.at[at].set(self.std, mode="drop")
         parents, root = self.materialize(state, chosen), state.root[chosen.parent]
@@ -128,7 +146,10 @@ class SeedGA(SeedEvolver):
         return SeedGAState(parents, root, chain, stds, generation, confirming), {"chain": jnp.float32(generation)}
 
     def _select_parents(self, genomes: SeedGenome, fitness: Float[Array, " n"], state: SeedGAState) -> SeedGenome:
-        """The parents to come, the elite first. With candidates it stays one, however it fared in this generation."""
+        """Return the genomes of the next parents, the elite first.
+
+        With candidates, the elite remains a parent in an ordinary generation, whatever its fitness there.
+        """
         if not self.candidates:
             return tree.index(genomes, argsort_best_first(fitness)[: self.num_parents])
         kept = fitness.at[0].set(jnp.where(state.generation > 0, jnp.inf, fitness[0]))
@@ -141,7 +162,16 @@ class SeedGA(SeedEvolver):
         return tree.index(state.parents, 0)
 
     def rebuild_parent(self, state: SeedGAState, roots: Params, parent: Int[Array, ""] | int) -> Params:
-        """The weights of a parent from the first parents, leaves [num_parents, ...], and its chain alone."""
+        """Reconstruct the parameters of a parent from the initial parents and its chain of seeds.
+
+        Args:
+            state: State of the search.
+            roots: The initial parents, leaves [num_parents, ...].
+            parent: Index of the parent.
+
+        Returns:
+            The parameters of the parent.
+        """
 
         def change(params: Params, link: Any) -> tuple[Params, None]:
             return mutate_with_seed(params, *link), None
@@ -151,17 +181,17 @@ class SeedGA(SeedEvolver):
 
 
 def as_unmutated_genomes(parent: Int[Array, " n"]) -> SeedGenome:
-    """Parents themselves as members."""
+    """Return genomes that stand for the given parents without mutation."""
     return SeedGenome(parent, jnp.zeros((len(parent), 2), jnp.uint32))
 
 
 def mutate_with_seed(params: Params, words: UInt32[Array, "2"], std: Number) -> Params:
-    """params with the noise of a seed, of which words of 0 have none."""
+    """Add the noise of a seed to parameters; a seed of zeros stands for no noise."""
     numbers = flatten_member(params)
 
     def noise(i: Array) -> Array:
         del i
         return std * to_gaussian(threefry_2x32(words, jax.lax.iota(np.uint32, numbers.size)))
 
-    turn = (words[0] >> 2).astype(jnp.int32)  # any number: apart, so that it is the same bits whatever it is added to
+    turn = (words[0] >> 2).astype(jnp.int32)  # any value >= 0; without fusion, all uses are bitwise identical
     return unflatten_member(numbers + jnp.where((words == 0).all(), 0.0, compute_unfused(noise, turn)), params)

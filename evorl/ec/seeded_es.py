@@ -1,4 +1,4 @@
-"""OpenAI's evolution strategy with a population that is nowhere in memory."""
+"""OpenAI's evolution strategy with a population that is stored as seeds."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -19,10 +19,15 @@ from evorl.types import Key, Metrics, Params, SeedEvolver
 
 @part
 class SeededES(SeedEvolver):
-    """OpenES whose genomes are a key, a place and a sign (Salimans et al. 2017, arXiv:1703.03864, algorithm 2).
+    """OpenES whose population is stored as seeds instead of parameters.
 
-    A block of members is drawn just before it plays, and once more where it is told of; the search is that of OpenES
-    with the same numbers.
+    A block of individuals is generated from its seeds just before its evaluation, and its noise a second time
+    in `tell`. The search is identical to OpenES with the same hyperparameters.
+
+    Args:
+        search: The OpenES with the hyperparameters of the search.
+
+    Source: Salimans et al. 2017, arXiv:1703.03864, algorithm 2.
     """
 
     search: OpenES = field(default_factory=OpenES)
@@ -31,28 +36,28 @@ class SeededES(SeedEvolver):
 
     @property
     def population_size(self) -> int:
-        """That of the search."""
+        """Return the number of individuals per generation."""
         return self.search.population_size
 
     def init(self, key: Key, mean: Params) -> OpenESState:
         return self.search.init(key, mean)
 
     def ask(self, key: Key, state: OpenESState) -> tuple[Seeds, OpenESState]:
-        """Members as seeds, leaves [n, ...]."""
+        """Return the individuals as seeds, leaves [n, ...]."""
         return self.search.noise.sample_seeds(key, self.population_size, flatten_member(state.mean).size), state
 
     def center_genome(self, state: OpenESState) -> Seeds:
-        """That of the mean."""
+        """Return a seed without noise, which stands for the mean."""
         del state
         return create_zero_seed()
 
     def materialize(self, state: OpenESState, genomes: Seeds) -> Params:
-        """Members as parameters, leaves [m, ...]."""
+        """Return the parameters of individuals, leaves [m, ...]."""
         size, made = flatten_member(state.mean).size, self.make_member_builder(state)
         return materialize_members(self.search.noise, genomes, state.table, size, self.population_size, made)
 
     def to_params(self, state: OpenESState, genome: Any) -> Params:
-        """The parameters of one seed, or of what is held already."""
+        """Return the parameters of one seed; parameters from `materialize` are returned unchanged."""
         if not isinstance(genome, Seeds):
             return genome
         noise = self.search.noise.generate_row(
@@ -71,7 +76,11 @@ class SeededES(SeedEvolver):
         return self.search.apply_gradient(state, total / (len(fitness) * self.search.std))
 
     def make_member_builder(self, state: OpenESState) -> Callable[[Array, Array], Params]:
-        """Gives a member of its noise [size] and its sign."""
+        """Return a function from the noise [size] and the sign of an individual to its parameters.
+
+        Args:
+            state: State of the search, with the mean.
+        """
         return lambda noise, sign: unflatten_member(
             flatten_member(state.mean) + self.search.std * sign * noise, state.mean
         )

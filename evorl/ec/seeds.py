@@ -1,4 +1,7 @@
-"""Populations that are nowhere in memory: members are drawn from seeds where they play, and again where they count."""
+"""Populations that are stored as seeds.
+
+Individuals are generated from their seeds for evaluation, and a second time for the update.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,13 +14,16 @@ from evorl import mesh, tree
 from evorl.ec.noise import Noise, Seeds, compute_unfused, find_largest_divisor
 
 T = TypeVar("T")
-BLOCK_NUMBERS = 2**16  # which are drawn at once
+BLOCK_NUMBERS = 2**16  # noise values generated at once, at most, unless rows are long
 
 
 def materialize_members(
     noise: Noise, seeds: Seeds, table: Any, size: int, n: int, build_member: Callable[[Array, Array], T]
 ) -> T:
-    """build_member(noise [size], sign) of m seeds of n, leaves [m, ...]; the noise of few is there at once."""
+    """Return build_member(noise [size], sign) for each of m seeds, leaves [m, ...].
+
+    The seeds come from a population of n. Only one block of noise is in memory at a time.
+    """
     m = len(seeds.sign)
     block = find_largest_divisor(m, max(BLOCK_NUMBERS // size, 4))
 
@@ -42,9 +48,10 @@ def sum_seed_noise(
     size: int,
     sum_rows: Callable[[Float[Array, " m"], Float[Array, "m size"]], T],
 ) -> T:
-    """The sum of the members' noise times their utility, as sum_rows(weights [m], rows [m, size]) sums some of it.
+    """Return the sum over the population of utility times noise.
 
-    Each device draws its part of the pairs; what they exchange is one sum.
+    sum_rows(weights [m], rows [m, size]) sums one block of rows. Each device generates its share of the
+    mirrored pairs, and the devices exchange only one sum.
     """
     n = len(utility)
     weights = utility[: n // 2] - utility[n // 2 :]
@@ -68,11 +75,11 @@ def sum_seed_noise(
 
 
 def take_block(i: Array, block: int, rows: T) -> T:
-    """The i-th block of rows, leaves [n, ...]."""
+    """Return the i-th block of rows, leaves [block, ...], of arrays with leaves [n, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
 
 
 def create_zero_seed() -> Seeds:
-    """The seed of what has no noise."""
+    """Return a seed whose sign is 0, so that it stands for no noise."""
     none = jnp.uint32(0)
     return Seeds(jnp.zeros(2, jnp.uint32), none, none, jnp.float32(0))

@@ -1,4 +1,7 @@
-"""From the fitness of a population to who wins and how much each member counts. NaN counts as the worst."""
+"""Ranking and shaping of the fitness of a population.
+
+Fitness is maximized. NaN counts as the worst fitness.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -14,22 +17,22 @@ Shaping: TypeAlias = Callable[[Array], Array]  # fitness [n] -> utility [n]
 
 
 def sanitize_fitness(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Fitness with -inf in place of NaN."""
+    """Return the fitness with NaN replaced by -inf."""
     return jnp.where(jnp.isnan(fitness), -jnp.inf, fitness)
 
 
 def argsort_best_first(fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Members from the fittest to the least fit."""
+    """Return the indices of the individuals, sorted from the highest to the lowest fitness."""
     return jnp.argsort(-sanitize_fitness(fitness))
 
 
 def count_elites(fitness: Float[Array, " n"], members: Int[Array, " k"]) -> Int[Array, ""]:
-    """Count those of k members that are among the k fittest."""
+    """Count how many of k given individuals are among the k fittest of the population."""
     return jnp.isin(members, argsort_best_first(fitness)[: len(members)]).sum()
 
 
 def compete_in_pairs(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, " half"], Int[Array, " half"]]:
-    """Random pairs of n members, n even: the winner of each and the loser."""
+    """Return the winners and the losers of n / 2 random pairs, as indices; n must be even."""
     fitness = sanitize_fitness(fitness)
     first, second = jnp.split(jax.random.uniform(key, fitness.shape).argsort(), 2)
     wins = fitness[first] > fitness[second]
@@ -37,7 +40,7 @@ def compete_in_pairs(key: Key, fitness: Float[Array, " n"]) -> tuple[Int[Array, 
 
 
 def compute_ranks(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """How many are less fit; those that are equally fit share the mean of their places."""
+    """Return the ranks from 0 (worst) to n - 1 (best); individuals with equal fitness share their mean rank."""
     fitness = sanitize_fitness(fitness)
     ordered = jnp.sort(fitness)
     below, to = jnp.searchsorted(ordered, fitness, side="left"), jnp.searchsorted(ordered, fitness, side="right")
@@ -45,32 +48,38 @@ def compute_ranks(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def replace_nonfinite(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Fitness with the worst finite one, or 0 where there is none, in place of what is not finite."""
+    """Replace non-finite fitness by the lowest finite fitness, or by 0 if none is finite."""
     sound = jnp.isfinite(fitness)
     worst = jnp.where(sound, fitness, jnp.inf).min()
     return jnp.where(sound, fitness, jnp.where(jnp.isfinite(worst), worst, 0.0))
 
 
 def identity(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The fitness itself."""
+    """Return the fitness itself, with non-finite values replaced by the lowest finite one."""
     return replace_nonfinite(fitness)
 
 
 def center_ranks(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Evenly from -1/2, the worst, to 1/2 (Salimans et al. 2017, arXiv:1703.03864, section 2)."""
+    """Return centered ranks, evenly spaced from -1/2 (worst) to 1/2 (best).
+
+    Source: Salimans et al. 2017, arXiv:1703.03864, section 2.
+    """
     return compute_ranks(fitness) / max(len(fitness) - 1, 1) - 0.5
 
 
 def z_score(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Standard deviations from the mean."""
+    """Return the fitness normalized to mean 0 and standard deviation 1."""
     fitness = replace_nonfinite(fitness)
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def nes_utilities(fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """n times the utilities of natural evolution strategies (Wierstra et al. 2014, JMLR 15, section 3.1).
+    """Return n times the utilities of natural evolution strategies (NES).
 
-    max(0, log(n / 2 + 1) - log(place)), with places from 1 for the best, normalized to sum to 1, minus 1 / n.
+    The utilities are max(0, log(n / 2 + 1) - log(rank)), with rank 1 for the best individual. They are
+    normalized to sum to 1, and 1 / n is subtracted.
+
+    Source: Wierstra et al. 2014, JMLR 15, section 3.1.
     """
     n = len(fitness)
     utility = jnp.maximum(0.0, jnp.log(n / 2 + 1) - jnp.log(n - compute_ranks(fitness)))
@@ -86,17 +95,17 @@ SHAPINGS: dict[str, Shaping] = {
 
 
 def check_shaping(shaping: str | Shaping) -> None:
-    """Raises OptionError where a name is not that of a shaping."""
+    """Raise OptionError if the shaping is a string, but not one of the names in SHAPINGS."""
     if isinstance(shaping, str) and shaping not in SHAPINGS:
         raise unknown_name_error("shaping", shaping, SHAPINGS)
 
 
 def apply_shaping(shaping: str | Shaping, fitness: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The utilities by a function or by the name of one."""
+    """Return the utilities of a population by a shaping function, given as a function or by name."""
     return (SHAPINGS[shaping] if isinstance(shaping, str) else shaping)(fitness)
 
 
 def recombination_weights(num_elites: int, offset: float) -> Float[Array, " elites"]:
-    """log(offset + n) - log(i) for the i-th best of n elites, i from 1, normalized to sum to 1."""
+    """Return the weights log(offset + n) - log(i) of the i-th best of n elites, i from 1, normalized to sum to 1."""
     weights = jnp.log(offset + num_elites) - jnp.log(jnp.arange(1.0, 1 + num_elites))
     return weights / weights.sum()

@@ -1,4 +1,4 @@
-"""An archive without cells, for descriptors whose bounds nobody knows."""
+"""Unstructured archive, for descriptor spaces whose bounds are unknown."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,11 +14,19 @@ from evorl.types import Params, QDEvaluation
 
 @dataclass(frozen=True)
 class UnstructuredArchive:
-    """Elites that are farther than `distance` from each other, as many as there is room for (Cully & Demiris 2018).
+    """Archive without cells: its elites are more than `distance` from each other.
 
-    Source: arXiv:1708.09251, section III. Genomes come one after another: one that is new to all takes a free place;
-    one that is near a single elite, and fitter, takes its place; others are left out, and so are new ones in a full
-    archive. What entered, and by how much, is against the archive as it was by then.
+    Genomes are inserted sequentially. A genome that is farther than `distance` from all elites takes a free
+    place. A genome that is near exactly one elite, and fitter, replaces it. All others are rejected, and so
+    are new ones if the archive is full. The insertion result compares each genome with the archive at the
+    time of its insertion.
+
+    Args:
+        distance: Minimum distance between the descriptors of two elites.
+        capacity: Maximum number of elites.
+        num_descriptors: Length of a behavior descriptor.
+
+    Source: Cully & Demiris 2018, arXiv:1708.09251, section III.
     """
 
     distance: float = 0.05
@@ -34,7 +42,7 @@ class UnstructuredArchive:
         return create_elites(self.capacity, genomes, self.num_descriptors, -float("inf"))
 
     def add(self, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any) -> tuple[Elites, InsertionResult]:
-        """Thresholds are the elites' fitness, whatever the rate."""
+        """Insert genomes sequentially; the threshold of an elite is its fitness, and `rate` is ignored."""
         del rate
         number, near = jnp.arange(self.capacity), self.distance**2
 
@@ -57,6 +65,6 @@ class UnstructuredArchive:
         _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, is_finite(quality)))
         order = jnp.arange(len(place))
         lost = (place == self.capacity) | ((place[:, None] == place) & (order[:, None] < order)).any(1)
-        to = jnp.where(lost, self.capacity + order, place)  # distinct, so that indices are unique
+        to = jnp.where(lost, self.capacity + order, place)  # distinct, as unique indices are required
         elites = write_elites(elites, to, genomes, quality)
         return replace(elites, threshold=jnp.where(elites.filled, elites.fitness, -jnp.inf)), entry

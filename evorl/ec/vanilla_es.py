@@ -1,4 +1,4 @@
-"""The canonical evolution strategy."""
+"""Canonical evolution strategy."""
 
 from dataclasses import field, replace
 
@@ -18,20 +18,30 @@ from evorl.types import Evolver, Key, Metrics, Params
 @struct.dataclass
 class VanillaESState:
     mean: Params
-    table: Float[Array, " table_size"] | None  # of noise, where it comes from one
+    table: Float[Array, " table_size"] | None  # noise table, if the noise uses one
 
 
 @part
 class VanillaES(Evolver):
-    """The mean moves to the weighted elites; the noise stays (Chrabaszcz et al. 2018, arXiv:1802.08842, algorithm 2).
+    """Canonical evolution strategy with a fixed noise.
 
-    The i-th best of m elites weighs log(m + 1/2) - log(i). Default of std: table 3c of EvoRL (arXiv:2501.15129).
+    The mean moves to the weighted mean of the elites. The i-th best of m elites has a weight proportional to
+    log(m + 1/2) - log(i). The default of std is from table 3c of EvoRL (arXiv:2501.15129).
+
+    Args:
+        population_size: Number of individuals per generation.
+        num_elites: Number of elites.
+        noise: Source of the random numbers.
+
+    Source: Chrabaszcz et al. 2018, arXiv:1802.08842, algorithm 2.
     """
 
     population_size: int = 128
     num_elites: int = 16
     noise: Noise = field(default_factory=Noise)
-    std: Number = number(0.02, 0, about="of the noise on every parameter", prior=LogUniform(5e-3, 0.5))
+    std: Number = number(
+        0.02, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(5e-3, 0.5)
+    )
 
     def __post_init__(self) -> None:
         n = self.population_size
@@ -43,7 +53,7 @@ class VanillaES(Evolver):
         return VanillaESState(mean, self.noise.init(key))
 
     def ask(self, key: Key, state: VanillaESState) -> tuple[Params, VanillaESState]:
-        """Members as parameters, leaves [n, ...]."""
+        """Sample individuals around the mean, as parameters, leaves [n, ...]."""
         return self.noise.sample_members(state.mean, self.std, state.table, key, self.population_size), state
 
     def tell(

@@ -1,4 +1,4 @@
-"""How a genetic algorithm makes children: crossover of parents and mutation, on rows of parameters."""
+"""Variation operators of genetic algorithms: crossover and mutation of flattened parameters."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,30 +17,52 @@ from evorl.priors import LogUniform
 from evorl.types import Bound, BoundedOperator, Key
 
 Rows = Float[Array, "n size"]
-Layer = Int[np.ndarray, " size"]  # of each number, to which leaf of the parameters it belongs
+Layer = Int[np.ndarray, " size"]  # index of the parameter leaf of each entry
 
 
 @runtime_checkable
 class Crossover(Protocol):
-    """One child of each pair of parents."""
+    """Protocol of crossover operators."""
 
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
-        """The children of first and second, row by row."""
+        """Return one child for each pair of parents.
+
+        Args:
+            key: Random key.
+            first: First parents, shape [n, size].
+            second: Second parents, shape [n, size].
+
+        Returns:
+            Children, shape [n, size].
+        """
         ...
 
 
 @runtime_checkable
 class Mutation(Protocol):
-    """Changed members."""
+    """Protocol of mutation operators."""
 
     def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
-        """Members after mutation."""
+        """Return the individuals after mutation.
+
+        Args:
+            key: Random key.
+            members: Individuals, shape [n, size].
+            layer: Index of the parameter leaf to which each entry belongs, shape [size].
+
+        Returns:
+            Mutated individuals, shape [n, size].
+        """
         ...
 
 
 @dataclass(frozen=True)
 class NPointCrossover:
-    """A child follows its first parent and changes over to the other at so many random places."""
+    """N-point crossover: a child copies its first parent and switches to the other parent at each crossover point.
+
+    Args:
+        points: Number of random crossover points.
+    """
 
     points: int = 1
 
@@ -56,9 +78,12 @@ class NPointCrossover:
 
 @dataclass(frozen=True)
 class SBX:
-    """Simulated binary crossover (Deb & Agrawal 1995, Complex Systems 9): children as far apart as their parents.
+    """Simulated binary crossover (SBX): on average, the children are as far from each other as their parents.
 
-    That is so on average; the larger eta, the more nearly.
+    Args:
+        eta: Distribution index; the larger it is, the closer this distance is to the distance of the parents.
+
+    Source: Deb & Agrawal 1995, Complex Systems 9.
     """
 
     eta: float = 15.0
@@ -74,10 +99,18 @@ class SBX:
 
 @dataclass(frozen=True)
 class BoundedSBX:
-    """SBX of which each variable, with probability `rate`, is crossed, within bounds, infinite where there are none.
+    """Simulated binary crossover (SBX) within bounds, applied to each variable with a given probability.
 
-    Deb & Agrawal 1995 as in Deb's NSGA-II: a child lies on either side of the pair, and its spread is cut where the
-    bound on that side is. Of a variable that is not crossed it has its first parent's.
+    A child lies on either side of its parents with equal probability, and its spread is limited by the bound
+    on that side. A variable that is not crossed is copied from the first parent.
+
+    Args:
+        eta: Distribution index; the larger it is, the closer are children to their parents.
+        rate: Probability that a variable is crossed.
+        low: Lower bound, a number or one per variable; -inf for none.
+        high: Upper bound, a number or one per variable; inf for none.
+
+    Source: Deb & Agrawal 1995, as in Deb's code of NSGA-II.
     """
 
     eta: float = 15.0
@@ -96,7 +129,7 @@ class BoundedSBX:
     def __call__(self, key: Key, first: Rows, second: Rows) -> Rows:
         low, high = jnp.asarray(self.low, jnp.float32), jnp.asarray(self.high, jnp.float32)
         crosses, swaps, u = jax.random.uniform(key, (3, *first.shape))
-        above = (first > second) ^ (swaps < 0.5)  # so that the child of the pair the other way round is below
+        above = (first > second) ^ (swaps < 0.5)  # so that swapped parents give a child on the other side
         apart = jnp.abs(first - second)
         room = jnp.where(above, high - jnp.maximum(first, second), jnp.minimum(first, second) - low)
         reach = 1 + 2 * room / jnp.where(apart > 0, apart, 1)
@@ -109,12 +142,16 @@ class BoundedSBX:
 
 @part
 class GaussianMutation:
-    """Normal noise on every parameter (Such et al. 2017, arXiv:1712.06567).
+    """Normal noise on every parameter.
 
-    Default: of the order of those of Such et al. 2017, which differ with the task.
+    The default of std is of the order of the values of the paper, which depend on the task.
+
+    Source: Such et al. 2017, arXiv:1712.06567.
     """
 
-    std: Number = number(0.01, 0, about="of the noise on every parameter", prior=LogUniform(1e-3, 0.5))
+    std: Number = number(
+        0.01, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(1e-3, 0.5)
+    )
 
     def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
         del layer
@@ -123,19 +160,23 @@ class GaussianMutation:
 
 @part
 class ERLMutation:
-    """Some parameters of some layers change in proportion to themselves, some a lot, some are drawn anew.
+    """Mutation of evolutionary reinforcement learning (ERL).
 
-    Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3. A layer changes with a probability that is drawn
-    each time, uniformly from 0 to 2. Vectors (biases) count as layers; the authors' code leaves them alone.
-    Defaults: the paper's code.
+    In each selected layer, a fraction of the parameters changes. A change is noise proportional to the
+    parameter, which is large with a small probability, or a reset to a standard normal number. The
+    probability that a layer is selected is min(1, u), with u drawn uniformly from 0 to 2 each time. Vectors
+    (biases) count as layers, too; the authors' code does not mutate them. The defaults are from the
+    paper's code.
+
+    Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 3.
     """
 
-    fraction: Number = number(0.1, 0, 1, "of the parameters of a layer, which change")
-    std: Number = number(0.1, 0, about="of a change, relative to the parameter")
-    super_rate: Number = number(0.05, 0, 1, "of the changes, those with super_std")
-    super_std: Number = number(10.0, 0, about="of a large change, relative to the parameter")
-    reset_rate: Number = number(0.05, 0, 1, "of the changes, those to a standard normal number")
-    bound: Number = number(1e6, 0, about="that parameters are clipped to")
+    fraction: Number = number(0.1, 0, 1, "fraction of the parameters of a selected layer that change")
+    std: Number = number(0.1, 0, about="standard deviation of a change, relative to the parameter")
+    super_rate: Number = number(0.05, 0, 1, "fraction of the changes that are large, with super_std")
+    super_std: Number = number(10.0, 0, about="standard deviation of a large change, relative to the parameter")
+    reset_rate: Number = number(0.05, 0, 1, "fraction of the changes that are resets to a standard normal number")
+    bound: Number = number(1e6, 0, about="parameters are clipped to [-bound, bound]")
 
     def __call__(self, key: Key, members: Rows, layer: Layer) -> Rows:
         n, size = members.shape
@@ -152,17 +193,23 @@ class ERLMutation:
 
 @part
 class PolynomialMutation:
-    """Changes of a polynomial density, the denser the smaller they are, within bounds, infinite where there are none.
+    """Polynomial mutation within bounds: small changes are more likely than large ones.
 
-    Deb & Goyal 1996, bounded as in Deb's NSGA-II. Each variable changes with probability rate over their number.
-    Defaults: Deb et al. 2002, section V.
+    Each variable changes with probability rate / (number of variables). The defaults are from Deb et al.
+    2002, section V.
+
+    Args:
+        low: Lower bound, a number or one per variable; -inf for none.
+        high: Upper bound, a number or one per variable; inf for none.
+
+    Source: Deb & Goyal 1996, bounded as in Deb's code of NSGA-II.
     """
 
     low: Bound = -float("inf")
     high: Bound = float("inf")
-    eta: Number = number(20.0, 0, about="the larger, the smaller are changes")
-    rate: Number = number(1.0, 0, about="variables of a child that change on average")
-    width: Number = number(1.0, 0, about="the largest change of a variable without bounds")
+    eta: Number = number(20.0, 0, about="distribution index: the larger it is, the smaller are the changes")
+    rate: Number = number(1.0, 0, about="expected number of variables of a child that change")
+    width: Number = number(1.0, 0, about="largest change of a variable that is not bounded on both sides")
 
     def __post_init__(self) -> None:
         BoundTransform(self.low, self.high)
@@ -184,9 +231,9 @@ class PolynomialMutation:
 
 
 def create_offspring(keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], evolver: Any, layer: Layer) -> Rows:
-    """A child of each of the pairs by the crossover and mutation of an evolver, and their rates.
+    """Return one child per pair of parents, by the crossover, the mutation and the rates of an evolver.
 
-    The keys are for crossover, for mutation and for whom which of them befalls.
+    The keys are for crossover, for mutation, and for the choice of the children that they apply to.
     """
     (mothers, fathers), (key_cross, key_mutate, key_rates) = pairs, keys
     crosses, mutates = jax.random.uniform(key_rates, (2, len(mothers), 1))
@@ -197,10 +244,11 @@ def create_offspring(keys: tuple[Key, Key, Key], pairs: tuple[Rows, Rows], evolv
 
 
 def create_paired_offspring(keys: tuple[Key, Key, Key], parents: Rows, evolver: Any, layer: Layer) -> Rows:
-    """As many children as parents, whose halves are pairs; both children of a pair draw the same.
+    """Return as many children as parents; the first half of the parents is paired with the second half.
 
-    So what one of them has not of its parents the other one has. Who would be its parent again is crossed after all,
-    since copies of who was lucky once would fill a population. The rest is as in create_offspring.
+    Both children of a pair use the same random numbers for crossover, so that together they contain all genes
+    of the parents. A child that would be a copy of its parent is crossed in any case, since copies of an
+    individual that was lucky once would fill the population. Otherwise, it works as `create_offspring`.
     """
     key_cross, key_mutate, key_rates = keys
     key_crosses, key_mutates = jax.random.split(key_rates)
@@ -215,5 +263,5 @@ def create_paired_offspring(keys: tuple[Key, Key, Key], parents: Rows, evolver: 
 
 
 def limit_operator(part: Any, low: Bound, high: Bound) -> Any:
-    """A part of an evolver within bounds, or as it is where it knows none."""
+    """Return the operator with the given bounds, or unchanged if it does not support bounds."""
     return part.with_limits(low, high) if isinstance(part, BoundedOperator) else part

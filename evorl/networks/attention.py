@@ -1,4 +1,4 @@
-"""Attention of each of several to all others."""
+"""Attention of each of n members to the other members."""
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ from evorl.spaces.action_mask import MASKED_LOGIT
 
 
 class Embedding(nn.Module):
-    """A linear layer with activation, of what it is given side by side."""
+    """Linear layer with leaky ReLU, applied to the concatenation of its inputs."""
 
     width: int
 
@@ -21,10 +21,13 @@ class Embedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """What each of n hears of the others: per head the sum over j of softmax_j(query_i key_j / sqrt d) value_j.
+    """Multi-head attention of each of n members to the other members.
 
-    Queries are of own, keys and values of pair (Iqbal & Sha 2019, arXiv:1810.02912, section 3.2). One who is alone
-    hears nothing. Beside it the mean square of the logits query_i key_j, summed over heads and over who hears.
+    Each head computes the sum over j of softmax_j(query_i key_j / sqrt d) value_j, with j different from i.
+    Queries are linear in `own`; keys and values are computed from `pair`. With n = 1 the output is 0. The
+    second output is the mean square of the logits query_i key_j, summed over heads and over i.
+
+    Source: Iqbal & Sha 2019, arXiv:1810.02912, section 3.2.
     """
 
     heads: int

@@ -1,8 +1,8 @@
-"""Distributions of actions, and which one an action space has.
+"""Action distributions, and the choice of a distribution for an action space.
 
-Each has sample(key), mode(), log_prob(x) and entropy() over its batch [*batch]; x is a sample. Real actions are in
-units of half the range of the action space, from its middle, and a sample is what lies before the bounds:
-`Head.to_action` takes it to the environment.
+Each distribution has the methods sample(key), mode(), log_prob(x) and entropy() over its batch [*batch],
+where x is a sample. Continuous actions are in units of half the action range, relative to its center. A
+sample is the value before the bounds are applied; `Head.to_action` maps it to an action of the environment.
 """
 
 import math
@@ -31,36 +31,50 @@ from evorl.spaces import (
 )
 from evorl.types import Key
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # of the standard normal
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # quadrature rule of the standard normal distribution
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-MAX_TANH = 0.9999  # of actions whose samples are asked for, as those at a bound have none
-CONTINUOUS_DISTRIBUTIONS = ("tanh_normal", "normal")  # of real actions
+MAX_TANH = 0.9999  # largest action in from_action: one at a bound has no finite sample
+CONTINUOUS_DISTRIBUTIONS = ("tanh_normal", "normal")  # for continuous actions
 
 
 @runtime_checkable
 class Distribution(Protocol):
-    """A distribution for each place of a batch [*batch]."""
+    """Batch [*batch] of distributions."""
 
     def sample(self, key: Key) -> Array:
-        """One sample for each place."""
+        """Draw one sample from each distribution of the batch.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            Samples, leading axes [*batch].
+        """
         ...
 
     def mode(self) -> Array:
-        """The sample of a greedy action."""
+        """Return the sample of the greedy action, leading axes [*batch]."""
         ...
 
     def log_prob(self, x: Array) -> Array:
-        """The log density of samples, of choices their log probability, [*batch]."""
+        """Return the log-density of samples, or the log-probability of discrete ones.
+
+        Args:
+            x: Samples, leading axes [*batch].
+
+        Returns:
+            Log-densities, shape [*batch].
+        """
         ...
 
     def entropy(self) -> Array:
-        """The entropy in nats, [*batch]."""
+        """Return the entropy in nats, shape [*batch]."""
         ...
 
 
 @struct.dataclass
 class Categorical:
-    """One of n choices with probabilities softmax(logits)."""
+    """Categorical distribution over n choices, with probabilities softmax(logits)."""
 
     logits: Float[Array, "*batch n"]
 
@@ -71,11 +85,11 @@ class Categorical:
         return self.logits.argmax(-1).astype(jnp.int32)
 
     def log_probs(self) -> Float[Array, "*batch n"]:
-        """The log probability of every choice."""
+        """Return the log-probability of every choice."""
         return jax.nn.log_softmax(self.logits)
 
     def probs(self) -> Float[Array, "*batch n"]:
-        """The probability of every choice."""
+        """Return the probability of every choice."""
         return jax.nn.softmax(self.logits)
 
     def log_prob(self, x: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -87,7 +101,7 @@ class Categorical:
 
 
 def require_categorical(of: Distribution) -> Categorical:
-    """A distribution that is of one choice; raises OptionError for another."""
+    """Return the distribution; raise OptionError unless it is a Categorical."""
     if not isinstance(of, Categorical):
         raise OptionError("action_space: must be Discrete, so that actions have probabilities")
     return of
@@ -95,7 +109,7 @@ def require_categorical(of: Distribution) -> Categorical:
 
 @struct.dataclass
 class MultiCategorical:
-    """Several independent choices."""
+    """Independent categorical distributions of several discrete choices."""
 
     parts: tuple[Categorical, ...]
 
@@ -116,9 +130,10 @@ class MultiCategorical:
 def sample_straight_through(
     logits: Float[Array, "*batch n"], choices: Sequence[int], key: Key
 ) -> Float[Array, "*batch n"]:
-    """A sample of several choices, one-hot and side by side, with the gradient of the softmax of their noisy logits.
+    """Sample several discrete choices, as concatenated one-hot vectors, with straight-through gradients.
 
-    Straight-through Gumbel-softmax of temperature 1 (Jang et al. 2017, arXiv:1611.01144).
+    The gradient is that of the softmax of the noisy logits: straight-through Gumbel-softmax with temperature
+    1 (Jang et al. 2017, arXiv:1611.01144).
     """
     noisy = jnp.split(logits + jax.random.gumbel(key, logits.shape), np.cumsum(choices)[:-1], axis=-1)
     soft = jnp.concatenate([jax.nn.softmax(part) for part in noisy], axis=-1)
@@ -128,10 +143,10 @@ def sample_straight_through(
 
 @struct.dataclass
 class Normal:
-    """Independent normal numbers."""
+    """Independent normal distributions of n numbers."""
 
     mean: Float[Array, "*batch n"]
-    log_std: Float[Array, "*rows n"]  # of each place of the batch, or [n] for all
+    log_std: Float[Array, "*rows n"]  # [*batch, n], or [n] for all of the batch
 
     def sample(self, key: Key) -> Float[Array, "*batch n"]:
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
@@ -150,7 +165,7 @@ class Normal:
 
 @struct.dataclass
 class TanhNormal:
-    """The tanh of independent normal numbers; samples are those numbers, densities those of their tanh."""
+    """Tanh of independent normal variables; samples are before the tanh, densities after it."""
 
     normal: Normal
 
@@ -164,9 +179,9 @@ class TanhNormal:
         return self.normal.log_prob(x) - _log_slope(x).sum(-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
-        """That of the normal numbers and the mean logarithm of tanh's slope, by Gauss-Hermite quadrature.
+        """Return the normal entropy plus the expected log-derivative of tanh, by Gauss-Hermite quadrature.
 
-        Its error is below 1e-3 for a standard deviation of up to 1, and 1e-2 for one of 1.5.
+        The error is below 1e-3 for a standard deviation of up to 1, and below 1e-2 for one of 1.5.
         """
         std = jnp.exp(self.normal.log_std)
         nodes = self.normal.mean[..., None] + std[..., None] * jnp.asarray(NODES, jnp.float32)
@@ -174,16 +189,16 @@ class TanhNormal:
 
 
 def _log_slope(x: Array) -> Array:
-    """log(1 - tanh(x)^2) without loss for large x."""
+    """Compute log(1 - tanh(x)^2) without loss of precision for large x."""
     return 2 * (math.log(2) - x - jax.nn.softplus(-2 * x))
 
 
 @dataclass(frozen=True)
 class Head:
-    """The distribution of an action space, from numbers that a network gives."""
+    """Map from network outputs to the distribution of an action space, and from its samples to actions."""
 
     space: Space | None
-    kind: str = CONTINUOUS_DISTRIBUTIONS[0]  # of real actions
+    kind: str = CONTINUOUS_DISTRIBUTIONS[0]  # distribution of continuous actions
 
     def __post_init__(self) -> None:
         require_space(self.space, "action_space")
@@ -203,22 +218,22 @@ class Head:
 
     @property
     def choice_sizes(self) -> list[int]:
-        """How many there are in each choice of an action."""
+        """Return the number of options of each discrete choice in an action."""
         assert self.space is not None
         return choice_counts(self.space)
 
     @property
     def size(self) -> int:
-        """How many numbers it takes, besides the logarithms of standard deviations."""
+        """Return the number of network outputs that the distribution needs, without the log standard deviations."""
         return self.space.size if isinstance(self.space, Box) else sum(self.choice_sizes)
 
     @property
     def num_stds(self) -> int:
-        """How many standard deviations the distribution takes."""
+        """Return the number of standard deviations that the distribution needs; 0 for discrete actions."""
         return self.space.size if isinstance(self.space, Box) else 0
 
     def distribution(self, numbers: Float[Array, "*batch size"], log_std: Array | None = None) -> Distribution:
-        """log_std [*batch, n] or [n] is for real actions."""
+        """Return the distribution of samples; continuous actions need log_std, [*batch, n] or [n]."""
         match self.space:
             case Box():
                 assert log_std is not None
@@ -230,7 +245,10 @@ class Head:
         return MultiCategorical(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
 
     def from_action(self, action: Any) -> Array:
-        """Return the sample of an action as the environment takes it; one at a bound is moved a little inside."""
+        """Return the sample that corresponds to an environment action.
+
+        For "tanh_normal", an action at a bound has no finite sample and is first moved slightly inside.
+        """
         assert self.space is not None
         if not isinstance(self.space, Box):
             return action_to_indices(self.space, action)
@@ -240,7 +258,7 @@ class Head:
         return jnp.arctanh(jnp.clip(flat, -MAX_TANH, MAX_TANH)) if self.kind == "tanh_normal" else flat
 
     def to_action(self, x: Array) -> Any:
-        """A sample as the environment takes it."""
+        """Map a sample to an action of the environment."""
         assert self.space is not None
         if not isinstance(self.space, Box):
             return action_from_indices(self.space, x)

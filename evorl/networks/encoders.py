@@ -1,4 +1,4 @@
-"""Encoders of images."""
+"""Image encoders."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from evorl.networks.low_rank import apply_kernel
 from evorl.networks.mlp import ACTIVATIONS, Dense, apply_dense_layers, check_layers
 from evorl.spaces import Box, Simple, Space, flatten, leaf_spaces
 
-MAX_PATCH_SIZE = 64  # numbers of a patch, of which on a CPU a product with all patches is no slower than a convolution
+MAX_PATCH_SIZE = 64  # patch size up to which, on a CPU, a product with all patches is as fast as a convolution
 
 
 class Convolution(nn.Module):
-    """Squares of an image, `stride` apart, each times a kernel [size^2 channels, features]."""
+    """Convolution without padding, with square kernels stored as a matrix [size^2 channels, features]."""
 
     features: int
     size: int
@@ -54,11 +54,23 @@ class Convolution(nn.Module):
 
 
 class CNN(nn.Module):
-    """Convolutions of every image of an observation, the rest beside them, then linear layers, each with activation.
+    """Convolutional encoder of the images in an observation, followed by linear layers.
 
-    An image is a Box [height, width, channels]; of several, [count, height, width, channels], as FrameStack makes them,
-    all are channels of one. A Discrete becomes `embedding` numbers that are learned, or one-hot where that is 0. Layers
-    are without padding; layer i has `channels[i]` features of squares of sizes[i], strides[i] apart.
+    An image is a Box [height, width, channels]. Several images [count, height, width, channels], as
+    FrameStack makes them, are stacked along the channels. The features of all parts of the observation are
+    concatenated before the linear layers. Convolutions have no padding; layer i has channels[i] features,
+    kernels of sizes[i] x sizes[i], and stride strides[i].
+
+    Args:
+        channels: Number of features of each convolution.
+        sizes: Kernel size of each convolution, in pixels.
+        strides: Stride of each convolution, in pixels.
+        dense: Widths of the linear layers after the convolutions, each with activation.
+        embedding: Size of the learned embedding of a Discrete part; 0 for one-hot vectors.
+        activation: Name of the activation function: "relu", "leaky_relu", "tanh", "swish", "elu" or "gelu".
+
+    Raises:
+        OptionError: If an option is invalid.
     """
 
     channels: Sequence[int] = (16,)
@@ -79,7 +91,11 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, space: Space, obs: Any) -> Float[Array, "*batch n"]:
-        """Raises OptionError where nothing is an image, or one is smaller than what looks at it."""
+        """Return the features of observations, shape [*batch, n].
+
+        Raises:
+            OptionError: If the space has no image, or if an image is smaller than a kernel.
+        """
         if not any(_is_image(leaf) for leaf in leaf_spaces(space)):
             raise OptionError(
                 "encoder=CNN: needs an image, a Box [height, width, channels], which is not observed here"

@@ -1,4 +1,4 @@
-"""Observations of any space as the vector that a network takes."""
+"""Feature vectors for networks, from observations of any space."""
 
 import math
 from typing import Any
@@ -13,27 +13,27 @@ from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaf_spaces
 
 
 def require_space(space: Space | None, name: str) -> None:
-    """Refuse a space that no workflow has filled in; raises OptionError."""
+    """Raise OptionError if a space has not been set by a workflow."""
     require(space is not None, name, None, "is filled in by a workflow; where an agent acts alone give it both spaces")
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:
-    """Observations, leaves [*batch, *shape], flat and side by side.
+    """Flatten and concatenate observations, leaves [*batch, *shape], to feature vectors.
 
-    Whole numbers of a choice become one-hot, those of a MultiBinary stay, those of a Box (pixels) are fractions of its
-    largest bound.
+    Discrete values become one-hot, MultiBinary values stay unchanged, and integers of a Box (pixels) are
+    divided by its largest absolute bound.
     """
     parts = zip(leaf_spaces(space), flatten(space, obs), strict=True)
     return jnp.concatenate([_flatten_leaf(leaf, part) for leaf, part in parts], axis=-1)
 
 
 def num_features(space: Space) -> int:
-    """How many numbers that are."""
+    """Return the size of the feature vector of a space."""
     return sum(_leaf_size(leaf) for leaf in leaf_spaces(space))
 
 
 def scale_pixels(space: Box, obs: Array) -> Float[Array, "..."]:
-    """The numbers of a Box, whole ones (pixels) as fractions of its largest bound."""
+    """Return the values of a Box as floats; integers (pixels) are divided by its largest absolute bound."""
     x = obs.astype(jnp.float32)
     return x / float(np.abs(space.bounds).max()) if jnp.issubdtype(space.dtype, jnp.integer) else x
 

@@ -1,4 +1,4 @@
-"""Kernels that differ from a shared one by a product of low rank, in floating point or in whole numbers of 8 bits."""
+"""Kernels with a low-rank perturbation of a shared kernel, in floating point or in 8-bit integers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,28 +8,29 @@ from flax import struct
 from jaxtyping import Array, Float, Int, Int8
 
 DTYPES = ("float32", "bfloat16", "int8")
-BITS = 7  # of a whole number, besides its sign
+BITS = 7  # bits of an integer without its sign
 
 
 @struct.dataclass
 class QuantizedArray:
-    """numbers 2^exponent; the exponent has the axes of the numbers, or is one for all."""
+    """Array of 8-bit integers times 2^exponent; the exponent is a scalar or has the axes of the numbers."""
 
     numbers: Int8[Array, "*shape"]
     exponent: Int[Array, "*axes"]
 
     @property
-    def T(self) -> "QuantizedArray":  # noqa: N802  as of an array
-        """A matrix with one exponent, transposed."""
+    def T(self) -> "QuantizedArray":  # noqa: N802  named as in arrays
+        """Return the transpose of a matrix that has one exponent."""
         return QuantizedArray(self.numbers.T, self.exponent)
 
 
 @struct.dataclass
 class LowRankKernel:
-    """The kernel shared + left^T right, which is not made: it answers x @ kernel.
+    """Kernel shared + left^T right, which supports x @ kernel without computing the sum.
 
-    Source: Sarkar et al. 2025, arXiv:2511.16652. Its parts are arrays, or QuantizedArray. `shared` may be one for all
-    of vmapped members.
+    Its parts are arrays or QuantizedArrays. All vmapped members may have the same `shared`.
+
+    Source: Sarkar et al. 2025, arXiv:2511.16652.
     """
 
     shared: Float[Array, "inputs outputs"] | QuantizedArray
@@ -41,9 +42,9 @@ class LowRankKernel:
 
 
 def apply_kernel(linear: Callable[..., Array], x: Array, kernel: Any, axes: int = 1) -> Array:
-    """linear(x, kernel), where a kernel may be LowRankKernel; x has so many axes beside those of a batch.
+    """Apply linear(x, kernel), also for a LowRankKernel; x has `axes` trailing axes that are not batch axes.
 
-    linear takes a matrix [inputs, anything] and preferred_element_type, as jnp.matmul does.
+    Like jnp.matmul, `linear` takes a matrix [inputs, outputs] and preferred_element_type.
     """
     if not isinstance(kernel, LowRankKernel):
         return linear(x, kernel)
@@ -52,7 +53,7 @@ def apply_kernel(linear: Callable[..., Array], x: Array, kernel: Any, axes: int 
 
 
 def apply_in_dtype(linear: Callable[..., Array], x: Float[Array, "..."], kernel: Any, axes: int) -> Float[Array, "..."]:
-    """linear(x, kernel) in the kernel's numbers, summed in float32, or of whole ones exactly in int32."""
+    """Apply linear(x, kernel) in the kernel's dtype, with sums in x's dtype, or exactly in int32 for integers."""
     if not isinstance(kernel, QuantizedArray):
         if kernel.dtype == x.dtype:
             return linear(x, kernel)
@@ -63,9 +64,10 @@ def apply_in_dtype(linear: Callable[..., Array], x: Float[Array, "..."], kernel:
 
 
 def quantize(x: Float[Array, "..."], axes: tuple[int, ...] | None = None) -> QuantizedArray:
-    """x rounded to multiples of the least power of two by which nothing exceeds 127, but for what rounds to 128.
+    """Round x to 8-bit integers times a power of two: the smallest one that keeps all values below 128.
 
-    The power is one for all of x, or for what lies along the axes.
+    Values that would round to 128 become 127. There is one power for all of x, or one for each slice along
+    `axes`.
     """
     largest = jnp.abs(x).max(axes, keepdims=axes is not None)
     exponent = jnp.frexp(largest)[1] - BITS
@@ -75,5 +77,5 @@ def quantize(x: Float[Array, "..."], axes: tuple[int, ...] | None = None) -> Qua
 
 
 def cast_to_dtype(x: Float[Array, "..."], dtype: str) -> Any:
-    """A matrix as products in this dtype take it, one of DTYPES."""
+    """Convert a matrix to one of DTYPES, as its products need it."""
     return quantize(x) if dtype == "int8" else x.astype(dtype)

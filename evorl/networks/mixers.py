@@ -1,4 +1,4 @@
-"""Mixers: from the values of the members of a group to that of all of them together."""
+"""Mixers, which combine the values of a group's members into a joint value."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -11,17 +11,31 @@ from evorl.networks.mlp import MLP, check_layers
 
 @runtime_checkable
 class Mixer(Protocol):
-    """A module of flax that never falls where a member's value grows, so that each may choose by its own."""
+    """Flax module that combines members' values into a joint value, which does not decrease in any of them.
+
+    Each member can therefore choose its action by its own value.
+    """
 
     def __call__(
         self, values: Float[Array, "*batch members"], state: Float[Array, "*batch features"]
     ) -> Float[Array, "*batch"]:
-        """The value of all in a state."""
+        """Return the joint value of all members.
+
+        Args:
+            values: Values of the members, shape [*batch, members].
+            state: Features of the environment's state, shape [*batch, features].
+
+        Returns:
+            Joint values, shape [*batch].
+        """
         ...
 
 
 class SumMixer(nn.Module):
-    """Their sum, whatever the state (VDN; Sunehag et al. 2017, arXiv:1706.05296)."""
+    """Sum of the members' values, independent of the state (VDN).
+
+    Source: Sunehag et al. 2017, arXiv:1706.05296.
+    """
 
     @nn.compact
     def __call__(
@@ -35,9 +49,18 @@ SUM = SumMixer()
 
 
 class MonotonicMixer(nn.Module):
-    """|w(s)|' elu(|W(s)|' values + b(s)) + V(s), each of w, W, b and V an MLP of the state s.
+    """Monotonic mixing network of QMIX: |w(s)|' elu(|W(s)|' values + b(s)) + V(s).
 
-    QMIX (Rashid et al. 2018, arXiv:1803.11485, figure 2).
+    Each of w, W, b and V is an MLP of the state s.
+
+    Args:
+        width: Width of the hidden layer of the mixing network.
+        hidden: Widths of the hidden layers of the MLPs of the state.
+
+    Raises:
+        OptionError: If a width is not a whole number of at least 1.
+
+    Source: Rashid et al. 2018, arXiv:1803.11485, figure 2.
     """
 
     width: int = 32

@@ -11,7 +11,7 @@ from evorl.errors import require, unknown_name_error
 
 
 class Dense(nn.Module):
-    """A linear layer applied as x @ kernel, so that a low-rank perturbation can stand for the kernel."""
+    """Linear layer, computed as x @ kernel so that a LowRankKernel can replace the kernel."""
 
     features: int
     kernel_init: Initializer = nn.initializers.lecun_uniform()
@@ -35,14 +35,14 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 def apply_dense_layers(
     x: Float[Array, "*batch inputs"], widths: Sequence[int], activation: str
 ) -> Float[Array, "*batch n"]:
-    """Linear layers, each with activation, as a part of the module that calls it."""
+    """Apply linear layers, each with activation, as submodules of the calling module."""
     for width in widths:
         x = ACTIVATIONS[activation](Dense(width)(x))
     return x
 
 
 def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:
-    """Raises OptionError where a width or the activation's name cannot be used."""
+    """Raise OptionError if a width or the name of the activation is invalid."""
     widths = all(isinstance(width, int) and width >= 1 for width in hidden)
     require(widths, "hidden", list(hidden), "widths must be whole numbers, at least 1")
     if activation not in ACTIVATIONS:
@@ -50,9 +50,9 @@ def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:
 
 
 class MLP(nn.Module):
-    """Hidden layers, each with activation and, as an option, layer normalization before it; then a linear one.
+    """Multilayer perceptron: hidden layers with optional layer normalization and activation, then a linear layer.
 
-    The linear one begins output_scale times as large as the others.
+    The initial weights of the last layer are scaled by output_scale.
     """
 
     hidden: tuple[int, ...]
@@ -72,7 +72,7 @@ class MLP(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """Actions in [-1, 1]: tanh of an MLP."""
+    """Actor network with actions in [-1, 1]: the tanh of an MLP."""
 
     action_size: int
     hidden: tuple[int, ...] = (256, 256)
@@ -84,7 +84,7 @@ class DeterministicActor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Independent action values of an observation and an action, [..., num_critics]."""
+    """Independent action-value networks of an observation and an action, with values [*batch, critics]."""
 
     num_critics: int = 2
     hidden: tuple[int, ...] = (256, 256)

@@ -1,4 +1,4 @@
-"""From an observation to what a network gives of it: an encoder, a core that remembers, and a body."""
+"""Network of an agent: an encoder of observations, a recurrent core, and a body."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,38 +19,69 @@ from evorl.types import Key, Memory, Params, Transition
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A module of flax that makes of observations the features that a network takes."""
+    """Flax module that maps observations to features."""
 
     def __call__(self, space: Space, obs: Any) -> Array:
-        """Features [*batch, n] of observations of a space, leaves [*batch, *shape]."""
+        """Return the features of observations.
+
+        Args:
+            space: Space of the observations.
+            obs: Observations, leaves [*batch, *shape].
+
+        Returns:
+            Features, shape [*batch, n].
+        """
         ...
 
 
 @runtime_checkable
 class Core(Protocol):
-    """A module of flax that remembers. Its memory is a pytree of arrays; None for none."""
+    """Flax module with a recurrent state, here called memory: a pytree of arrays, or None."""
 
     def initial_memory(self) -> Memory:
-        """The memory of one at the start of an episode, which has no parameters."""
+        """Return the memory of one environment at the start of an episode; it has no parameters."""
         ...
 
     def step(self, memory: Memory, x: Float[Array, "*batch n"]) -> tuple[Memory, Float[Array, "*batch m"]]:
-        """The memory that has seen x too, leaves [*batch, ...], and what is made of both."""
+        """Process one time step.
+
+        Args:
+            memory: Memory before the step, leaves [*batch, ...].
+            x: Features, shape [*batch, n].
+
+        Returns:
+            The memory after the step, leaves [*batch, ...], and the output [*batch, m].
+        """
         ...
 
     def sequence(
         self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
     ) -> tuple[Memory, Float[Array, "steps *batch m"]]:
-        """The memory that has seen each of x, before any reset, and what is made of it; leaves [steps, *batch, ...].
+        """Process a sequence of time steps.
 
-        They begin with memory, leaves [*batch, ...]; where an episode ended, the next step begins with
-        initial_memory().
+        Args:
+            memory: Memory before the first step, leaves [*batch, ...].
+            x: Features, shape [steps, *batch, n].
+            ended: Whether the episode ended with each step, shape [steps, *batch]; the next step then starts
+                from initial_memory().
+
+        Returns:
+            The memory after each step, before any reset, leaves [steps, *batch, ...], and the outputs [steps,
+            *batch, m].
         """
         ...
 
 
 class Flat(nn.Module):
-    """Observations of any space as vectors, then linear layers, each with activation; by default none."""
+    """Encoder that flattens observations of any space, followed by linear layers.
+
+    Args:
+        dense: Widths of the linear layers, each with activation; () for none.
+        activation: Name of the activation function: "relu", "leaky_relu", "tanh", "swish", "elu" or "gelu".
+
+    Raises:
+        OptionError: If a width or the name of the activation is invalid.
+    """
 
     dense: Sequence[int] = ()
     activation: str = "relu"
@@ -65,7 +96,7 @@ class Flat(nn.Module):
 
 
 class Feedforward(nn.Module):
-    """A core that remembers nothing."""
+    """Core without recurrent state, whose output is its input."""
 
     @nn.nowrap
     def initial_memory(self) -> Memory:
@@ -75,6 +106,7 @@ class Feedforward(nn.Module):
         return memory, x
 
     def sequence(self, memory: Memory, x: Array, ended: Array) -> tuple[Memory, Array]:
+        """Return the memory and the input unchanged."""
         del ended
         return memory, x
 
@@ -83,15 +115,16 @@ FLAT, FEEDFORWARD = Flat(), Feedforward()
 
 
 def ignore_action_mask(space: Space, obs: Any, outputs: Any) -> Any:
-    """outputs, whatever is legal."""
+    """Return the outputs unchanged."""
     del space, obs
     return outputs
 
 
 class Network(nn.Module):
-    """What a body makes of what an encoder and a core have made of observations; its parameters are their own.
+    """Network of an encoder, a recurrent core and a body; the parameters of the body lie at the top level.
 
-    Which choices are legal it does not see: `mask_fn` makes of (space, observations, outputs) the outputs that know it.
+    The network does not see the action mask. mask_fn(space, observations, outputs) returns the outputs with
+    invalid actions masked.
     """
 
     space: Space | None
@@ -101,41 +134,45 @@ class Network(nn.Module):
     mask_fn: Callable[[Space, Any, Any], Any] = ignore_action_mask
 
     def setup(self) -> None:
-        """The body's parameters lie where they would alone."""
+        """Share the scope with the body, so that its parameters have the same names as without this network."""
         nn.share_scope(self, self.body)
 
     def __call__(self, obs: Any, *args: Any) -> Any:
-        """Of a batch of observations and of what else the body takes, where nothing is remembered."""
+        """Return the outputs of the body for a batch of observations, without recurrent state.
+
+        Further arguments are passed to the body.
+        """
         return self.step(None, obs, *args)[1]
 
     def step(self, memory: Memory, obs: Any, *args: Any) -> tuple[Memory, Any]:
-        """The memory after an observation, and what the body gives; of a batch of both, leaves [*batch, ...]."""
+        """Return the memory after one observation and the outputs of the body; all leaves are [*batch, ...]."""
         memory, x = self.core.step(memory, self.encode(obs))
         return memory, self.head(obs, x, *args)
 
     def sequence(self, memory: Memory, obs: Any, ended: Bool[Array, "steps ..."], *args: Any) -> tuple[Memory, Any]:
-        """The memory after each observation, leaves [steps, *batch, ...], before any reset, and what the body gives.
+        """Return the memory after each observation, before any reset, and the outputs, leaves [steps, *batch, ...].
 
-        They began with memory, leaves [*batch, ...].
+        The sequence starts from `memory`, leaves [*batch, ...].
         """
         memories, x = self.core.sequence(memory, self.encode(obs), ended)
         return memories, self.head(obs, x, *args)
 
     def encode(self, obs: Any) -> Array:
-        """Features [*batch, n] of observations."""
+        """Return the features of observations, shape [*batch, n]."""
         require_space(self.space, "observation_space")
         assert self.space is not None
         return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
     def head(self, obs: Any, x: Array, *args: Any) -> Any:
-        """What the body gives of x, which was made of observations."""
+        """Return the outputs of the body for features x, with invalid actions masked according to the observations."""
         assert self.space is not None
         return self.mask_fn(self.space, obs, self.body(x, *args))
 
     def encode_batch(self, batch: Transition, memory: Memory) -> tuple[Array, Array]:
-        """What encoder and core make of the observations that are learned from, and of their successors.
+        """Return the core outputs for the observations of the training steps and for their successors.
 
-        Of a batch of rows; or of sequences, leaves [steps, *batch, ...], which began with memory, leaves [*batch, ...].
+        The batch is rows, or sequences with leaves [steps, *batch, ...] that start from `memory`, leaves
+        [*batch, ...]. Burn-in steps only warm up the memory, without gradient.
         """
         if batch.burn_in:
             first = tree.index(replace(batch, memory=None, weight=None), slice(batch.burn_in))
@@ -149,27 +186,27 @@ class Network(nn.Module):
         return x, self.core.step(memories, self.encode(t.next_obs))[1]
 
     def values_and_next(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
-        """What the body gives of the observations that are learned from, and of their successors."""
+        """Return the outputs of the body for the observations of the training steps and for their successors."""
         x, following = self.encode_batch(batch, memory)
         t = batch.training_steps
         return self.head(t.obs, x, *args), self.head(t.next_obs, following, *args)
 
     def values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
-        """What the body gives of the observations that are learned from."""
+        """Return the outputs of the body for the observations of the training steps."""
         return self.head(batch.training_steps.obs, self.encode_batch(batch, memory)[0], *args)
 
     def next_values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
-        """What the body gives of their successors, seen after what they follow."""
+        """Return the outputs for the successors of the training steps, with the memory after those steps."""
         return self.head(batch.training_steps.next_obs, self.encode_batch(batch, memory)[1], *args)
 
     @nn.nowrap
     def initial_memories(self, batch: Transition) -> Memory:
-        """The memory at the start of an episode for each of a batch of sequences, leaves [batch, ...]."""
+        """Return the initial memory for each of a batch of sequences, leaves [batch, ...]."""
         return tree.broadcast(self.core.initial_memory(), *batch.is_done.shape[1:])
 
     @nn.nowrap
     def init_params(self, key: Key, *args: Any) -> Params:
-        """Parameters before any learning; args are examples of what else the body takes."""
+        """Initialize the parameters; `args` are examples of the body's further inputs."""
         require_key(key)
         assert self.space is not None
         return self.init(

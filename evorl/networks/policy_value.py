@@ -1,4 +1,4 @@
-"""Networks of a policy and a value: from what one observes, or the value from what only learning knows."""
+"""Networks of a policy and a value function, from the same observations or with a privileged state for the value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,11 @@ from evorl.types import Key, Memory, Params
 
 
 class PolicyValue(nn.Module):
-    """The numbers of a distribution and a value, or several, [*batch, values], from one trunk or from one each."""
+    """Policy and value networks, with a shared trunk or separate ones.
+
+    The outputs are the parameters of the distribution, the log standard deviations, and the value [*batch] or
+    an ensemble of values [*batch, values].
+    """
 
     numbers: int
     num_stds: int
@@ -38,13 +42,13 @@ class PolicyValue(nn.Module):
 
 
 def mask_policy_logits(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-    """The outputs of PolicyValue with the numbers of illegal choices far below all others."""
+    """Mask the logits of invalid actions in the outputs of PolicyValue."""
     numbers, log_std, value = outputs
     return mask_logits(space, obs, numbers), log_std, value
 
 
 class PolicyHead(nn.Module):
-    """The numbers of a distribution, [*batch, numbers], and the logarithms of its standard deviations."""
+    """Policy network; its outputs are the parameters of a distribution and the log standard deviations."""
 
     numbers: int
     num_stds: int
@@ -59,9 +63,9 @@ class PolicyHead(nn.Module):
 
 @dataclass(frozen=True)
 class CentralizedNetwork:
-    """Two networks with the methods of one: a policy that sees observations, and a value that sees a state.
+    """Policy network on observations and value network on a privileged state, with the methods of one Network.
 
-    Their memories are the two of a pair. The space is PrivilegedObs, or what is legal with it.
+    The memory is the pair of theirs. The space is PrivilegedObs, with or without an action mask.
     """
 
     space: Space
@@ -69,12 +73,12 @@ class CentralizedNetwork:
     value: Network
 
     def init_params(self, key: Key) -> Params:
-        """Parameters before any learning."""
+        """Initialize the parameters of both networks."""
         key_policy, key_value = jax.random.split(key)
         return {"policy": self.policy.init_params(key_policy), "value": self.value.init_params(key_value)}
 
     def apply(self, params: Params, memory: Memory, obs: Any, *ended: Array, method: str) -> tuple[Memory, Any]:
-        """What PolicyValue gives, by the method "step" or "sequence" of Network."""
+        """Return the memory and the outputs of PolicyValue, by the method "step" or "sequence" of Network."""
         both = get_visible_obs(self.space, obs)
         given = (memory[0], with_visible_obs(self.space, obs, both["obs"])), (memory[1], both["state"])
         of_policy: Any = self.policy.apply(params["policy"], *given[0], *ended, method=method)

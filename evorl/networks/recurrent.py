@@ -1,4 +1,4 @@
-"""Cores that remember by gates: GRU and LSTM."""
+"""Gated recurrent cores: GRU and LSTM."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,25 +13,31 @@ from evorl.errors import require_int
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
-Cell = Callable[[Array, Array, Memory], Memory]  # of inputs and of the hidden numbers, each times its kernel
+Cell = Callable[[Array, Array, Memory], Memory]  # (inputs times kernel, hidden state times kernel, memory)
 
 
 def lstm(x: Float[Array, "*batch gates"], h: Float[Array, "*batch gates"], memory: Memory) -> Memory:
-    """The hidden numbers and the cell after a step; gates are to take, to keep, what is new, and to give."""
+    """Return the hidden state and the cell state after a step; the gates are input, forget, cell and output.
+
+    `x` and `h` are the inputs and the hidden state, each times its kernel.
+    """
     take, keep, new, give = jnp.split(x + h, 4, axis=-1)
     cell = nn.sigmoid(keep) * memory[1] + nn.sigmoid(take) * jnp.tanh(new)
     return nn.sigmoid(give) * jnp.tanh(cell), cell
 
 
 def gru(x: Float[Array, "*batch gates"], h: Float[Array, "*batch gates"], memory: Memory) -> Memory:
-    """The hidden numbers after a step; gates are to reset, to keep, and what is new, reset after its product."""
+    """Return the hidden state after a step; the gates are reset, update and new.
+
+    The reset gate is applied to the new gate's part of `h`, after the product with the kernel.
+    """
     (reset, update, new), (of_reset, of_update, of_new) = jnp.split(x, 3, axis=-1), jnp.split(h, 3, axis=-1)
     keep = nn.sigmoid(update + of_update)
     return (keep * memory[0] + (1 - keep) * jnp.tanh(new + nn.sigmoid(reset + of_reset) * of_new),)
 
 
 def reset_memory(memory: Memory, ended: Bool[Array, "..."]) -> Memory:
-    """memory, leaves [*batch, n], but zeros where an episode ended."""
+    """Set the memory, leaves [*batch, n], to zero in the rows whose episode ended."""
     return jax.tree.map(lambda x: jnp.where(ended[..., None], 0, x), memory)
 
 
@@ -43,9 +49,10 @@ def unroll_cell(
     x: Float[Array, "steps *batch gates"],
     ended: Bool[Array, "steps ..."],
 ) -> Memory:
-    """The memory after each step, before any reset, leaves [steps, *batch, n]; weights are a kernel and a bias.
+    """Return the memory after each step, before any reset, leaves [steps, *batch, n]; weights are (kernel, bias).
 
-    The gradient of the kernel is one product over all steps, where that of a scan would be one a step and their sum.
+    The gradient of the kernel is one product over all steps. The gradient of a plain scan would be a sum of
+    one product for each step.
     """
     return _forward(cell, weights, memory, x, ended)[0]
 
@@ -87,10 +94,11 @@ unroll_cell.defvjp(_forward, _backward)
 
 
 def _orthogonal_init(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
-    """Draw as many orthogonal matrices side by side as shape has room for.
+    """Draw orthogonal matrices side by side, as many as the shape [n, k n] holds.
 
-    On a CPU each member of a batch is factorized in a call of its own: batched calls of LAPACK that run at once occupy
-    all threads of XLA's pool while they wait for threads of it, and never end (jaxlib 0.10.2 on two cores).
+    On a CPU, the members of a vmapped batch are factorized sequentially. Batched LAPACK calls that run
+    concurrently block all threads of XLA's pool while they wait for other threads of it, and never finish
+    (jaxlib 0.10.2 on two cores).
     """
 
     def draw(key: Key) -> Array:
@@ -101,20 +109,26 @@ def _orthogonal_init(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32)
 
 
 class Recurrent(nn.Module):
-    """A cell of `width` hidden numbers, which are what it gives; its gates lie side by side in two kernels."""
+    """Base class of recurrent cores; the output is the hidden state.
+
+    All gates lie side by side in two kernels, one for the inputs and one for the hidden state.
+
+    Args:
+        width: Size of the hidden state.
+    """
 
     width: int = 128
 
     cell: ClassVar[Any]  # a Cell
-    gates: ClassVar[int]  # widths of a kernel
-    parts: ClassVar[int]  # of the memory, each of the width
+    gates: ClassVar[int]  # number of gates
+    parts: ClassVar[int]  # number of arrays in the memory, each [width]
 
     def __post_init__(self) -> None:
         require_int("width", self.width)
         super().__post_init__()
 
     def setup(self) -> None:
-        """One kernel for all gates of the inputs, and one for those of what is remembered."""
+        """Create one kernel for all gates of the inputs and one for all gates of the hidden state."""
         gates = self.gates * self.width
         self.input = Dense(gates, nn.initializers.lecun_normal())
         self.kernel = self.param("kernel", _orthogonal_init, (self.width, gates))
@@ -136,12 +150,18 @@ class Recurrent(nn.Module):
 
 
 class GRU(Recurrent):
-    """Gated recurrent units (Cho et al. 2014, arXiv:1406.1078)."""
+    """Gated recurrent unit (GRU) core.
+
+    Source: Cho et al. 2014, arXiv:1406.1078.
+    """
 
     cell, gates, parts = staticmethod(gru), 3, 1
 
 
 class LSTM(Recurrent):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735)."""
+    """Long short-term memory (LSTM) core.
+
+    Source: Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735.
+    """
 
     cell, gates, parts = staticmethod(lstm), 4, 2

@@ -1,4 +1,4 @@
-"""S5, a core of linear state spaces, whose steps may be taken all at once."""
+"""S5, a recurrent core of linear state spaces that can process a sequence in parallel."""
 
 import math
 from functools import cache
@@ -14,28 +14,30 @@ from evorl.errors import require, require_int, unknown_name_error
 from evorl.networks.mlp import Dense
 from evorl.types import Key, Memory
 
-STEP_SIZE_RANGE = (1e-3, 1e-1)  # between which step sizes are drawn
+STEP_SIZE_RANGE = (1e-3, 1e-1)  # range of the initial step sizes
 NORMS = ("post", "pre")
 
 
 @cache
 def hippo(states: int) -> tuple[np.ndarray, np.ndarray]:
-    """The eigenvalues [states / 2] and vectors [states, states / 2] of the normal part of HiPPO-LegS.
+    """Return eigenvalues [states / 2] and eigenvectors [states, states / 2] of the normal part of HiPPO-LegS.
 
-    One of each conjugate pair (Gu et al. 2022, arXiv:2206.11893, section 4.1).
+    There is one of each conjugate pair (Gu et al. 2022, arXiv:2206.11893, section 4.1).
     """
     order = np.arange(states)
     root = np.sqrt(2 * order + 1)
     legs = -np.tril(np.outer(root, root), -1) - np.diag(order + 1.0)
     normal = legs + np.outer(root, root) / 2
-    frequencies, vectors = np.linalg.eigh(-1j * (normal + np.eye(states) / 2))  # which is skew-symmetric
+    frequencies, vectors = np.linalg.eigh(-1j * (normal + np.eye(states) / 2))  # normal + I / 2 is skew-symmetric
     upper = slice(states // 2, None)
     return -0.5 + 1j * frequencies[upper], vectors[:, upper]
 
 
 class StateSpace(nn.Module):
-    """x' = Ax + Bu, y = 2 Re(Cx) + Du, with a diagonal A in blocks, each state with a step size of its own, for which
-    its input is held (Smith et al. 2023, arXiv:2208.04933, section 3).
+    """Linear state space x' = Ax + Bu, y = 2 Re(Cx) + Du, with a block-wise initialized diagonal A.
+
+    Each state has its own step size; the discretization holds the input constant during a step (Smith et al.
+    2023, arXiv:2208.04933, section 3).
     """
 
     width: int
@@ -44,7 +46,10 @@ class StateSpace(nn.Module):
     associative: bool
 
     def setup(self) -> None:
-        """Poles and kernels begin as HiPPO's system in the basis of its poles; complex numbers are two real ones."""
+        """Initialize the parameters with the HiPPO system, in the basis of its eigenvectors.
+
+        Complex parameters are stored as two real arrays.
+        """
         size, pairs, width = self.states // self.blocks, self.states // 2, self.width
         poles, vectors = hippo(size)
         lecun = nn.initializers.lecun_normal()
@@ -71,7 +76,7 @@ class StateSpace(nn.Module):
     def discretize(
         self, u: Float[Array, "*batch width"]
     ) -> tuple[Complex[Array, " pairs"], Complex[Array, "*batch pairs"]]:
-        """What a state becomes in a step without input, and what inputs add to it."""
+        """Return the factor by which the state is multiplied in a step, and the additive term of the inputs."""
         poles = _to_complex(self.poles)
         decay = jnp.exp(poles * jnp.exp(self.log_step))
         return decay, (decay - 1) / poles * _to_complex(u @ self.inputs)
@@ -79,7 +84,7 @@ class StateSpace(nn.Module):
     def compute_output(
         self, states: Float[Array, "*batch parts"], u: Float[Array, "*batch width"]
     ) -> Float[Array, "*batch width"]:
-        """The output of states that have seen u too."""
+        """Return the output of the states after the inputs u."""
         real, imaginary = jnp.split(self.outputs, 2)
         return 2 * states @ jnp.concatenate([real, -imaginary]) + self.skip * u
 
@@ -105,7 +110,7 @@ class StateSpace(nn.Module):
 
 
 def _to_real_parts(x: Any, axis: int = -1) -> Array:
-    """The real parts of complex numbers before the imaginary ones."""
+    """Concatenate the real and the imaginary parts of complex numbers."""
     return jnp.concatenate([x.real, x.imag], axis, dtype=jnp.float32)
 
 
@@ -114,7 +119,7 @@ def _to_complex(parts: Array) -> Array:
 
 
 class Layer(nn.Module):
-    """A state space, gelu, a gate by its own output and a residual, with a layer norm before or after them."""
+    """S5 layer: state space, GELU, a gate computed from the GELU output, and a residual, with pre- or post-norm."""
 
     space: StateSpace
     norm: str
@@ -123,7 +128,7 @@ class Layer(nn.Module):
     def __call__(
         self, method: str, state: Array, x: Float[Array, "*batch width"], *ended: Array
     ) -> tuple[Array, Array]:
-        """The states and the output of the state space's method."""
+        """Return the states after `method` of the state space ("step" or "sequence"), and the outputs."""
         states, y = getattr(self.space, method)(state, nn.LayerNorm()(x) if self.norm == "pre" else x, *ended)
         y = nn.gelu(y)
         x = x + y * nn.sigmoid(Dense(self.space.width)(y))
@@ -131,11 +136,24 @@ class Layer(nn.Module):
 
 
 class S5(nn.Module):
-    """Layers of state spaces behind a linear one (Smith et al. 2023, arXiv:2208.04933; with resets Lu et al. 2023,
-    arXiv:2303.03982).
+    """S5 core: a linear layer followed by layers of linear state spaces.
 
-    A sequence is taken step by step or, where associative, in a tree whose depth is the logarithm of its length; None
-    for the first on a CPU, and the second elsewhere.
+    A sequence is processed step by step, or by an associative scan, whose depth is the logarithm of the
+    length.
+
+    Args:
+        width: Size of the inputs and outputs of the layers.
+        layers: Number of layers.
+        states: Number of states of each layer, a multiple of twice the blocks.
+        blocks: Number of blocks of A, each initialized by HiPPO.
+        norm: Position of the layer normalization in a layer: "post" or "pre".
+        associative: Whether to process sequences by an associative scan; None for step by step on a CPU and
+            the associative scan elsewhere.
+
+    Raises:
+        OptionError: If an option is invalid.
+
+    Source: Smith et al. 2023, arXiv:2208.04933; resets: Lu et al. 2023, arXiv:2303.03982.
     """
 
     width: int = 256
@@ -155,7 +173,7 @@ class S5(nn.Module):
         super().__post_init__()
 
     def setup(self) -> None:
-        """A linear layer and the others behind it."""
+        """Create the linear layer and the state space layers."""
         at_once = jax.default_backend() != "cpu" if self.associative is None else self.associative
         spaces = [StateSpace(self.width, self.states, self.blocks, at_once) for _ in range(self.layers)]
         self.encode, self.stack = Dense(self.width), [Layer(space, self.norm) for space in spaces]
@@ -170,6 +188,7 @@ class S5(nn.Module):
     def sequence(
         self, memory: Memory, x: Float[Array, "steps *batch n"], ended: Bool[Array, "steps ..."]
     ) -> tuple[Memory, Float[Array, "steps *batch width"]]:
+        """Process a sequence with all layers, step by step or by an associative scan."""
         return self._apply_layers("sequence", memory, x, ended)
 
     def _apply_layers(self, method: str, memory: Memory, x: Array, *ended: Array) -> tuple[Memory, Array]:

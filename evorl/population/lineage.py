@@ -1,4 +1,4 @@
-"""Lineages: who took over from whom in a population, told from the rows of its training."""
+"""Lineages of population-based training, reconstructed from the rows of a training log."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,9 +11,11 @@ GenerationTable = np.ndarray  # [generations, n]
 
 
 def ancestry(source: GenerationTable) -> GenerationTable:
-    """Which of the first members each one descends from, [generations + 1, n], of the parents [generations, n].
+    """Return the index of the first member that each member descends from, shape [generations + 1, n].
 
-    Row g is of those that train in generation g, which then take over from source[g]; the last row is of those left.
+    `source` holds the parent of each member, shape [generations, n]. Row g of the result describes the
+    members that train in generation g, before they copy members source[g]; the last row describes the final
+    members.
     """
     founders = [np.arange(source.shape[1])]
     for parents in source:
@@ -22,9 +24,10 @@ def ancestry(source: GenerationTable) -> GenerationTable:
 
 
 def branches(source: GenerationTable, values: GenerationTable) -> np.ndarray:
-    """Lines from each parent to its child, [generations, n, 2, 2] as (generation, value), of values in generations + 1.
+    """Return line segments from each parent to its child, shape [generations, n, 2, 2], for a plot.
 
-    Generations count from 1. A member that lives on is its own parent.
+    The last axis is (generation, value), and generations count from 1. `values` has shape [generations + 1,
+    n]. A member that was not replaced is its own parent.
     """
     generations, n = source.shape
     at = np.broadcast_to(np.arange(1, generations + 2)[:, None], (generations + 1, n))
@@ -33,10 +36,11 @@ def branches(source: GenerationTable, values: GenerationTable) -> np.ndarray:
 
 
 def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: int = 0) -> dict[str, GenerationTable]:
-    """What members had in each generation of a training, by name, [generations, n], from its rows in their order.
+    """Return the values of all members in each generation by name, [generations, n], from a training log.
 
-    seed is the place among the seeds, population that among the populations of a population of them. Empty where there
-    were no members. NaN stands for null.
+    `seed` is an index among the seeds, and `population` one among the populations of a nested population. The
+    result is empty if the log has no members. NaN replaces null. Raises OptionError if an index is out of
+    range.
     """
     tables: dict[str, list[Any]] = {}
     for row in rows:
@@ -58,7 +62,11 @@ def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: in
 
 
 def choose_axis_scale(name: str, values: GenerationTable) -> tuple[str, GenerationTable, str]:
-    """The label, values and scale of an axis, "log" where the values, their negatives or 1 minus them span a decade."""
+    """Return the label, the values and the scale ("linear" or "log") of a plot axis.
+
+    The scale is logarithmic if the finite values, their negatives, or 1 minus them are positive and span a
+    decade.
+    """
     finite = values[np.isfinite(values)]
     views = {name: (finite, values), f"-{name}": (-finite, -values)}
     if finite.size and finite.min() >= 0:

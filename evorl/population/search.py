@@ -1,4 +1,4 @@
-"""Search spaces: the numbers of a member with a prior in place of each that is to be searched."""
+"""Search spaces: hyperparameters of a component, some of which have priors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +29,13 @@ __all__ = [
 
 
 def find_prior(value: Any, declared: Mapping[str, Any]) -> Prior | None:
-    """Return by which prior a number is searched: that in its place, or the declared one where it has its default.
+    """Return the prior by which a hyperparameter is searched, or None if it is not searched.
+
+    It is the value itself if that is a prior, and the declared prior if the value is the default.
 
     Args:
-        value: the number as a part has it.
-        declared: what is declared of it, as `iterate_numbers` gives it.
+        value: Value of the hyperparameter in its component.
+        declared: Declaration of the hyperparameter, as `iterate_numbers` gives it.
     """
     if isinstance(value, Prior):
         return value
@@ -43,26 +45,27 @@ def find_prior(value: Any, declared: Mapping[str, Any]) -> Prior | None:
 
 @dataclass(frozen=True)
 class PriorSpace:
-    """The numbers of a part, d of which are searched, as a point in the unit cube [d].
+    """Search space of a component: maps points of the unit cube [d] to hyperparameters.
 
     Args:
-        part: whose numbers have priors; those of a population within it are not among them.
-        search: which of those that have a prior by declaration are searched, by name or its ending; where empty all.
-            A number that is a prior itself always is.
+        part: Component whose hyperparameters have priors, of any class decorated with `evorl.part`.
+            Hyperparameters of a population within it are not included.
+        search: Names, or endings of names, of the hyperparameters with a declared prior that are searched;
+            empty for all. A hyperparameter whose value is a prior is always searched.
 
     Raises:
-        OptionError: where there are none, or a name is of none.
+        OptionError: If there is no hyperparameter to search, or if a name in `search` matches none.
     """
 
-    part: Any  # of any class that evorl.part made
+    part: Any
     search: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self.priors  # noqa: B018  which raises
+        self.priors  # noqa: B018  to raise its errors
 
     @cached_property
     def priors(self) -> dict[str, Prior]:
-        """By dotted name, in the order of the coordinates."""
+        """Return the prior of each searched hyperparameter by dotted name, in the order of the coordinates."""
         require(not isinstance(self.search, str), "search", self.search, "must be a list of names")
         numbers = iterate_numbers(self.part)
         found = {name: prior for name, *of in numbers if (prior := find_prior(*of)) is not None}
@@ -84,15 +87,31 @@ class PriorSpace:
 
     @property
     def e_folds(self) -> Float[Array, " d"]:
-        """How wide each prior is where it is logarithmic, 0 where it is linear."""
+        """Return the widths of the priors in natural-log units, shape [d]; 0 for a linear prior."""
         return jnp.asarray([prior.e_folds for prior in self.priors.values()], jnp.float32)
 
     def decode_by_name(self, u: Float[Array, "*shape d"]) -> dict[str, Float[Array, "*shape"]]:
-        """Return what is searched, by dotted name."""
+        """Return the searched hyperparameters at points of the unit cube, by dotted name.
+
+        Args:
+            u: Points in the unit cube, shape [*shape, d].
+
+        Returns:
+            Values by name, each of shape [*shape].
+        """
         return {name: prior.decode(u[..., i]) for i, (name, prior) in enumerate(self.priors.items())}
 
     def decode(self, u: Float[Array, "*shape d"]) -> Numbers:
-        """Return all numbers, leaves [*shape]; those that are not searched are the same everywhere."""
+        """Return all hyperparameters at points of the unit cube.
+
+        Hyperparameters that are not searched have the same value at each point.
+
+        Args:
+            u: Points in the unit cube, shape [*shape, d].
+
+        Returns:
+            Hyperparameters of the component, leaves [*shape, ...].
+        """
         searched = self.decode_by_name(u)
 
         def decode_number(name: str, own: Any, declared: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
-"""Selection: from the fitness of a population to the parent of each member, itself where it lives on.
+"""Selection in population-based training: the parent of each member, computed from the fitness of the population.
 
-A parent is fitter than its child, so that members and parents form trees. NaN counts as the worst.
+A member that is not replaced is its own parent. Any other parent is fitter than its child, so that members
+and parents form trees. NaN counts as the worst fitness.
 """
 
 import math
@@ -19,23 +20,40 @@ from evorl.types import Key
 
 @runtime_checkable
 class Selection(Protocol):
-    """Who takes over from whom."""
+    """Protocol of selection, which chooses the members that are replaced by copies of others."""
 
     def check(self, size: int) -> None:
-        """Raises OptionError where a population of this size has no one to replace."""
+        """Check that the selection works for a population of this size.
+
+        Args:
+            size: Number of members.
+
+        Raises:
+            OptionError: If it does not.
+        """
         ...
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-        """The parent of each member."""
+        """Return the index of the parent of each member, shape [n].
+
+        Args:
+            key: Random key.
+            fitness: Fitness of the members, shape [n].
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """The worst part of the population takes over from the best part, each from a random one of them.
+    """Truncation selection: each of the worst members is replaced by a copy of a random one of the best.
 
-    Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1, where ratio is 0.2. That part is at least one member, so
-    that also of four one is replaced, and at most half of them.
+    The number of replaced members is at least one, so that one of four is also replaced, and at most half of
+    the population.
+
+    Args:
+        ratio: Fraction of the population that is replaced, and fraction that is copied; at most 0.5.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1, where the ratio is 0.2.
     """
 
     ratio: float = 0.2
@@ -44,15 +62,23 @@ class Truncation:
         require(0 < self.ratio <= 0.5, "ratio", self.ratio, "must be above 0 and at most 0.5: no one is best and worst")
 
     def num_replaced(self, size: int) -> int:
-        """How many are replaced, at least one; rounded down but for the error of a product such as 0.29 * 100."""
+        """Return the number of members that are replaced: ratio * size, rounded down, at least 1.
+
+        A product that is just below an integer because of rounding errors, such as 0.29 * 100, counts as this
+        integer.
+
+        Args:
+            size: Number of members.
+        """
         return max(1, math.floor(self.ratio * size + 1e-9))
 
     def check(self, size: int) -> None:
+        """Raise OptionError if the population has fewer than 2 members."""
         require(size >= 2, "population.size", size, "must be at least 2, as the worst take over from the best")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         key_ties, key_parents = jax.random.split(key)
-        anyhow = jax.random.uniform(key_ties, fitness.shape).argsort()  # so that of equals no one is always the last
+        anyhow = jax.random.uniform(key_ties, fitness.shape).argsort()  # random order of ties
         count, order = self.num_replaced(len(fitness)), anyhow[argsort_best_first(fitness[anyhow])]
         parents = order[integers(key_parents, (count,), count)]
         return jnp.arange(len(fitness)).at[order[-count:]].set(parents)
@@ -60,9 +86,12 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Tournament:
-    """Each member takes over from the fittest of `rivals` random members where that is fitter than itself.
+    """Tournament selection: a member is replaced by the fittest of its random rivals if that one is fitter.
 
-    Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1 (binary tournament: one rival).
+    Args:
+        rivals: Number of random rivals of each member.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846, section 4.1.1 (binary tournament: one rival).
     """
 
     rivals: int = 1
@@ -71,6 +100,7 @@ class Tournament:
         require_int("rivals", self.rivals)
 
     def check(self, size: int) -> None:
+        """Raise OptionError if the population does not have more members than `rivals`."""
         require(
             self.rivals < size, "selection.rivals", self.rivals, f"must be below the size of the population, {size}"
         )
@@ -84,9 +114,13 @@ class Tournament:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Members meet in random pairs; who loses takes over from who wins (arXiv:2501.15129, section 5.2.3)."""
+    """Selection in random pairs: the loser is replaced by a copy of the winner.
+
+    Source: EvoRL, arXiv:2501.15129, section 5.2.3.
+    """
 
     def check(self, size: int) -> None:
+        """Raise OptionError if the number of members is odd."""
         require(size % 2 == 0, "population.size", size, "must be even, as members compete in pairs")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
@@ -96,9 +130,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class NoSelection:
-    """Everyone lives on: random search, or what PBT is measured against."""
+    """No selection: all members survive, as in random search or as a baseline for PBT."""
 
     def check(self, size: int) -> None:
+        """Accept a population of any size."""
         del size
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:

@@ -1,4 +1,4 @@
-"""Variation: how the hyperparameters of those that took over from a parent move, in the unit cube of a search space."""
+"""Variation in population-based training: new hyperparameters of replaced members, as points in the unit cube."""
 
 from dataclasses import field
 from typing import Any
@@ -22,46 +22,85 @@ Points = Float[Array, "n d"]
 
 @struct.dataclass
 class Generation:
-    """Whose points are to move."""
+    """Population whose hyperparameters are varied.
+
+    Args:
+        u: Hyperparameters as points in the unit cube of the search space, shape [n, d].
+        fitness: Fitness of the members, shape [n].
+        source: Index of the parent of each member, shape [n]; its own index if it was not replaced.
+        e_folds: Widths of the priors in natural-log units, shape [d]; 0 for a linear prior.
+    """
 
     u: Points
     fitness: Float[Array, " n"]
-    source: Int[Array, " n"]  # of each the parent, itself where it lives on
-    e_folds: Float[Array, " d"]  # of the priors, 0 where linear
+    source: Int[Array, " n"]
+    e_folds: Float[Array, " d"]
 
 
 @runtime_checkable
 class Variation(Protocol):
-    """Moves the points of the children, those whose source is not themselves; the others stay where they are."""
+    """Protocol of variation, which moves the points of children, the members that were replaced by copies of others.
+
+    The points of all other members stay the same.
+    """
 
     def check(self, size: int) -> None:
-        """Raises OptionError where it cannot serve a population of this size."""
+        """Check that the variation works for a population of this size.
+
+        Args:
+            size: Number of members.
+
+        Raises:
+            OptionError: If it does not.
+        """
         ...
 
     def init(self, key: Key, u: Points) -> Any:
-        """What it remembers from one generation to the next."""
+        """Return the initial state of the variation, which it updates in each generation.
+
+        Args:
+            key: Random key.
+            u: Initial points of the members, shape [n, d].
+
+        Returns:
+            The state, or None for a variation without state.
+        """
         ...
 
     def __call__(self, key: Key, generation: Generation, memory: Any) -> tuple[Points, Any]:
-        """Points before they are mirrored at the sides of the cube, and its memory."""
+        """Return the points of the next generation.
+
+        Args:
+            key: Random key.
+            generation: Points, fitness and parents of the current generation.
+            memory: State of the variation.
+
+        Returns:
+            The points [n, d], and the new state. Points may lie outside of the unit cube; the caller reflects
+            them at its sides.
+        """
         ...
 
 
 @part
 class Perturb:
-    """Each number of a child is its parent's, one step up or down (Jaderberg et al. 2017, arXiv:1711.09846).
+    """Perturbation: a child has its parent's hyperparameters, each of them one step up or down.
 
-    A step is symmetric in the prior's own units, so that numbers do not drift where selection is random: with a linear
-    prior factor times its range is added or taken away, with a logarithmic one the number is multiplied with or divided
-    by 1 + factor. The paper multiplies with 1 + factor or 1 - factor, which on average is less than no change. With
-    OneMinus it is what is taken from 1 that grows or shrinks. Default: section 4.1.1 of the paper.
+    Steps are symmetric in the units of the prior, so that hyperparameters do not drift under random
+    selection. With a linear prior, factor times its range is added or subtracted. With a logarithmic prior,
+    the value is multiplied or divided by 1 + factor. (The paper multiplies it by 1 + factor or 1 - factor,
+    which makes it drift downwards.) With OneMinus, the perturbation applies to 1 - value. The default is that
+    of section 4.1.1 of the paper.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846.
     """
 
     factor: Number = number(
-        0.2, 0, 1, "by which a number grows or shrinks; of a linear prior, of its range", LogUniform(0.05, 0.8)
+        0.2, 0, 1, "relative step of a hyperparameter; for a linear prior, relative to its range", LogUniform(0.05, 0.8)
     )
 
     def check(self, size: int) -> None:
+        """Accept a population of any size."""
         del size
 
     def init(self, key: Key, u: Points) -> None:
@@ -78,14 +117,19 @@ class Perturb:
 
 @part
 class Resample:
-    """Some numbers of a child are drawn anew from their priors, the others are its parent's (arXiv:1711.09846).
+    """Resampling: a child has its parent's hyperparameters, some of which are drawn again from their priors.
 
-    Default: about as often as in the paper, where it is told.
+    The default rate is about the one in the paper, if the paper states it.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846.
     """
 
-    rate: Number = number(0.25, 0, 1, "of the numbers of a child, those that are drawn anew", LogUniform(0.05, 1))
+    rate: Number = number(
+        0.25, 0, 1, "probability that a hyperparameter of a child is drawn again from its prior", LogUniform(0.05, 1)
+    )
 
     def check(self, size: int) -> None:
+        """Accept a population of any size."""
         del size
 
     def init(self, key: Key, u: Points) -> None:
@@ -100,15 +144,19 @@ class Resample:
 
 @part
 class Swarm:
-    """A child flies from where it was towards its parent, with a velocity of its own; in pairs, CSO.
+    """Swarm: a child moves from its own point towards its parent's point, with a velocity.
 
-    Source: arXiv:2501.15129, section 5.2.3; Bai & Cheng 2024; Cheng & Jin 2015, doi:10.1109/TCYB.2014.2322602.
+    With the selection Pairs, this is the competitive swarm optimizer (CSO).
+
+    Source: EvoRL, arXiv:2501.15129, section 5.2.3; Bai & Cheng 2024; Cheng & Jin 2015,
+    doi:10.1109/TCYB.2014.2322602.
     """
 
-    inertia: Number = number(1.0, 0, about="weight of the velocity so far", prior=Uniform(0, 1))
-    pull: Number = number(1.0, 0, about="weight of the way to the parent", prior=Uniform(0, 2))
+    inertia: Number = number(1.0, 0, about="weight of the previous velocity", prior=Uniform(0, 1))
+    pull: Number = number(1.0, 0, about="weight of the difference to the parent", prior=Uniform(0, 2))
 
     def check(self, size: int) -> None:
+        """Accept a population of any size."""
         del size
 
     def init(self, key: Key, u: Points) -> Points:
@@ -116,7 +164,10 @@ class Swarm:
         return jnp.zeros_like(u)
 
     def __call__(self, key: Key, generation: Generation, memory: Points) -> tuple[Points, Points]:
-        """velocity <- inertia r1 velocity + pull r2 (parent - child), with r1 and r2 in [0, 1) each number's own."""
+        """Move children by velocity <- inertia r1 velocity + pull r2 (parent - child).
+
+        r1 and r2 are drawn uniformly from [0, 1) for each hyperparameter.
+        """
         u, source = generation.u, generation.source
         r1, r2 = jax.random.uniform(key, (2, *u.shape))
         velocity = self.inertia * r1 * memory + self.pull * r2 * (u[source] - u)
@@ -126,15 +177,24 @@ class Swarm:
 
 @part
 class EvolverVariation:
-    """Children take the points that an evolver asks for, such as Evosax(DifferentialEvolution, population_size=n).
+    """Variation by an evolver: children take the points that it asks for.
 
-    It is told the points of all members and their fitness, and searches a space without bounds that `BoundTransform`
-    maps into the cube.
+    The evolver receives the points and the fitness of all members. It searches an unbounded space, which
+    `BoundTransform` maps into the unit cube. Example: EvolverVariation(Evosax(DifferentialEvolution,
+    population_size=n)).
+
+    Args:
+        evolver: Evolver whose population_size is the size of the population.
     """
 
     evolver: Evolver = field(default_factory=CEM)
 
     def check(self, size: int) -> None:
+        """Raise OptionError if the evolver cannot serve this population.
+
+        Its population_size must be the number of members, and it must accept parameters that it did not ask
+        for.
+        """
         search.require_takes_params(self.evolver, "variation.evolver", "members that did not take what it asked for")
         n = self.evolver.population_size
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
@@ -155,5 +215,5 @@ class EvolverVariation:
 
 
 def child_mask(source: Int[Array, " n"]) -> Array:
-    """Who took over from another, [n, 1]."""
+    """Return a mask of the members that were replaced by a copy of another one, shape [n, 1]."""
     return (source != jnp.arange(len(source)))[:, None]

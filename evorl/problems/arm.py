@@ -1,4 +1,4 @@
-"""A planar arm, of quality-diversity's repertoires: where it ends, and how evenly it bends."""
+"""Planar arm, a benchmark of quality diversity."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,17 @@ from evorl.types import Key, QDEvaluation
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm of so many equal joints, of length 1 in all, whose angles in radians are relative to the link before.
+    """Planar arm: reach every position, with joint angles as equal as possible.
 
-    Cully et al. 2015, doi:10.1038/nature14422, supplement; Vassiliades & Mouret 2018, arXiv:1804.03906, section 4.
-    Fitness is minus the variance of the angles, the descriptor the end [2], at most 1 from where the arm begins.
+    The arm has links of equal length and total length 1. The parameters are the joint angles in radians, each
+    relative to the previous link. Fitness is minus the variance of the angles. The descriptor is the position
+    of the end of the arm, shape [2], at a distance of at most 1 from its base.
+
+    Args:
+        joints: Number of joints.
+
+    Source: Cully et al. 2015, doi:10.1038/nature14422, supplement; Vassiliades & Mouret 2018,
+    arXiv:1804.03906, section 4.
     """
 
     joints: int = 8

@@ -1,4 +1,4 @@
-"""The functions of the black-box optimization benchmark, as evosax has them."""
+"""Functions of the black-box optimization benchmark (BBOB), as implemented in evosax."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +14,14 @@ from evorl.types import Key
 
 @dataclass(frozen=True)
 class BBOB:
-    """A function by its name in evosax.problems.bbob_fns, without noise and negated; 0 at best.
+    """Function of the black-box optimization benchmark (BBOB), without noise and negated: the maximum is 0.
 
-    Hansen et al. 2009, Real-parameter black-box optimization benchmarking, RR-6829. The seed draws where the optimum
-    lies, and the rotations.
+    Args:
+        name: Name of the function in evosax.problems.bbob_fns.
+        size: Number of parameters, at least 2.
+        seed: Seed of the position of the optimum and of the rotations.
+
+    Source: Hansen et al. 2009, Real-parameter black-box optimization benchmarking, RR-6829.
     """
 
     name: str = "sphere"
@@ -36,10 +40,10 @@ class BBOB:
 
     @cached_property
     def problem(self) -> Any:
-        """The wrapped evosax.problems.BBOBProblem."""
+        """Return the wrapped evosax.problems.BBOBProblem."""
         from evosax.problems import BBOBProblem
 
-        with mesh.eager_mode():  # also where a trace asks for it first
+        with mesh.eager_mode():  # even if it is first requested inside of a trace
             return BBOBProblem(self.name, self.size, f_opt=0.0, seed=self.seed)
 
     def init(self, key: Key) -> Float[Array, " size"]:

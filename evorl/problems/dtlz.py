@@ -1,6 +1,6 @@
-"""Any number of objectives, beside a distance g from the front; negated, to be maximized.
+"""DTLZ, multi-objective problems with any number of objectives, negated to be maximized.
 
-Deb, Thiele, Laumanns & Zitzler 2002, Scalable multi-objective optimization test problems, section 4.
+Source: Deb, Thiele, Laumanns & Zitzler 2002, Scalable multi-objective optimization test problems, section 4.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,19 @@ from evorl.types import Key
 
 @dataclass(frozen=True)
 class DTLZ:
-    """Problem 1 or 2 of the paper, of num_objectives - 1 variables along the front and `distances` across it.
+    """Problem DTLZ1 or DTLZ2, negated to be maximized.
 
-    1: a flat front, whose objectives sum to -1/2, behind 11^distances - 1 local ones, 5 distances in the paper;
-    2: an eighth of a sphere of radius 1, 10 distances.
+    The first num_objectives - 1 variables move a point along the front, and the other ones determine its
+    distance g from the front.
+
+    - DTLZ1: a flat front, on which the objectives sum to -1/2, behind 11^distances - 1 local fronts. The
+      paper uses 5 distances.
+    - DTLZ2: a part of a sphere of radius 1, an eighth for three objectives. The paper uses 10 distances.
+
+    Args:
+        number: Number of the problem in the paper, 1 or 2.
+        num_objectives: Number of objectives, at least 2.
+        distances: Number of variables that determine the distance from the front.
     """
 
     number: int = 2
@@ -37,11 +46,15 @@ class DTLZ:
 
     @property
     def objective_names(self) -> tuple[str, ...]:
-        """The functions of the paper, negated."""
+        """Return the names of the paper's functions, negated: -f1, -f2, ..."""
         return tuple(f"-f{i + 1}" for i in range(self.num_objectives))
 
     def evaluate(self, key: Key, params: Float[Array, " size"]) -> Float[Array, " objectives"]:
-        """By recursion along the front's variables: the first objective takes all of them, the last only the first."""
+        """Return the objectives.
+
+        The products along the front are cumulative: the first objective contains all variables along the
+        front, the last one only the first variable.
+        """
         del key
         along, across = params[: self.num_objectives - 1], params[self.num_objectives - 1 :] - 0.5
         if self.number == 1:
@@ -50,5 +63,5 @@ class DTLZ:
         else:
             taken, left = jnp.cos(along * jnp.pi / 2), jnp.sin(along * jnp.pi / 2)
             scale = 1 + (across**2).sum()
-        products = jnp.append(1.0, jnp.cumprod(taken))  # of no variable, the first, the first two, ...
+        products = jnp.append(1.0, jnp.cumprod(taken))  # products of the first 0, 1, 2, ... variables
         return -scale * (products * jnp.append(left, 1.0))[::-1]

@@ -1,4 +1,4 @@
-"""A search strategy as a function of its weights: how near it gets to the optima of functions that it has not seen."""
+"""Meta-learning of search strategies: the weights of a strategy are rated by the optima that it finds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,19 +17,30 @@ from evorl.parts import bind
 from evorl.problems.bbob import BBOB
 from evorl.types import Evolver, Key, Numbers, Params
 
-TARGET_LOSS = 1e-8  # BBOB's precision, beyond which nothing counts
+TARGET_LOSS = 1e-8  # BBOB's target precision; lower losses count as this one
 
 
 @dataclass(frozen=True)
 class LearnedStrategy:
-    """The weights of a search strategy, by the digits of precision that it reaches (Lange et al. 2023).
+    """Weights of a learned search strategy, rated by the precision that it reaches on BBOB functions.
 
-    arXiv:2211.11260, section 4. An evaluation searches each of these functions of BBOB, of `size` numbers, with an
-    optimum, rotations and a start that the key draws, for so many generations, within the bounds as `Search` does.
-    Fitness is the mean over functions of -log10 of the lowest loss of any member, at most 8, BBOB's target. The paper
-    takes z-scores of a task's losses among the members of a generation instead: a log weighs tasks of any scale as
-    well, and says the same of one member alone and in every generation.
-    numbers are those of the evolver's field `numbers` beside its weights, by name, as they stay.
+    An evaluation searches each function for a fixed number of generations, within the bounds as `Search`
+    does. The key determines the position of the optimum, the rotations and the start. Fitness is the mean
+    over functions of -log10 of the lowest loss of any individual, at most 8, which is BBOB's target
+    precision.
+
+    The paper uses the z-scores of a task's losses among the individuals of a generation instead. The
+    logarithm also gives tasks of any scale the same weight, and it rates an individual independently of the
+    others and of the generation.
+
+    Args:
+        evolver: Learned evolver; the weights are its hyperparameter `params`.
+        numbers: Values of the evolver's other hyperparameters by name, which stay fixed.
+        functions: Names of the BBOB functions.
+        size: Number of parameters of each function, at least 2.
+        generations: Number of generations of each search.
+
+    Source: Lange et al. 2023, arXiv:2211.11260, section 4.
     """
 
     evolver: Evolver
@@ -54,14 +65,14 @@ class LearnedStrategy:
 
     @cached_property
     def tasks(self) -> Any:
-        """The wrapped evosax.problems.MetaBBOBProblem, of all functions."""
+        """Return the wrapped evosax.problems.MetaBBOBProblem with all functions."""
         from evosax.problems import MetaBBOBProblem
 
         with mesh.eager_mode():
             return MetaBBOBProblem(list(self.functions), self.size, self.size)
 
     def init(self, key: Key) -> Params:
-        """Weights that have learned nothing: matrices [inputs, ...] of variance 1 / inputs, and vectors of 0."""
+        """Sample untrained weights: matrices [inputs, ...] have variance 1 / inputs, vectors are 0."""
         leaves, structure = jax.tree.flatten(self.evolver.weights(jnp.zeros(self.size)))
         keys = jax.random.split(key, len(leaves))
         drawn = [
@@ -71,19 +82,34 @@ class LearnedStrategy:
         return jax.tree.unflatten(structure, drawn)
 
     def evaluate(self, key: Key, params: Params) -> Float[Array, ""]:
-        """The mean number of digits over functions."""
+        """Return the mean precision over functions, in digits."""
         return self.compute_digits(key, {"numbers": {**self.numbers, "params": params}}).mean()
 
     def compute_digits(self, key: Key, numbers: Numbers) -> Float[Array, " functions"]:
-        """Those on each function by an evolver with these hyperparameters, one function after another: vmapped over
-        weights each is computed alone.
+        """Return the precision, in digits, that an evolver reaches on each function.
+
+        The functions are searched sequentially. Under vmap over weights, each of them is computed for all
+        weights at once.
+
+        Args:
+            key: Random key.
+            numbers: Hyperparameters of the evolver, including its weights.
+
+        Returns:
+            -log10 of the lowest loss on each function, shape [functions].
         """
         tasks = jnp.arange(len(self.functions)), jax.random.split(key, len(self.functions))
         losses = jax.lax.map(lambda task: self.loss(task[0], task[1], numbers), tasks)
         return -jnp.log10(jnp.maximum(losses, TARGET_LOSS))
 
     def loss(self, function: Int[Array, ""], key: Key, numbers: Numbers) -> Float[Array, ""]:
-        """The lowest of any member in a search of one function, by its number, of which the key draws all else."""
+        """Return the lowest loss of any individual in the search of one function.
+
+        Args:
+            function: Index of the function, shape [].
+            key: Random key, which determines the optimum, the rotations, the start and the search.
+            numbers: Hyperparameters of the evolver, including its weights.
+        """
         key_task, key_start, key_init, key = jax.random.split(key, 4)
         task = self.tasks.sample_params(key_task).replace(fn_id=function, f_opt=jnp.float32(0))
         evolver, box = bind(self.evolver, numbers), BoundTransform(*BBOB.bounds)

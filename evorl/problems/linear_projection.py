@@ -1,4 +1,4 @@
-"""The sphere of CMA-ME, whose descriptors are sums."""
+"""Sphere function of CMA-ME, with sums of the parameters as descriptors."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,22 @@ from jaxtyping import Array, Float
 from evorl.errors import require_int
 from evorl.types import Key, QDEvaluation
 
-EDGE = 5.12  # of the sphere, beyond which a number counts less for the descriptor
-SHIFT = 0.4 * EDGE  # where the optimum lies
+EDGE = 5.12  # beyond this bound, a parameter counts less in the descriptor
+SHIFT = 0.4 * EDGE  # position of the optimum
 
 
 @dataclass(frozen=True)
 class LinearProjection:
-    """A sphere around 2.048 in all its numbers, from 100 there to 0 at -5.12, described by the sums of both halves.
+    """Sphere function with the sums of both halves of the parameters as descriptor.
 
-    Fontaine et al. 2020, arXiv:1912.02400, section 5: a number x beyond 5.12 counts 5.12 / x in the descriptor [2], so
-    that each is within 5.12 times half the size. Most of what is drawn at random lies near 0 in it.
+    Fitness is 100 at the optimum, 2.048 in all parameters, and 0 at -5.12 in all parameters. In the
+    descriptor [2], a parameter x beyond 5.12 in absolute value counts as 5.12 / x, so that each sum is at
+    most 5.12 * size / 2 in absolute value. The descriptors of random points are concentrated near 0.
+
+    Args:
+        size: Number of parameters, at least 2.
+
+    Source: Fontaine et al. 2020, arXiv:1912.02400, section 5.
     """
 
     size: int = 100

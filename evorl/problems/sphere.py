@@ -1,4 +1,4 @@
-"""The plainest function of all."""
+"""Sphere function."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,12 @@ from evorl.types import Key
 
 @dataclass(frozen=True)
 class Sphere:
-    """The negated squared distance from 0, within `reach` of it along each axis."""
+    """Sphere function: the negated squared distance from 0.
+
+    Args:
+        size: Number of parameters.
+        reach: The bounds are -reach and reach for each parameter.
+    """
 
     size: int = 10
     reach: float = 5.12

@@ -1,6 +1,7 @@
-"""Two objectives along one variable, beside a distance g from the front along all others; negated, to be maximized.
+"""ZDT, multi-objective problems with two objectives, negated to be maximized.
 
-Zitzler, Deb & Thiele 2000, Comparison of multiobjective evolutionary algorithms, doi:10.1162/106365600568202.
+Source: Zitzler, Deb & Thiele 2000, Comparison of multiobjective evolutionary algorithms,
+doi:10.1162/106365600568202.
 """
 
 from dataclasses import dataclass
@@ -18,10 +19,20 @@ Row: TypeAlias = Float[Array, " size"]
 
 @dataclass(frozen=True)
 class ZDT:
-    """Problem 1, 2, 3, 4 or 6 of the paper; -f1 and -f2 = -g h(f1, g), 0 at best.
+    """Problem ZDT1, ZDT2, ZDT3, ZDT4 or ZDT6 with the objectives -f1 and -f2 = -g * h(f1, f1 / g).
 
-    1: a convex front; 2: a concave one; 3: one in five pieces; 4: 21^(size - 1) local ones, size 10 in the paper;
-    6: one where solutions are the fewer the nearer they are, size 10 too. 5 is of bit strings.
+    The first variable moves a point along the front, and the other ones determine its distance g from the
+    front. ZDT5 is defined on bit strings and not included.
+
+    - ZDT1: a convex front.
+    - ZDT2: a concave front.
+    - ZDT3: a front in five pieces.
+    - ZDT4: 21^(size - 1) local fronts. The paper uses size 10.
+    - ZDT6: solutions become fewer towards the front. The paper uses size 10.
+
+    Args:
+        number: Number of the problem in the paper: 1, 2, 3, 4 or 6.
+        size: Number of variables, at least 2.
     """
 
     number: int = 1
@@ -49,14 +60,23 @@ class ZDT:
         return -jnp.stack([f1, g * self.shape(f1, f1 / g)])
 
     def distance(self, others: Row) -> Array:
-        """g, 1 on the front."""
+        """Return g, which measures the distance from the front and is 1 on it.
+
+        Args:
+            others: All variables but the first, shape [size - 1].
+        """
         if self.number == 4:
             return 1 + 10 * len(others) + (others**2 - 10 * jnp.cos(4 * jnp.pi * others)).sum()
         mean = others.mean()
         return 1 + 9 * (mean**0.25 if self.number == 6 else mean)
 
     def shape(self, f1: Array, ratio: Array) -> Array:
-        """h, of f1 and f1 / g."""
+        """Return h, which determines the shape of the front.
+
+        Args:
+            f1: First function, shape [].
+            ratio: f1 / g, shape [].
+        """
         match self.number:
             case 2 | 6:
                 return 1 - ratio**2

@@ -1,4 +1,4 @@
-"""A replay that keeps each frame once, however many observations it is seen in."""
+"""Frame replay: stores each image frame once, although it is part of several stacked observations."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,37 +16,40 @@ from evorl.replay.ring import UNIFORM, RingBuffer
 from evorl.replay.row_layout import RowLayout
 from evorl.types import PrioritizedReplayBuffer, ReplayBuffer, ReplayFactory, Sample, Transition
 
-ROWS_PER_SPARE_FRAME = (
-    32  # for so many rows there is room for one frame more: the first of an episode beside those that follow
-)
+ROWS_PER_SPARE_FRAME = 32  # one additional frame per this many rows, for the first frame of an episode
 
 
 @runtime_checkable
 class ForgetfulReplayBuffer(ReplayBuffer, Protocol):
-    """A replay that can lose its oldest rows."""
+    """Protocol of replay buffers that can drop their oldest rows."""
 
     def add(self, rows: Any, mask: Array) -> "ForgetfulReplayBuffer":
-        """The replay with the rows, as ReplayBuffer has it."""
+        """Return the buffer with the rows added, as specified by ReplayBuffer."""
         ...
 
     def drop_oldest(self, count: Array) -> "ForgetfulReplayBuffer":
-        """The replay without its `count` oldest rows, []."""
+        """Return the buffer without its `count` oldest rows.
+
+        Args:
+            count: Number of rows to drop, shape [].
+        """
         ...
 
 
 @struct.dataclass
 class FrameBuffer:
-    """Frames in a ring, and rows whose observations are places in it: `count` of the observation, as many of its
-    successor.
+    """Replay buffer with a ring of frames, and rows that hold indices of frames instead of observations.
 
-    A frame is stored where it equals, bit by bit, none of its environment's last rows; so what is drawn is what was
-    added, whatever the environments did. Where frames run out before rows do, the oldest rows are lost.
+    A row holds `count` indices for its observation and as many for the next one. A new frame is stored unless
+    it is bitwise identical to a frame in the last rows of the same environment. A sample therefore has
+    exactly the observations that were added. If the ring of frames is full before the rows are, the oldest
+    rows are dropped.
     """
 
     rows: ForgetfulReplayBuffer
-    frames: RingBuffer  # of (frame, how many rows were added before its own)
-    recent: tuple[Int[Array, "n last"], UInt32[Array, "n last"]]  # of each environment's last rows: places and numbers
-    frames_added: UInt32[Array, ""]  # as it may overflow, only differences count
+    frames: RingBuffer  # of (frame, number of rows added before its row)
+    recent: tuple[Int[Array, "n last"], UInt32[Array, "n last"]]  # frames of the last rows: indices, serial numbers
+    frames_added: UInt32[Array, ""]  # may overflow; only differences are used
     rows_added: UInt32[Array, ""]
     observation: RowLayout = struct.field(pytree_node=False)
     count: int = struct.field(pytree_node=False)
@@ -57,7 +60,7 @@ class FrameBuffer:
 
     @property
     def share_window(self) -> int:
-        """How many frames may be added between a row and the frames that it shares with those before it."""
+        """Return the maximum number of frames that may be added between a frame and a later row that reuses it."""
         return self.recent[0].size
 
     @jax.named_scope("replay")
@@ -68,7 +71,7 @@ class FrameBuffer:
         row = self.rows_added + (jnp.cumsum(mask).reshape(mask.shape) - mask).astype(jnp.uint32)
         frames = self.frames.add((seen, jnp.broadcast_to(row[..., None], new.shape)), new)
         rows_added = self.rows_added + mask.sum(dtype=jnp.uint32)
-        # no row from that of this frame on shares one that is older than the oldest
+        # rows from the row of this frame on use no frame that has been overwritten
         edge = frames.gather_rows((frames.position + self.share_window + new[0].size) % frames.capacity)[1]
         kept = self.rows.add(replace(rows, obs=place, next_obs=None), mask)
         lost = jnp.maximum(kept.size - (rows_added - edge).astype(jnp.int32), 0)
@@ -77,20 +80,24 @@ class FrameBuffer:
         return FrameBuffer(kept, frames, recent, frames_added, rows_added, self.observation, self.count)
 
     def _split_frames(self, obs: Array, next_obs: Array) -> Array:
-        """Those of both, [steps, n, 2 count, numbers], of leaves [steps, n, *shape]."""
+        """Return the frames of both observations, shape [steps, n, 2 count, numbers]."""
         return jnp.concatenate([x.reshape(*x.shape[:2], self.count, -1) for x in (obs, next_obs)], axis=2)
 
     def _find_frames(
         self, seen: PyTree, mask: Bool[Array, "steps n"]
     ) -> tuple[Any, Bool[Array, "steps n frames"], Int[Array, "steps n frames"]]:
-        """What the environments' last rows have then; which frames, [steps, n, 2 count, ...], are new; their places."""
+        """Find the indices of the frames of new rows, and which of the frames are not stored yet.
+
+        Returns the updated `recent`, a mask of the new frames [steps, n, 2 count], and the indices of all
+        frames, of the same shape.
+        """
 
         def step(carry: Any, now: Any) -> Any:
             (added, last), (seen, mask) = carry, now
             place, number, frames = last
             there = self.frames_added + added.astype(jnp.uint32) - number <= self.share_window
             old = _match_frames(seen, frames) & there[:, None]
-            twin = _match_frames(seen, seen) & jnp.tri(2 * self.count, k=-1, dtype=bool)  # of which the first is stored
+            twin = _match_frames(seen, seen) & jnp.tri(2 * self.count, k=-1, dtype=bool)  # only the first is stored
             new = mask[:, None] & ~old.any(-1) & ~twin.any(-1)
             order = added + jnp.cumsum(new, dtype=jnp.int32).reshape(new.shape) - 1
 
@@ -114,7 +121,7 @@ class FrameBuffer:
         return self._restore_frames(self.rows.sample(key, shape))
 
     def _restore_frames(self, sample: Sample) -> Sample:
-        """A sample with observations for places."""
+        """Return a sample with its indices of frames replaced by observations."""
         frames, _ = self.frames.gather_rows(sample.rows.obs)
         obs, next_obs = (
             self.observation.treedef.unflatten(
@@ -128,7 +135,7 @@ class FrameBuffer:
 
 @struct.dataclass
 class PrioritizedFrameBuffer:
-    """The same, where rows are drawn by their TD errors."""
+    """Frame buffer that samples rows by their TD errors."""
 
     buffer: FrameBuffer
 
@@ -150,10 +157,15 @@ class PrioritizedFrameBuffer:
 
 @dataclass(frozen=True)
 class FrameReplay:
-    """Rows as `rows` keeps and draws them, of which each frame is kept once.
+    """Frame replay: stores each frame once, and rows with indices of frames in another replay.
 
-    The observation is `count` frames, leaves [count, ...], as the wrapper FrameStack makes them; a count of 1 still
-    keeps no successor beside its observation. There is room for one frame more for 32 rows.
+    It has room for one additional frame per 32 rows: the first frame of an episode, in addition to the one
+    frame of each following step.
+
+    Args:
+        count: Number of frames in an observation, leaves [count, ...], as the wrapper FrameStack creates
+            them. With a count of 1, the next observation is still not stored twice.
+        rows: Replay that stores and samples the rows; it must be able to drop its oldest rows.
     """
 
     count: int = 1
@@ -168,14 +180,19 @@ class FrameReplay:
         return False
 
     def empty(self, capacity: int, row: Transition, num_envs: int = 1) -> ReplayBuffer:
-        """Raises OptionError where the observation is not of `count` frames, or the rows are kept by what cannot."""
+        """Return an empty buffer.
+
+        Raises:
+            OptionError: If an observation does not consist of `count` frames, or if the replay of rows cannot
+                drop its oldest rows.
+        """
         for leaf in jax.tree.leaves(row.obs):
             whole = self.count == 1 or (leaf.shape and leaf.shape[0] % self.count == 0)
             require(bool(whole), "count", self.count, f"must divide the first axis of {list(leaf.shape)}")
         several, last = (
             2 * self.count,
             max(math.prod(row.reward.shape), 1),
-        )  # rewards of a row: its successor's distance
+        )  # number of rewards of a row, hence steps to its next observation
         place = jax.ShapeDtypeStruct((several,), jnp.int32)
         rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=None), num_envs)
         if not isinstance(rows, ForgetfulReplayBuffer):
@@ -186,14 +203,14 @@ class FrameReplay:
         frames = RingBuffer.empty(room, (frame, jax.ShapeDtypeStruct((), jnp.uint32)))
         nowhere = jnp.zeros((num_envs, last * several), jnp.int32)
         recent = nowhere, nowhere.astype(jnp.uint32)
-        none = jnp.uint32(reach + 1)  # so that number 0 is out of reach
-        rows = rows.drop_oldest(jnp.int32(0))  # as it is from then on
+        none = jnp.uint32(reach + 1)  # so that serial number 0 is too old to be reused
+        rows = rows.drop_oldest(jnp.int32(0))  # sets can_drop, which is static, from the start
         framed = FrameBuffer(rows, frames, recent, none, jnp.uint32(0), RowLayout.from_row(row.obs), self.count)
         return PrioritizedFrameBuffer(framed) if isinstance(rows, PrioritizedReplayBuffer) else framed
 
 
 def _match_frames(a: PyTree, b: PyTree) -> Bool[Array, "n new old"]:
-    """Which of frames, leaves [n, new, numbers] and [n, old, numbers], have the same bits."""
+    """Return which frames, leaves [n, new, numbers] and [n, old, numbers], are bitwise identical."""
 
     def match_leaf(x: Array, y: Array) -> Array:
         return (_to_bits(x)[:, :, None] == _to_bits(y)[:, None]).all(-1)
@@ -202,12 +219,12 @@ def _match_frames(a: PyTree, b: PyTree) -> Bool[Array, "n new old"]:
 
 
 def _to_bits(x: Array) -> Array:
-    """Numbers as unsigned ones of their size, so that 0 and -0 differ."""
+    """Return floating-point numbers as unsigned integers with the same bits, so that 0 and -0 differ."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
     return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
 
 
 def _select_match(x: Array, mask: Bool[Array, "n new old"], otherwise: Array) -> Array:
-    """For each of the new, [n, new], the first of x [n, old] where mask."""
+    """Return, for each new frame [n, new], the first of x [n, old] that matches by the mask, else `otherwise`."""
     return jnp.where(mask.any(-1), jnp.take_along_axis(x, mask.argmax(-1), axis=1), otherwise)

@@ -1,4 +1,4 @@
-"""A replay of the newest rows, which are drawn by how much was to be learned from them."""
+"""Prioritized replay: a ring buffer of the newest rows, sampled by their TD errors."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,29 +14,29 @@ from evorl.replay.ring import RingBuffer
 from evorl.replay.sum_tree import OUT_OF_BOUNDS, SumTree
 from evorl.types import Sample
 
-ROWS_PER_DROP = 64  # rows that are forgotten in one turn
+ROWS_PER_DROP = 64  # rows that are cleared in one iteration
 
 
 @struct.dataclass
 class Priorities:
-    """By what n places are drawn, and what a draw then weighs."""
+    """Priorities of n indices, and the importance-sampling weights of samples."""
 
-    sum_tree: SumTree  # priorities, to the power of the exponent
-    max_priority: Float[Array, ""]  # of them so far; 0 before the first
-    num_added: Int[Array, ""]  # how many so far, at most those over which the correction grows
+    sum_tree: SumTree  # priorities to the power of the exponent
+    max_priority: Float[Array, ""]  # highest entry of the tree so far; 0 before the first
+    num_added: Int[Array, ""]  # number of added rows, at most correction_steps
     settings: "PrioritizedReplay" = struct.field(pytree_node=False)
 
     @classmethod
     def empty(cls, n: int, settings: "PrioritizedReplay") -> "Priorities":
-        """Of which no place may be drawn."""
+        """Return priorities of 0 for n indices, so that none can be sampled."""
         return cls(SumTree.zeros(n), jnp.float32(0), jnp.int32(0), settings)
 
     def set_max_priority(
         self, index: Int[Array, " k"], mask: Bool[Array, " k"], count: Int[Array, ""] | None = None
     ) -> "Priorities":
-        """Where mask, places hold what nothing was learned from yet: the highest priority so far is theirs.
+        """Set the highest priority so far at the indices that are valid by the mask, which hold new rows.
 
-        These are `count` rows, by default one for each place.
+        `count` is the number of new rows, by default the number of valid indices.
         """
         rows = jnp.minimum(mask.sum() if count is None else count, self.settings.correction_steps)
         highest = jnp.where(self.max_priority > 0, self.max_priority, 1.0)
@@ -47,13 +47,16 @@ class Priorities:
         return Priorities(numbers, self.max_priority, added.astype(jnp.int32), self.settings)
 
     def clear(self, index: Int[Array, " k"], mask: Bool[Array, " k"]) -> "Priorities":
-        """Where mask, places hold nothing that may be drawn."""
+        """Set the priority to 0 at the indices that are valid by the mask, so that they are not sampled."""
         return replace(
             self, sum_tree=self.sum_tree.set_values(jnp.where(mask, index, OUT_OF_BOUNDS), jnp.zeros(index.shape))
         )
 
     def set_from_errors(self, index: Int[Array, "..."], error: Float[Array, "..."]) -> "Priorities":
-        """The sizes of the errors at places are their priorities; of what is lost, the least."""
+        """Set the priorities at the given indices to the absolute errors plus `least`.
+
+        An error that is not finite counts as 0.
+        """
         size = jnp.where(jnp.isfinite(error), jnp.abs(error), 0) + self.settings.least
         numbers = jnp.where(self.sum_tree.total > 0, size.reshape(-1) ** self.settings.exponent, 0)
         highest = jnp.maximum(self.max_priority, numbers.max())
@@ -62,9 +65,10 @@ class Priorities:
     def sample(
         self, key: Array, shape: tuple[int, ...], count: Array
     ) -> tuple[Int[Array, "*shape"], Float[Array, "*shape"]]:
-        """Draw places among count of them by their priorities, to 2 parts in 2^23, with weights that correct for that.
+        """Sample indices by priority, and return them with their importance-sampling weights.
 
-        A weight is (n p)^-beta over the highest of the last axis of shape (Schaul et al. 2016, section 3.4).
+        A weight is (count * p)^-beta, divided by the largest one along the last axis of `shape` (Schaul et
+        al. 2016, section 3.4). Probabilities are accurate to 2 parts in 2^23.
         """
         h, total = self.settings, self.sum_tree.total
         beta = h.correction + (1 - h.correction) * self.num_added / h.correction_steps
@@ -75,14 +79,14 @@ class Priorities:
             logarithm = -beta * jnp.log(count * probability)
             return index, jnp.exp(logarithm - logarithm.max(-1, keepdims=True))
 
-        # in a loop of one turn, or else XLA reads again for each use, and copies what is then to be written
+        # in a loop of one iteration; else XLA repeats the reads for each use and copies the tree before a write
         once = tree.any_unbatched(count > 0).astype(jnp.int32)
         return jax.lax.fori_loop(0, once, sample_places, (jnp.zeros(shape, jnp.int32), jnp.zeros(shape)))
 
 
 @struct.dataclass
 class PrioritizedRingBuffer:
-    """The newest rows, as in a ring, with their priorities."""
+    """Ring buffer of the newest rows with their priorities."""
 
     ring: RingBuffer
     priorities: Priorities
@@ -102,7 +106,7 @@ class PrioritizedRingBuffer:
         return Sample(self.ring.gather_rows(index), index, weight)
 
     def drop_oldest(self, count: Int[Array, ""]) -> "PrioritizedRingBuffer":
-        """The replay without its `count` oldest rows, of which few are forgotten at a time."""
+        """Return the buffer without its `count` oldest rows, whose priorities are cleared in blocks."""
 
         def clear_rows(i: Array, priorities: Priorities) -> Priorities:
             oldest = i * ROWS_PER_DROP + jnp.arange(ROWS_PER_DROP)
@@ -119,16 +123,24 @@ class PrioritizedRingBuffer:
 
 @dataclass(frozen=True)
 class PrioritizedReplay:
-    """A ring of rows that are drawn by their TD error to the power of the exponent (Schaul et al. 2016,
-    arXiv:1511.05952).
+    """Prioritized experience replay: rows are sampled with probability proportional to priority^exponent.
 
-    Weights correct for that to the power of the correction, which grows to 1 while correction_steps rows are added.
+    The priority of a row is its absolute TD error. Importance-sampling weights correct the bias, to the power
+    beta, which grows linearly from `correction` to 1.
+
+    Args:
+        exponent: Exponent of the priorities; 0 samples uniformly.
+        correction: Initial value of beta, the exponent of the importance-sampling weights.
+        correction_steps: Number of added rows after which beta is 1.
+        least: Constant that is added to each absolute error, so that no row has priority 0.
+
+    Source: Schaul et al. 2016, arXiv:1511.05952.
     """
 
     exponent: float = 0.6
     correction: float = 0.4
     correction_steps: int = 1_000_000
-    least: float = 1e-6  # what is added to every error, so that none is never drawn again
+    least: float = 1e-6
 
     @property
     def has_sequences(self) -> bool:

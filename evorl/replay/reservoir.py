@@ -1,4 +1,4 @@
-"""A replay that keeps a uniform sample of all rows that it was ever given."""
+"""Reservoir replay: a uniform sample of all rows that were ever added."""
 
 from dataclasses import dataclass
 
@@ -12,42 +12,48 @@ from evorl import tree
 from evorl.replay.row_layout import RowLayout
 from evorl.types import Key, Sample
 
-MAX_COUNT = np.iinfo(np.uint32).max  # rows that are counted
+MAX_COUNT = np.iinfo(np.uint32).max  # largest number of rows that is counted
 
 
 @struct.dataclass
 class ReservoirBuffer:
-    """Of t rows of any pytree each is kept with probability capacity / t (Vitter 1985, algorithm R), to 4e9 rows.
+    """Reservoir of rows of any pytree: each of t added rows is kept with probability capacity / t.
 
-    From then on each new one is kept as if it were the last of so many.
+    Rows are counted up to 2^32 - 1, about 4e9. Beyond that, each new row is treated as the last one of this
+    number.
+
+    Source: Vitter 1985, algorithm R.
     """
 
     tables: dict[str, Shaped[Array, "capacity width"]]  # by dtype
-    num_added: UInt32[Array, ""]  # rows so far
+    num_added: UInt32[Array, ""]  # number of rows so far
     size: Int[Array, ""]
-    bits: UInt32[Array, " words"]  # of the key by which it decides
+    bits: UInt32[Array, " words"]  # key data of the random key
     row: RowLayout = struct.field(pytree_node=False)
 
     @classmethod
     def empty(cls, capacity: int, row: PyTree, key: Key) -> "ReservoirBuffer":
-        """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
+        """Return an empty buffer for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
         layout = RowLayout.from_row(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
         return cls(tables, jnp.uint32(0), jnp.int32(0), jax.random.key_data(key), layout)
 
     @property
     def capacity(self) -> int:
-        """How many rows there is room for."""
+        """Return the maximum number of rows."""
         return tree.leading_size(self.tables)
 
     @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "ReservoirBuffer":
-        """Takes rows, leaves [*shape of mask, ...], one after another, where mask and all finite."""
+        """Offer rows to the reservoir in order: those that are finite and valid by the mask.
+
+        The leaves of rows are [*mask.shape, ...].
+        """
         packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
         mask = mask.reshape(-1) & tree.find_finite_rows(packed)
         key = jax.random.fold_in(jax.random.wrap_key_data(self.bits), self.num_added)
         before = jnp.minimum(self.num_added, jnp.uint32(MAX_COUNT - mask.size))
-        number = before + jnp.cumsum(mask, dtype=jnp.uint32)  # of each row that is added, from 1 on
+        number = before + jnp.cumsum(mask, dtype=jnp.uint32)  # serial number of each added row, from 1
         drawn = jax.random.randint(key, mask.shape, 0, jnp.maximum(number, 1), jnp.uint32)
         place = jnp.where(number <= self.capacity, number - 1, drawn)
         target = self._drop_overwritten(
@@ -62,7 +68,10 @@ class ReservoirBuffer:
         return ReservoirBuffer(tables, added, size, self.bits, self.row)
 
     def _drop_overwritten(self, place: Int[Array, " n"]) -> Int[Array, " n"]:
-        """The places, of which those that come again later, and those from the capacity on, become others there."""
+        """Return the indices with distinct out-of-bounds ones in place of those that occur again later.
+
+        Indices that are out of bounds already are made distinct, too.
+        """
         order = jnp.argsort(place, stable=True)
         ordered = place[order]
         again = jnp.append(ordered[1:] == ordered[:-1], False)
@@ -71,14 +80,17 @@ class ReservoirBuffer:
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
-        """Drawn uniformly with replacement, leaves [*shape, ...]; it must hold some."""
+        """Sample rows uniformly with replacement, leaves [*shape, ...]; the buffer must not be empty."""
         drawn = jax.random.randint(key, shape, 0, jnp.maximum(self.size, 1))
         return Sample(self.row.unpack(tree.index(self.tables, drawn)), drawn)
 
 
 @dataclass(frozen=True)
 class ReservoirReplay:
-    """A reservoir, of which all rows are drawn alike. What it keeps, runs with equal rows keep alike."""
+    """Reservoir replay: keeps a uniform sample of all rows that were ever added, and samples from it uniformly.
+
+    The random key of the reservoir is fixed, so that runs that add equal rows keep the same ones.
+    """
 
     @property
     def has_sequences(self) -> bool:

@@ -1,4 +1,4 @@
-"""A replay of the newest rows, of which all are drawn alike."""
+"""Uniform replay: a ring buffer of the newest rows, sampled uniformly."""
 
 from dataclasses import dataclass, replace
 
@@ -14,39 +14,48 @@ from evorl.types import Sample
 
 @struct.dataclass
 class RingBuffer:
-    """The newest `capacity` rows of any pytree, as one table per dtype: one scatter to add, one gather to sample."""
+    """Ring buffer of the newest `capacity` rows of any pytree.
+
+    Rows are stored in one table per dtype, so that adding is one scatter and sampling one gather per table.
+    """
 
     tables: dict[str, Shaped[Array, "capacity width"]]  # by dtype
-    position: Int[Array, ""]  # where the next row goes; never above capacity, so it cannot overflow
+    position: Int[Array, ""]  # index of the next row, modulo capacity, so that it cannot overflow
     size: Int[Array, ""]
     row: RowLayout = struct.field(pytree_node=False)
-    can_drop: bool = struct.field(pytree_node=False, default=False)  # then the oldest need not lie in place 0
+    can_drop: bool = struct.field(pytree_node=False, default=False)  # if true, the oldest row may not be at index 0
 
     @classmethod
     def empty(cls, capacity: int, row: PyTree) -> "RingBuffer":
-        """A replay for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
+        """Return an empty buffer for rows like `row`, a pytree of arrays or of their shapes (jax.eval_shape)."""
         layout = RowLayout.from_row(row)
         tables = {dtype: jnp.zeros((capacity, width), dtype) for dtype, width in layout.widths.items()}
         return cls(tables, jnp.int32(0), jnp.int32(0), layout)
 
     @property
     def capacity(self) -> int:
-        """How many rows there is room for."""
+        """Return the maximum number of rows."""
         return tree.leading_size(self.tables)
 
     @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "RingBuffer":
-        """Appends rows, leaves [*shape of mask, ...], where mask and all finite; of more than fit, the newest stay."""
+        """Append the rows, leaves [*mask.shape, ...], that are finite and valid by the mask.
+
+        If they are more than the capacity, only the newest are kept.
+        """
         return self.add_with_indices(rows, mask)[0]
 
     def add_with_indices(self, rows: PyTree, mask: Bool[Array, "..."]) -> tuple["RingBuffer", Int[Array, " n"]]:
-        """The replay with the rows, and where it holds each of them now, from its capacity on where it does not."""
+        """Return the buffer after `add`, and the index of each row.
+
+        The index of a row that was not kept is at least the capacity.
+        """
         packed = self.row.pack(jax.tree.map(lambda x: x.reshape(mask.size, *x.shape[mask.ndim :]), rows))
-        mask = mask.reshape(-1) & tree.find_finite_rows(packed)  # so that a copy that has diverged spoils no replay
+        mask = mask.reshape(-1) & tree.find_finite_rows(packed)  # so that a diverged run does not corrupt the buffer
         rank = jnp.cumsum(mask) - 1
         count = mask.sum()
         kept = mask & (rank >= count - self.capacity)
-        out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, so that the indices stay unique
+        out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, as unique indices are required
         target = jnp.where(kept, (self.position + rank) % self.capacity, out_of_bounds)
         tables = {
             dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
@@ -58,7 +67,10 @@ class RingBuffer:
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
-        """Drawn uniformly with replacement, leaves [*shape, ...], to 1 part in 2^32 / size; it must hold some."""
+        """Sample rows uniformly with replacement, leaves [*shape, ...]; the buffer must not be empty.
+
+        The relative error of the uniform probability is at most size / 2^32.
+        """
         drawn = jax.random.bits(key, shape) % jnp.maximum(self.size, 1).astype(jnp.uint32)
         if self.can_drop:
             first = jnp.where(self.size < self.capacity, self.oldest_index, 0).astype(jnp.uint32)
@@ -67,21 +79,21 @@ class RingBuffer:
 
     @property
     def oldest_index(self) -> Int[Array, ""]:
-        """Where the oldest row lies, which is in place 0 until rows are overwritten or forgotten."""
+        """Return the index of the oldest row, which is 0 until rows are overwritten or dropped."""
         return (self.position - self.size) % self.capacity
 
     def drop_oldest(self, count: Int[Array, ""]) -> "RingBuffer":
-        """The ring without its `count` oldest rows."""
+        """Return the buffer without its `count` oldest rows."""
         return replace(self, size=(self.size - count).astype(jnp.int32), can_drop=True)
 
     def gather_rows(self, index: Int[Array, "..."] | UInt[Array, "..."]) -> PyTree:
-        """Those at places, leaves [*shape of index, ...]."""
+        """Return the rows at the given indices, leaves [*index.shape, ...]."""
         return self.row.unpack(tree.index(self.tables, index))
 
 
 @dataclass(frozen=True)
 class UniformReplay:
-    """A ring, of which all rows are drawn alike."""
+    """Uniform replay: a ring buffer of the newest rows, sampled uniformly."""
 
     @property
     def has_sequences(self) -> bool:

@@ -1,4 +1,4 @@
-"""A replay of what each environment did in a row, which gives sequences with the memory before them."""
+"""Sequence replay: stores the consecutive steps of each environment and samples sequences of them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,60 +17,69 @@ from evorl.types import Memory, ReplayBuffer, Sample, Transition
 
 @struct.dataclass
 class SequenceBuffer:
-    """The newest steps of each of n environments, in a ring of its own.
+    """Replay buffer with a ring of the newest steps of each of n environments.
 
-    Sequences of so many steps begin at every multiple of the stride, where the memory before the step is kept too, and
-    may run over the ends of episodes. Where an environment goes on elsewhere, as after a restart, its last step
-    becomes a truncation, which its true successor values.
+    Sequences begin at every multiple of the stride, where the recurrent state before the step is also stored.
+    They may contain the ends of episodes. If the next observation of an environment is not the successor of
+    its last step, as after a restart, the last step becomes a truncation, whose value is bootstrapped from
+    its true successor.
     """
 
-    tables: dict[str, Shaped[Array, "all_steps width"]]  # by dtype, those of an environment in a row
-    memory: Memory  # before each step at which a sequence begins, leaves [n beginnings, ...]
-    position: Int[Array, " n"]  # where the next step of each environment goes
-    num_filled: Int[Array, " n"]  # how many it holds
-    size: Int[Array, ""]  # how many sequences
+    tables: dict[str, Shaped[Array, "all_steps width"]]  # by dtype; the steps of an environment are consecutive
+    memory: Memory  # recurrent state before each start of a sequence, leaves [n starts, ...]
+    position: Int[Array, " n"]  # position of the next step of each environment
+    num_filled: Int[Array, " n"]  # number of stored steps of each environment
+    size: Int[Array, ""]  # number of complete sequences
     row: RowLayout = struct.field(pytree_node=False)
     settings: "SequenceReplay" = struct.field(pytree_node=False)
 
     @property
     def num_envs(self) -> int:
-        """n."""
+        """Return the number of environments, n."""
         return tree.leading_size(self.position)
 
     @property
     def steps_per_env(self) -> int:
-        """Of each environment, for which there is room."""
+        """Return the number of steps that the buffer can hold for each environment."""
         return tree.leading_size(self.tables) // self.num_envs
 
     @property
     def starts_per_env(self) -> int:
-        """Of each environment, at which a sequence may begin."""
+        """Return the number of steps of each environment at which a sequence may begin."""
         return self.steps_per_env // self.settings.stride
 
     def find_complete_sequences(self) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
-        """Of each environment, the youngest beginning of a sequence that is all there, in strides before the newest
-        one; and how many there are from it on back.
+        """Return the newest start of a complete sequence, and the number of complete sequences, both of shape [n].
+
+        The start is counted backwards in strides from the newest start of the environment. All starts from it
+        backwards, up to this number, are complete.
         """
         reach, stride = self.settings.sequence_length, self.settings.stride
-        newest = (self.position - 1) % stride  # steps since the newest beginning
+        newest = (self.position - 1) % stride  # steps since the newest start
         first = jnp.maximum(-((newest - (reach - 1)) // stride), 0)
         last = (self.num_filled - 1 - newest) // stride
         return first, jnp.maximum(last - first + 1, 0)
 
     def start_index(self, env_index: Int[Array, "..."], back: Int[Array, "..."]) -> Int[Array, "..."]:
-        """Return the index, among all, of the beginning `back` strides before the newest one of the environment."""
+        """Return the index of the start that lies `back` strides before the newest one of an environment.
+
+        The index counts the starts of all environments.
+        """
         newest = (self.position[env_index] - 1) % self.steps_per_env // self.settings.stride
         return env_index * self.starts_per_env + (newest - back) % self.starts_per_env
 
     @jax.named_scope("replay")
     def add(self, rows: Transition, mask: Bool[Array, "steps n"]) -> "SequenceBuffer":
-        """Appends the steps, leaves [steps, n, ...], where mask, of each environment up to the first not finite."""
+        """Append the steps, leaves [steps, n, ...], that are valid by the mask.
+
+        The steps of an environment from its first non-finite one on are dropped.
+        """
         return self.add_with_counts(rows, mask)[0]
 
     def add_with_counts(
         self, rows: Transition, mask: Bool[Array, "steps n"]
     ) -> tuple["SequenceBuffer", Int[Array, " n"]]:
-        """The replay with the steps, and how many of each environment."""
+        """Return the buffer after `add`, and the number of steps that were added for each environment."""
         chunk, n = mask.shape
         if chunk + self.settings.sequence_length > self.steps_per_env:
             needed = self.num_envs * (chunk + self.settings.sequence_length + self.settings.stride)
@@ -82,7 +91,7 @@ class SequenceBuffer:
         there = self.truncate_last_steps(tree.index(rows.obs, (mask.argmax(0), env_index)), count > 0)
         outside = tree.leading_size(self.tables)
         place = (self.position + jnp.cumsum(mask, axis=0) - 1) % self.steps_per_env
-        nowhere = outside + jnp.arange(mask.size).reshape(chunk, n)  # distinct, so that the indices stay unique
+        nowhere = outside + jnp.arange(mask.size).reshape(chunk, n)  # distinct, as unique indices are required
         target = jnp.where(mask, env_index * self.steps_per_env + place, nowhere).reshape(-1)
         tables = {
             dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
@@ -97,7 +106,11 @@ class SequenceBuffer:
         return replace(after, size=after.find_complete_sequences()[1].sum().astype(jnp.int32)), count
 
     def truncate_last_steps(self, obs: Any, goes_on: Bool[Array, " n"]) -> dict[str, Array]:
-        """The tables, with the last step of an environment truncated where it goes on from another observation."""
+        """Return the tables, with the last step of an environment truncated if `obs` does not continue it.
+
+        An environment is changed only if it gets new steps (`goes_on`) and its last step did not end an
+        episode.
+        """
         env_index = jnp.arange(self.num_envs)
         index = env_index * self.steps_per_env + (self.position - 1) % self.steps_per_env
         last: Transition = self.row.unpack(tree.index(self.tables, index))
@@ -108,7 +121,10 @@ class SequenceBuffer:
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:
-        """Sequences drawn uniformly with replacement, to 1 part in 2^32 / size; it must hold some."""
+        """Sample complete sequences uniformly with replacement; there must be at least one.
+
+        The relative error of the uniform probability is at most size / 2^32.
+        """
         first, count = self.find_complete_sequences()
         after = jnp.cumsum(count)
         drawn = (jax.random.bits(key, shape) % jnp.maximum(after[-1], 1).astype(jnp.uint32)).astype(jnp.int32)
@@ -116,7 +132,7 @@ class SequenceBuffer:
         return self.gather_sequences(self.start_index(env_index, first[env_index] + drawn - (after - count)[env_index]))
 
     def gather_sequences(self, index: Int[Array, "*shape"], weight: Any = None) -> Sample:
-        """Those from beginnings on."""
+        """Return the sequences that begin at the starts with the given indices."""
         env_index, begin = index // self.starts_per_env, index % self.starts_per_env * self.settings.stride
         steps = jnp.arange(self.settings.sequence_length).reshape(-1, 1)
         each = (
@@ -130,7 +146,7 @@ class SequenceBuffer:
 
 @struct.dataclass
 class PrioritizedSequenceBuffer:
-    """Sequences that are drawn by their TD errors."""
+    """Replay buffer that samples sequences by their TD errors."""
 
     buffer: SequenceBuffer
     priorities: Priorities
@@ -144,8 +160,8 @@ class PrioritizedSequenceBuffer:
         kept, count = self.buffer.add_with_counts(rows, mask)
         settings = kept.settings
         env_index, each = jnp.arange(kept.num_envs)[:, None], jnp.arange(len(mask) // settings.stride + 2)
-        overwritten = kept.start_index(env_index, each)  # those since the last add, of which none is whole already
-        since = (kept.position[:, None] - 1) % settings.stride + each * settings.stride  # steps after each
+        overwritten = kept.start_index(env_index, each)  # starts since the last add, whose sequences are incomplete
+        since = (kept.position[:, None] - 1) % settings.stride + each * settings.stride  # steps after each start
         priorities = self.priorities.clear(overwritten.reshape(-1), (since < count[:, None]).reshape(-1))
         first, whole = kept.find_complete_sequences()
         back = first[:, None] + each
@@ -163,7 +179,7 @@ class PrioritizedSequenceBuffer:
     def update_priorities(
         self, index: Int[Array, "*shape"], priority: Float[Array, "*shape steps"]
     ) -> "PrioritizedSequenceBuffer":
-        """Of each sequence the mix of its largest error and their mean is its priority."""
+        """Set the priority of each sequence to mix * max + (1 - mix) * mean of its absolute TD errors."""
         errors, mix = jnp.abs(priority), self.buffer.settings.mix
         return replace(
             self, priorities=self.priorities.set_from_errors(index, mix * errors.max(-1) + (1 - mix) * errors.mean(-1))
@@ -172,10 +188,20 @@ class PrioritizedSequenceBuffer:
 
 @dataclass(frozen=True)
 class SequenceReplay:
-    """Sequences of `length` steps to learn from after burn_in that only warm the memory, one every stride steps.
+    """Sequence replay for recurrent policies, as in R2D2.
 
-    They are drawn by priority, corrected by a constant power of it, or uniformly where the exponent is 0 (R2D2:
-    Kapturowski et al. 2019, section 2.3).
+    A sequence consists of burn-in steps, which only update the recurrent state, and of steps to learn from.
+
+    Args:
+        length: Number of steps to learn from in a sequence.
+        burn_in: Number of burn-in steps before them.
+        stride: Number of steps between the starts of two sequences.
+        exponent: Exponent of the priorities; 0 samples uniformly.
+        correction: Constant exponent of the importance-sampling weights.
+        mix: Weight of the maximum of the absolute TD errors of a sequence, against 1 - mix of their mean, in
+            its priority.
+
+    Source: Kapturowski et al. 2019, section 2.3.
     """
 
     length: int = 80
@@ -183,7 +209,7 @@ class SequenceReplay:
     stride: int = 40
     exponent: float = 0.9
     correction: float = 0.6
-    mix: float = 0.9  # of the largest TD error of a sequence with their mean, as its priority
+    mix: float = 0.9
 
     @property
     def has_sequences(self) -> bool:
@@ -198,12 +224,12 @@ class SequenceReplay:
 
     @property
     def priority_settings(self) -> PrioritizedReplay:
-        """By what sequences are drawn."""
+        """Return the prioritized replay by which sequences are sampled."""
         return PrioritizedReplay(self.exponent, self.correction, correction_steps=2**31 - 1)
 
     @property
     def sequence_length(self) -> int:
-        """Steps of a sequence."""
+        """Return the number of steps of a sequence, including its burn-in."""
         return self.burn_in + self.length
 
     def empty(self, capacity: int, row: PyTree, num_envs: int = 1) -> ReplayBuffer:

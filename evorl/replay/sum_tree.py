@@ -1,4 +1,4 @@
-"""Numbers that are drawn by their size."""
+"""Sum tree, to sample indices with probabilities proportional to given numbers."""
 
 from itertools import accumulate
 
@@ -7,21 +7,21 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 BRANCHES = 16
-OUT_OF_BOUNDS = 2**30  # the index of a number that is not to be set
+OUT_OF_BOUNDS = 2**30  # index of a number that is not set
 
 
 @struct.dataclass
 class SumTree:
-    """Numbers of 0 or more in groups of 16, the sums of the groups in groups of 16, and so on up to one group.
+    """Sum tree over non-negative numbers, with 16 children per node.
 
-    Each sum is computed from what it is the sum of, so that it never drifts.
+    Each sum is recomputed from its children, so that rounding errors do not accumulate.
     """
 
-    levels: tuple[Float[Array, " numbers"], ...]  # [16 groups] each, the numbers first
+    levels: tuple[Float[Array, " numbers"], ...]  # [16 * nodes] each, leaves first
 
     @classmethod
     def zeros(cls, n: int) -> "SumTree":
-        """For n numbers."""
+        """Return a tree of n zeros."""
         levels, groups = [], n
         while not levels or groups > 1:
             groups = -(-groups // BRANCHES)
@@ -30,7 +30,7 @@ class SumTree:
 
     @classmethod
     def from_numbers(cls, numbers: Float[Array, " n"]) -> "SumTree":
-        """Of these numbers."""
+        """Return a tree of the given numbers."""
         levels = [_pad_to_branches(numbers)]
         while len(levels[-1]) > BRANCHES:
             levels.append(_pad_to_branches(levels[-1].reshape(-1, BRANCHES).sum(-1)))
@@ -38,15 +38,18 @@ class SumTree:
 
     @property
     def total(self) -> Float[Array, ""]:
-        """The sum of all numbers."""
+        """Return the sum of all numbers."""
         return self.levels[-1].sum()
 
     def get_values(self, index: Int[Array, "..."]) -> Float[Array, "..."]:
-        """The numbers at places."""
+        """Return the numbers at the given indices."""
         return self.levels[0][index]
 
     def set_values(self, index: Int[Array, " k"], numbers: Float[Array, " k"]) -> "SumTree":
-        """The tree with other numbers at places; of several for one place one counts, and none at OUT_OF_BOUNDS."""
+        """Return the tree with new numbers at the given indices; skip those at OUT_OF_BOUNDS.
+
+        If an index occurs several times, one of its numbers is used.
+        """
         levels = [self.levels[0].at[index].set(numbers, mode="drop")]
         for above in self.levels[1:]:
             index = index // BRANCHES
@@ -55,19 +58,22 @@ class SumTree:
         return SumTree(tuple(levels))
 
     def find(self, mass: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
-        """The place up to which the numbers sum to more than mass, which is from 0 to below the total; never of a 0."""
+        """Return the first index at which the cumulative sum exceeds `mass`, which must be in [0, total).
+
+        The index of a number that is 0 is never returned.
+        """
         index = jnp.zeros(mass.shape, jnp.int32)
         for level in reversed(self.levels):
             numbers = level.reshape(-1, BRANCHES)[index]
-            sums = list(accumulate(numbers[..., i] for i in range(BRANCHES)))  # which is one loop over the shape
+            sums = list(accumulate(numbers[..., i] for i in range(BRANCHES)))  # compiles to one loop over the shape
             child, below = jnp.int32(0), jnp.float32(0)
             for each in sums:
-                passed = (each <= mass) & (each < sums[-1])  # so that rounding never leads past the last number
+                passed = (each <= mass) & (each < sums[-1])  # so that rounding never leads past the last nonzero number
                 child, below = child + passed, jnp.where(passed, each, below)
             mass, index = mass - below, index * BRANCHES + child
         return index
 
 
 def _pad_to_branches(numbers: Float[Array, " n"]) -> Float[Array, " m"]:
-    """With zeros up to a multiple of the branches."""
+    """Pad numbers with zeros to a multiple of BRANCHES."""
     return jnp.pad(numbers, (0, -len(numbers) % BRANCHES))

@@ -1,4 +1,4 @@
-"""Spaces of observations and actions."""
+"""Observation and action spaces."""
 
 from evorl import lazy
 

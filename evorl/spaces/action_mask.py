@@ -1,4 +1,4 @@
-"""What a network sees of observations that say what is legal, and actions that are."""
+"""Action masks in observations: masked logits, random valid actions, and the observation without its mask."""
 
 from functools import partial
 from typing import Any
@@ -10,31 +10,63 @@ import numpy as np
 from evorl.spaces.kinds import Discrete, Members, ObsWithActionMask, Space
 from evorl.spaces.structure import action_from_indices, groups
 
-MASKED_LOGIT = -1e9  # what a choice is worth that must not be made: less than any other, and finite
+MASKED_LOGIT = -1e9  # logit of an invalid choice: lower than any other, but finite
 
 
 def get_visible_space(space: Space) -> Space:
-    """What a network sees of a space: all but what is legal."""
+    """Return the part of an observation space that a network receives, which excludes the action mask.
+
+    Args:
+        space: Observation space.
+    """
     return space.space if isinstance(space, ObsWithActionMask) else space
 
 
 def get_visible_obs(space: Space, obs: Any) -> Any:
-    """What a network sees of observations of a space."""
+    """Return the part of observations that a network receives, which excludes the action mask.
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...].
+    """
     return obs["obs"] if isinstance(space, ObsWithActionMask) else obs
 
 
 def with_visible_space(space: Space, shown: Space) -> Space:
-    """The space whose observations show a network something else, and keep what is legal."""
+    """Return the observation space with another visible part and the same action mask.
+
+    Args:
+        space: Observation space.
+        shown: New space of the visible part.
+    """
     return ObsWithActionMask(shown, space.choices) if isinstance(space, ObsWithActionMask) else shown
 
 
 def with_visible_obs(space: Space, obs: Any, value: Any) -> Any:
-    """Observations of a space that show a network a value in the place of what it saw."""
+    """Return observations with another visible part and the same action mask.
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...].
+        value: New value of the visible part.
+    """
     return obs | {"obs": value} if isinstance(space, ObsWithActionMask) else value
 
 
 def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
-    """The numbers [*batch, choices] of an action's choices, MASKED_LOGIT where observations of a space say so."""
+    """Return the logits of an action with invalid choices set to MASKED_LOGIT.
+
+    If the mask allows no choice of an action dimension, all its choices are valid. Without an action mask,
+    the logits are returned unchanged.
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...].
+        numbers: Logits of all action dimensions, concatenated, shape [*batch, choices].
+
+    Returns:
+        Masked logits, shape [*batch, choices].
+    """
     if not isinstance(space, ObsWithActionMask):
         return numbers
     legal = obs["legal"]
@@ -45,7 +77,15 @@ def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
 
 
 def has_choice(space: Space, obs: Any) -> Any:
-    """Return whether several actions are legal after observations, [*batch]; None where a space does not tell."""
+    """Return whether more than one action is valid, shape [*batch].
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...].
+
+    Returns:
+        A boolean array, or None if the space has no action mask.
+    """
     if not isinstance(space, ObsWithActionMask):
         return None
     parts = jnp.split(obs["legal"], np.cumsum(space.choices)[:-1], axis=-1)
@@ -54,7 +94,16 @@ def has_choice(space: Space, obs: Any) -> Any:
 
 
 def random_action(action_space: Space, observation_space: Space, obs: Any, key: jax.Array) -> Any:
-    """A random action after one observation, a legal one where that says what is; of a game one for each member."""
+    """Sample a random action, which is valid if the observation has an action mask.
+
+    In a game, one action is sampled for each agent.
+
+    Args:
+        action_space: Action space.
+        observation_space: Observation space.
+        obs: One observation, without a batch axis.
+        key: Random key.
+    """
     if isinstance(action_space, Members):
         assert isinstance(observation_space, Members)
         of_member = partial(random_action, action_space.space, observation_space.space)
@@ -73,5 +122,12 @@ def random_action(action_space: Space, observation_space: Space, obs: Any, key: 
 
 
 def split_key(key: jax.Array, n: int) -> jax.Array:
-    """A key for each of n, [n]: the key itself for one, so that what one does alone it does as one of one."""
+    """Split a key into n keys, shape [n]; for n = 1, the key itself is used.
+
+    A group of one agent therefore draws the same random numbers as a single agent.
+
+    Args:
+        key: Random key.
+        n: Number of keys.
+    """
     return key[None] if n == 1 else jax.random.split(key, n)

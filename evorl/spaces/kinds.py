@@ -1,4 +1,4 @@
-"""Spaces: what an observation or an action may be, and what lies directly within it."""
+"""Classes of observation and action spaces."""
 
 import math
 import operator
@@ -19,9 +19,17 @@ Choices: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of one shape between two bounds, which are numbers or nested tuples of that shape.
+    """Arrays of one shape with bounds for each entry.
 
-    Bounds may be given as lists or arrays. Raises OptionError where low is above high or the shape has no numbers.
+    Args:
+        low: Lower bound, a number or nested tuples of the shape; lists and arrays are converted.
+        high: Upper bound, a number or nested tuples of the shape; lists and arrays are converted.
+        shape: Shape of a value.
+        dtype: Type of a value.
+
+    Raises:
+        OptionError: If low is above high, if a bound does not fit the shape and dtype, or if the shape has no
+            entries.
     """
 
     low: Bound
@@ -45,7 +53,7 @@ class Box:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each of the full shape."""
+        """Return the lower and the upper bound, both of the full shape."""
         low, high = (np.broadcast_to(np.asarray(bound, self.dtype), self.shape) for bound in (self.low, self.high))
         return low, high
 
@@ -54,7 +62,7 @@ class Box:
         return math.prod(self.shape)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Uniform between the bounds, which must be finite."""
+        """Sample uniformly between the bounds; raise ValueError if a bound is infinite."""
         require_key(key)
         low, high = self.bounds
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -64,7 +72,12 @@ class Box:
 
 @dataclass(frozen=True, repr=False)
 class Discrete:
-    """n integers from start on."""
+    """Integers from start to start + n - 1.
+
+    Args:
+        n: Number of choices.
+        start: Lowest value.
+    """
 
     n: int
     start: int = 0
@@ -80,17 +93,17 @@ class Discrete:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[]."""
+        """Return the shape of a value, which is empty."""
         return ()
 
     @property
     def choices(self) -> Choices:
-        """Of each number, which is one here."""
+        """Return the number of choices as a tuple of length 1."""
         return (self.n,)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(least, most)."""
+        """Return the lowest and the highest value."""
         return np.asarray(self.start, np.int32), np.asarray(self.start + self.n - 1, np.int32)
 
     def sample(self, key: jax.Array) -> jax.Array:
@@ -100,7 +113,13 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several whole numbers, the i-th one of choices[i] from starts[i] on, or from 0; in a row, or of a shape."""
+    """Arrays of integers: entry i is from starts[i] to starts[i] + choices[i] - 1.
+
+    Args:
+        choices: Number of choices of each entry.
+        starts: Lowest value of each entry; empty for 0.
+        shape: Shape of a value; empty for a vector.
+    """
 
     choices: Choices
     starts: Choices = ()
@@ -121,7 +140,7 @@ class MultiDiscrete:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(least, most), each of the shape."""
+        """Return the lowest and the highest value of each entry, both of the full shape."""
         least = np.reshape(np.array(self.starts, np.int32), self.shape)
         return least, least + np.reshape(np.array(self.choices, np.int32), self.shape) - 1
 
@@ -133,7 +152,12 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class MultiBinary:
-    """Arrays of 0 and 1, or of truth values."""
+    """Arrays of 0 and 1, or of booleans.
+
+    Args:
+        shape: Shape of a value.
+        dtype: Type of a value.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "int8"
@@ -143,12 +167,12 @@ class MultiBinary:
 
     @property
     def choices(self) -> Choices:
-        """Two of each number."""
+        """Return the number of choices of each entry, which is 2."""
         return (2,) * math.prod(self.shape)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(0, 1), each of the shape."""
+        """Return arrays of 0 and of 1, both of the full shape."""
         return np.zeros(self.shape, self.dtype), np.ones(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
@@ -158,7 +182,11 @@ class MultiBinary:
 
 @dataclass(frozen=True)
 class Dict:
-    """Several spaces by name; a value of it is a dict of theirs."""
+    """Dictionary of spaces; a value is a dict with one value of each space.
+
+    Args:
+        parts: Spaces by name.
+    """
 
     parts: Mapping[str, "Space"]
 
@@ -175,7 +203,11 @@ class Dict:
 
 @dataclass(frozen=True)
 class Tuple:
-    """Several spaces in order; a value of it is a tuple of theirs."""
+    """Tuple of spaces; a value is a tuple with one value of each space.
+
+    Args:
+        parts: Spaces in order.
+    """
 
     parts: tuple["Space", ...]
 
@@ -191,10 +223,15 @@ class Tuple:
 
 @dataclass(frozen=True)
 class ObsWithActionMask:
-    """Observations of a space, and which choices of the next action are legal.
+    """Observations with an action mask, which marks the valid choices of the next action.
 
-    A value is {"obs": of the space, "legal": bool [sum of choices]}; choices are those of the action space, and of
-    several numbers the masks follow one another. A network sees obs alone; where a number has no legal choice all are.
+    A value is {"obs": value of `space`, "legal": bool [sum of choices]}. For an action of several dimensions,
+    their masks are concatenated. A network receives only "obs". If no choice of a dimension is valid by the
+    mask, all its choices are valid.
+
+    Args:
+        space: Space of the observations without the mask.
+        choices: Number of choices of each action dimension.
     """
 
     space: "Space"
@@ -206,7 +243,7 @@ class ObsWithActionMask:
 
     @property
     def parts(self) -> dict[str, "Space"]:
-        """Its two parts by name."""
+        """Return the spaces of the mask and of the observation, by name."""
         return {"legal": MultiBinary((sum(self.choices),), "bool"), "obs": self.space}
 
     def sample(self, key: jax.Array) -> Any:
@@ -215,9 +252,13 @@ class ObsWithActionMask:
 
 @dataclass(frozen=True)
 class PrivilegedObs:
-    """Observations of a space, and a state that no policy may see, but a value may while it is learned.
+    """Observations with a privileged state, which a value function may use during training, but no policy.
 
-    A value is {"obs": of the space, "state": of the state's}.
+    A value is {"obs": value of `space`, "state": value of `state`}.
+
+    Args:
+        space: Space of the observations.
+        state: Space of the privileged state.
     """
 
     space: "Space"
@@ -228,7 +269,7 @@ class PrivilegedObs:
 
     @property
     def parts(self) -> dict[str, "Space"]:
-        """Its two parts by name."""
+        """Return the spaces of the observation and of the privileged state, by name."""
         return {"obs": self.space, "state": self.state}
 
     def sample(self, key: jax.Array) -> Any:
@@ -237,7 +278,12 @@ class PrivilegedObs:
 
 @dataclass(frozen=True)
 class Members:
-    """A value of a space for each of n members of a group, who have one role in a game; leaves [n, ...]."""
+    """Values for the n agents of a group, which have the same role in a game; leaves [n, ...].
+
+    Args:
+        space: Space of the value of one agent.
+        n: Number of agents in the group.
+    """
 
     space: "Space"
     n: int
@@ -248,7 +294,7 @@ class Members:
 
     @property
     def joint_space(self) -> "Space":
-        """The space of the same values whose parts are no longer those of members, but arrays that lead with n."""
+        """Return the space of the same values as plain arrays with a leading axis of length n."""
         space, n = self.space, self.n
 
         def repeat_bound(bound: Bound) -> Bound:
@@ -270,7 +316,7 @@ class Members:
         return Dict({name: Members(part, n).joint_space for name, part in space.parts.items()})
 
     def sample(self, key: jax.Array) -> Any:
-        """Each member's is drawn apart."""
+        """Sample a value for each agent independently."""
         require_key(key)
         return jax.vmap(self.space.sample)(jax.random.split(key, self.n))
 
@@ -281,7 +327,14 @@ Space: TypeAlias = Simple | Dict | Tuple | ObsWithActionMask | PrivilegedObs | M
 
 
 def to_bound(values: Any) -> Bound:
-    """A bound of a Box, hashable: a number, also where all of a list or an array are the same, or nested tuples."""
+    """Return a bound of a Box in hashable form.
+
+    Args:
+        values: A number, a list or an array.
+
+    Returns:
+        A number if all entries are equal, else nested tuples.
+    """
     if isinstance(values, (int, float)):
         return values
     values = np.asarray(values)
@@ -295,7 +348,11 @@ def _to_nested_tuple(values: Any) -> Any:
 
 
 def subspaces(space: Space) -> list[tuple[Any, "Space"]]:
-    """The spaces directly within a space, each with its name or place in a value; none of a simple one."""
+    """Return the spaces directly within a space, each with its name or index in a value.
+
+    Args:
+        space: Space of any kind; one without subspaces gives an empty list.
+    """
     match space:
         case Dict() | ObsWithActionMask() | PrivilegedObs():
             return sorted(space.parts.items(), key=lambda part: part[0])
@@ -307,7 +364,7 @@ def subspaces(space: Space) -> list[tuple[Any, "Space"]]:
 
 
 def _sample_parts(space: Space, key: jax.Array) -> Any:
-    """A value whose parts are drawn apart."""
+    """Sample the parts of a value independently."""
     require_key(key)
     parts = subspaces(space)
     keys = jax.random.split(key, len(parts))
@@ -316,13 +373,13 @@ def _sample_parts(space: Space, key: jax.Array) -> Any:
 
 
 def _require_spaces(**parts: Any) -> None:
-    """Raises OptionError where a part of a new space is none itself."""
+    """Raise OptionError if a part of a new space is not a space."""
     for name, part in parts.items():
         require(isinstance(part, Space), name, to_printable(part), "must be a space, such as evorl.Box")
 
 
 def _normalize_shape(space: Any) -> None:
-    """Gives a new space its shape as a tuple; raises OptionError where it is none, or holds no numbers."""
+    """Convert the shape of a new space to a tuple; raise OptionError if it is not a shape or has no entries."""
     try:
         shape = tuple(operator.index(length) for length in space.shape)
     except TypeError:
@@ -332,7 +389,10 @@ def _normalize_shape(space: Any) -> None:
 
 
 def _normalize_numbers(space: Any, name: str, least: int) -> None:
-    """Gives a new space whole numbers as a tuple; raises OptionError where they are none, or one is below the least."""
+    """Convert a field of a new space to a tuple of integers; raise OptionError if it is not one.
+
+    An integer below `least` is also an error.
+    """
     numbers = getattr(space, name)
     require(np.ndim(numbers) == 1 and not isinstance(numbers, str), name, numbers, "must be a tuple of whole numbers")
     for number in numbers:

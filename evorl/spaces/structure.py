@@ -1,4 +1,4 @@
-"""The simple spaces that a space is made of, and the arrays that its values are made of."""
+"""Functions on nested spaces: their leaves, and conversion of values to and from arrays."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -27,23 +27,39 @@ NARROW_DTYPES = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 
 def groups(space: Space) -> dict[str, Members]:
-    """The members of each group by name, where a space is that of a game; else none."""
+    """Return the spaces of the groups of a multi-agent game by name; empty for any other space.
+
+    Args:
+        space: Observation or action space.
+    """
     parts = subspaces(space) if isinstance(space, Dict) else []
     return {name: part for name, part in parts if isinstance(part, Members)}
 
 
 def group_sizes(space: Space) -> dict[str, int]:
-    """How many members each group of a game has, by its space."""
+    """Return the number of agents of each group of a multi-agent game by name; empty for any other space.
+
+    Args:
+        space: Observation or action space.
+    """
     return {name: of.n for name, of in groups(space).items()}
 
 
 def is_simple(space: Space) -> TypeIs[Simple]:
-    """Whether a value is one array."""
+    """Return whether a value of the space is a single array.
+
+    Args:
+        space: Space of any kind.
+    """
     return isinstance(space, Simple)
 
 
 def leaf_spaces(space: Space) -> list[Simple]:
-    """The simple spaces that a space is made of, by name."""
+    """Return the simple spaces that a space consists of, with the parts of a dictionary sorted by name.
+
+    Args:
+        space: Space of any kind.
+    """
     if isinstance(space, Members):
         return leaf_spaces(space.joint_space)
     if is_simple(space):
@@ -52,7 +68,12 @@ def leaf_spaces(space: Space) -> list[Simple]:
 
 
 def flatten(space: Space, value: Any) -> list[Any]:
-    """The parts of a value in the order of leaves."""
+    """Return the arrays that a value consists of, in the order of `leaf_spaces`.
+
+    Args:
+        space: Space of the value.
+        value: Value of the space.
+    """
     if isinstance(space, Members):
         return flatten(space.joint_space, value)
     if is_simple(space):
@@ -61,7 +82,12 @@ def flatten(space: Space, value: Any) -> list[Any]:
 
 
 def unflatten(space: Space, parts: Iterable[Any]) -> Any:
-    """The value of a space that has these parts."""
+    """Return the value of a space that consists of the given arrays.
+
+    Args:
+        space: Space of the value.
+        parts: Arrays in the order of `leaf_spaces`.
+    """
     if isinstance(space, Members):
         return unflatten(space.joint_space, parts)
     parts = iter(parts)
@@ -72,7 +98,12 @@ def unflatten(space: Space, parts: Iterable[Any]) -> Any:
 
 
 def map_leaves(space: Space, change: Callable[[Simple], Simple]) -> Space:
-    """The space with each simple part changed."""
+    """Return the space with a function applied to each of its simple spaces.
+
+    Args:
+        space: Space of any kind.
+        change: Function from a simple space to a simple space.
+    """
     match space:
         case Dict():
             return Dict({name: map_leaves(part, change) for name, part in space.parts.items()})
@@ -88,7 +119,11 @@ def map_leaves(space: Space, change: Callable[[Simple], Simple]) -> Space:
 
 
 def narrow_dtypes(space: Space) -> Space:
-    """The space with numbers of 64 bits as those of 32 that JAX makes of them."""
+    """Return the space with 64-bit dtypes replaced by the 32-bit dtypes that JAX uses instead.
+
+    Args:
+        space: Space of any kind.
+    """
 
     def narrow_leaf(leaf: Simple) -> Simple:
         if not isinstance(leaf, Box) or leaf.dtype not in NARROW_DTYPES:
@@ -104,19 +139,34 @@ def narrow_dtypes(space: Space) -> Space:
 
 
 def to_shape_structs(space: Space) -> Any:
-    """The shapes of a value of a space."""
+    """Return the shapes and dtypes of a value of a space, as a value of jax.ShapeDtypeStruct.
+
+    Args:
+        space: Space of any kind.
+    """
     return unflatten(space, (jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaf_spaces(space)))
 
 
 def choice_counts(space: Space) -> list[int]:
-    """How many there are in each choice that a value of a space makes, its real numbers left out."""
+    """Return the number of choices of each discrete entry of a value; entries of a Box are skipped.
+
+    Args:
+        space: Space of any kind.
+    """
     return [n for leaf in leaf_spaces(space) if not isinstance(leaf, Box) for n in leaf.choices]
 
 
 def action_from_indices(space: Space, indices: jax.Array) -> Any:
-    """The value of a space without a Box whose choices are those of indices, [*batch, choices], of Discrete [*batch].
+    """Return the actions that are given by the indices of their choices.
 
-    Indices are from 0 on, values from where the space has them.
+    Indices start at 0, values at the lowest value of the space.
+
+    Args:
+        space: Action space without a Box.
+        indices: Indices, shape [*batch, choices], or [*batch] for a Discrete space.
+
+    Returns:
+        Actions, leaves [*batch, ...].
     """
     if isinstance(space, Discrete):
         return indices + space.start if space.start else indices
@@ -128,7 +178,12 @@ def action_from_indices(space: Space, indices: jax.Array) -> Any:
 
 
 def action_to_indices(space: Space, action: Any) -> jax.Array:
-    """Return the choices of a value of a space without a Box, as action_from_indices takes them."""
+    """Return the indices of the choices of actions, as `action_from_indices` takes them.
+
+    Args:
+        space: Action space without a Box.
+        action: Actions, leaves [*batch, ...].
+    """
     if isinstance(space, Discrete):
         return action_to_index(space, action)
     parts = zip(leaf_spaces(space), flatten(space, action), strict=True)
@@ -140,5 +195,10 @@ def action_to_indices(space: Space, action: Any) -> jax.Array:
 
 
 def action_to_index(space: Space, action: jax.Array) -> jax.Array:
-    """Which choice an action of a Discrete is, from 0 on."""
+    """Return the index of an action of a Discrete space, from 0; actions of other spaces are returned unchanged.
+
+    Args:
+        space: Action space.
+        action: Actions, shape [*batch].
+    """
     return action - space.start if isinstance(space, Discrete) and space.start else action

@@ -1,4 +1,4 @@
-"""The types and protocols that all parts share. Protocols are structural: nothing inherits from them."""
+"""Types and protocols that all components share. Protocols are structural: no class inherits from them."""
 
 from evorl.types.agents import (
     Actor,

@@ -1,4 +1,4 @@
-"""What flows between the parts: names of types, steps, batches and what a replay gives."""
+"""Type aliases, and the data structures that components exchange: time steps, transitions, samples and batches."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,32 +13,34 @@ Array: TypeAlias = jax.Array
 Key: TypeAlias = jax.Array
 Params: TypeAlias = Any
 Memory: TypeAlias = Any
-Numbers: TypeAlias = Mapping[str, Any]  # of a part, nested by field name
+Numbers: TypeAlias = Mapping[str, Any]  # hyperparameters of a component, nested by field name
 State: TypeAlias = Any
 Level: TypeAlias = Any
 Metrics: TypeAlias = dict[str, jax.Array]
-# how the agent acts in one environment: (obs, memory, key) -> (action, memory, extras)
+# policy of one environment: (obs, recurrent state, key) -> (action, recurrent state, extras)
 PolicyFn: TypeAlias = Callable[[Any, Memory, Key], tuple[Any, Memory, dict[str, Any]]]
 
 
 @struct.dataclass
 class MemberEnds:
-    """The members of a game that are out of it for good, bool [n] by group; they stay so until the next reset.
+    """Masks of the agents of a multi-agent environment that have left the episode for good, bool [n] by group.
 
-    A member is in at most one of the two. It acts and earns no more, unlike one that only waits for its turn.
+    An agent of a group, called a member, stays in its mask until the next reset. It then neither acts nor
+    earns rewards, unlike a member that only waits for its turn. It is in at most one of the two masks.
     """
 
-    terminated: PyTree  # the task of the member ended; do not bootstrap
-    truncated: PyTree  # its time ran out; bootstrap from what it saw last
+    terminated: PyTree  # the member's own task ended; do not bootstrap
+    truncated: PyTree  # the member's time limit was reached; bootstrap from its last observation
 
     @staticmethod
     def merge_game_end(game: tuple[Any, Any], own: tuple[Any, Any], gone: Any = None) -> tuple[Any, Any]:
-        """Return whether a member terminated and whether it was truncated.
+        """Return whether a member terminated and whether it was truncated, on its own or with the episode.
 
         Args:
-            game: whether its game terminated and whether it was truncated.
-            own: whether it did alone, and whether it was.
-            gone: whether it had ended before the step, which then counts as terminated, so that nothing is valued.
+            game: Whether the episode terminated, and whether it was truncated.
+            own: Whether the member alone terminated, and whether it alone was truncated.
+            gone: Whether the member had ended before this step; None if no member had. Such a step counts as
+                terminated, so that no value is bootstrapped.
         """
         own = own if gone is None else (own[0] | gone, own[1] & ~gone)
         terminated = own[0] | (game[0] & ~own[1])
@@ -46,64 +48,88 @@ class MemberEnds:
 
     @property
     def is_done(self) -> dict[str, Array]:
-        """Whether each member is out, either way, bool [n] by group."""
+        """Return which members have ended, terminated or truncated, bool [n] by group."""
         return jax.tree.map(jnp.logical_or, self.terminated, self.truncated)
 
 
 @struct.dataclass
 class TimeStep:
-    """What an environment answers to one action."""
+    """Result of one environment step.
+
+    Args:
+        obs: Observation after the step.
+        reward: Reward, []. Several rewards, of agents or of objectives, need a workflow that supports them.
+        terminated: Whether the task ended, []. The value of the next observation is not bootstrapped.
+        truncated: Whether the time limit ended the episode, []. The value of the next observation is
+            bootstrapped.
+        info: Additional arrays by name.
+        member_ends: Agents of a multi-agent environment that have left the episode; None unless agents can
+            leave before it ends.
+        task_reward: The task's own reward, if a wrapper has changed `reward` for learning; otherwise None.
+    """
 
     obs: PyTree
-    reward: PyTree  # []; several numbers, of agents or objectives, where the workflow takes them
-    terminated: Bool[Array, ""]  # the task ended; do not bootstrap
-    truncated: Bool[Array, ""]  # time ran out; bootstrap
+    reward: PyTree
+    terminated: Bool[Array, ""]
+    truncated: Bool[Array, ""]
     info: dict[str, Array] = struct.field(default_factory=dict)
-    member_ends: MemberEnds | None = None  # of a game whose members may end before it does
-    task_reward: PyTree = None  # the task's own, where a wrapper has changed `reward` for learning
+    member_ends: MemberEnds | None = None
+    task_reward: PyTree = None
 
     @property
     def raw_reward(self) -> Any:
-        """The task's own reward, of which returns are the sums."""
+        """Return the task's own reward; the return of an episode is its sum."""
         return self.reward if self.task_reward is None else self.task_reward
 
     def with_shaped_reward(self, reward: Any) -> "TimeStep":
-        """Return the same with another reward to learn from; the task's own stays."""
+        """Return a copy with another reward for learning; the task's own reward is kept.
+
+        Args:
+            reward: Reward for learning, which replaces `reward`.
+        """
         return replace(self, reward=reward, task_reward=self.raw_reward)
 
     def with_rewards(self, change: Callable[[Any], Any]) -> "TimeStep":
-        """Return the same with what `change` makes of the reward and, where there is one, of the task's own."""
+        """Return a copy in which a function is applied to the reward and, if it is set, to the task's own reward.
+
+        Args:
+            change: Function from a reward to a reward.
+        """
         task = None if self.task_reward is None else change(self.task_reward)
         return replace(self, reward=change(self.reward), task_reward=task)
 
 
 @struct.dataclass
 class Transition:
-    """One step as it is learned from."""
+    """One environment step, as data for learning."""
 
     obs: PyTree
     action: PyTree
     reward: PyTree
     next_obs: PyTree  # the true successor, never the observation after a reset
     terminated: Bool[Array, "*batch"]  # do not bootstrap
-    truncated: Bool[Array, "*batch"]  # bootstrap, but cut traces and reset memory
+    truncated: Bool[Array, "*batch"]  # bootstrap, but cut traces and reset the recurrent state
     extras: dict[str, PyTree] = struct.field(default_factory=dict)
-    discount: Float[Array, "*batch"] | None = None  # of a value at next_obs, where rows are over several steps
-    memory: Memory = None  # of the policy before the step; None where it has none
-    weight: PyTree = None  # float, [*batch], of the row in the loss; None where all count alike
-    member_ends: MemberEnds | None = None  # after the step, of a game whose members may end before it does
-    members_done: PyTree = None  # bool, [n] by group: whether a member had ended before, so that it did not act
-    burn_in: int = struct.field(pytree_node=False, default=0)  # first steps of a sequence, which only warm the memory
-    n_step: int = struct.field(pytree_node=False, default=1)  # how many rewards of a sequence a target takes
+    discount: Float[Array, "*batch"] | None = None  # of the value of next_obs; None unless rows span several steps
+    memory: Memory = None  # recurrent state before the step; None without one
+    weight: PyTree = None  # weight of each row in the loss, float [*batch]; None for equal weights
+    member_ends: MemberEnds | None = None  # after the step; None unless members may end before the episode
+    members_done: PyTree = None  # members that had ended before the step and did not act, bool [n] by group
+    burn_in: int = struct.field(pytree_node=False, default=0)  # initial steps of a sequence, which only warm up memory
+    n_step: int = struct.field(pytree_node=False, default=1)  # number of rewards that a target on a sequence sums
 
     @property
     def is_done(self) -> Array:
-        """Whether the episode ended, either way."""
+        """Return whether the episode ended at this step, terminated or truncated."""
         return self.terminated | self.truncated
 
     @property
     def is_trace_end(self) -> Array:
-        """Whether the episode ended, or that of a member that was truncated alone, whose successor is valued."""
+        """Return whether traces end at this step, bool [*batch].
+
+        They end if the episode ended, or if a member alone was truncated at this step, since the value of its
+        successor is then bootstrapped.
+        """
         if self.member_ends is None:
             return self.is_done
         new = jax.tree.map(lambda out, gone: (out & ~gone).any(-1), self.member_ends.truncated, self.members_done)
@@ -111,7 +137,10 @@ class Transition:
 
     @property
     def training_steps(self) -> "Transition":
-        """The steps that are learned from: of a sequence, leaves [steps, ...], those after the burn-in."""
+        """Return the steps to learn from: for sequences, leaves [steps, ...], the steps after the burn-in.
+
+        The fields `memory` and `weight` have no axis of steps and stay the same.
+        """
         if not self.burn_in:
             return self
         steps = jax.tree.map(lambda x: x[self.burn_in :], replace(self, memory=None, weight=None, burn_in=0))
@@ -120,29 +149,34 @@ class Transition:
 
 @struct.dataclass
 class Sample:
-    """Rows that a replay has drawn, leaves [*shape, ...].
+    """Rows drawn from a replay buffer, leaves [*shape, ...].
 
-    Sequences have their steps before the last axis of the shape, but the memory before the first, leaves [*shape, ...].
+    Sequences have their axis of steps just before the last axis of the shape. Their recurrent state is the
+    one before the first step, leaves [*shape, ...].
     """
 
-    rows: PyTree  # a Transition, or what else a replay holds
-    index: Int[Array, "*shape"]  # where they lie
-    weight: Float[Array, "*shape"] | None = None  # of each in the loss; None where all count alike
+    rows: PyTree  # a Transition, or another kind of row
+    index: Int[Array, "*shape"]  # indices of the rows in the replay buffer
+    weight: Float[Array, "*shape"] | None = None  # in the loss; None for equal weights
 
 
 @struct.dataclass
 class Batch:
-    """What the losses of an on-policy agent take; leaves share their leading axes, the last of which are steps."""
+    """Input of the losses of an on-policy agent.
+
+    The leaves share their leading axes, of which the last is time steps.
+    """
 
     obs: PyTree
-    raw_action: PyTree  # what the action came from
-    log_prob: PyTree  # of the sample, by the policy that drew it
-    value: PyTree  # before learning
+    raw_action: PyTree  # sample of the policy's distribution, before it is mapped to the action
+    log_prob: PyTree  # log-probability of raw_action under the policy that sampled it
+    value: PyTree  # value estimates before learning
     advantage: PyTree
-    target: PyTree  # of the value
-    done: PyTree = None  # bool, whether the next step begins an episode; None without memory
-    memory: Memory = None  # before each step; where steps are cut into segments, before the first of each
-    ensemble_values: PyTree = None  # of which value is the mean, on a last axis; None where there is one
-    ratio: PyTree = None  # of the probability by the policy that learns, before it does, to log_prob's; None where 1
-    bootstrap_value: PyTree = None  # the value of the successor where time ran out, and after the last step
-    weight: PyTree = None  # 1 of rows that are learned from, else 0; None where all are
+    target: PyTree  # target of the value function
+    done: PyTree = None  # whether the next step starts an episode, bool; None without recurrent state
+    memory: Memory = None  # recurrent state before each step, or before the first step of each segment
+    ensemble_values: PyTree = None  # all values of an ensemble, on the last axis; None for a single value function
+    # probability under the policy that learns (before learning) / exp(log_prob); None if they are equal
+    ratio: PyTree = None
+    bootstrap_value: PyTree = None  # value of the successor at truncated steps and after the last step
+    weight: PyTree = None  # 1 for rows to learn from, else 0; None to learn from all rows

@@ -1,4 +1,4 @@
-"""What searches by ask and tell, and may do beside."""
+"""Base classes of evolvers, which search by ask and tell, and the results of a search."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from evorl.types.problems import Bound
 
 @struct.dataclass
 class QDEvaluation:
-    """How good something is, and of what kind."""
+    """Fitness and behavior descriptor of an individual, for quality diversity."""
 
     fitness: Float[Array, "*objectives"]
     descriptor: Float[Array, " descriptors"]
@@ -23,36 +23,42 @@ class QDEvaluation:
 
 @struct.dataclass
 class SearchResults:
-    """What a search has come to that does not stand for it by one solution, leaves [n, ...]."""
+    """Solutions of a search that does not have a single best one, leaves [n, ...]."""
 
     params: Params
-    fitness: Float[Array, "n ..."]  # [n] or [n, objectives], as the evolver was told
-    valid_mask: Bool[Array, " n"]  # whether it is one of them
-    descriptor: Float[Array, "n descriptors"] | None = None  # where they are told apart by what they do
+    fitness: Float[Array, "n ..."]  # as the evolver was told, [n] or [n, objectives]
+    valid_mask: Bool[Array, " n"]  # rows that hold a solution
+    descriptor: Float[Array, "n descriptors"] | None = None  # behavior descriptors, if there are any
 
 
 _FLAGS = {"from_members": "begins_with_members", "results": "keeps_many", "with_bounds": "keeps_bounds"}
 
 
 class Evolver(ABC):
-    """The base of evolvers: search by ask and tell. Fitness is maximized; NaN counts as the worst.
+    """Base class of evolvers, which search by ask and tell.
 
-    A subclass is a part (`evorl.part`) with `population_size`, a field or a property, and `init`, `ask`, `tell` and
-    `solution`. All else has a default: genomes are parameters, a search begins around a mean, it is told of returns,
-    and it finds one solution.
+    Fitness is maximized, and NaN counts as the worst fitness.
 
-    What a subclass overrides sets what is said of it: `from_members` sets begins_with_members, `results` keeps_many,
-    `with_bounds` keeps_bounds, and `to_params` without `from_params` unsets takes_params; a subclass may say otherwise.
+    A subclass is a component (decorated with `evorl.part`) with `population_size`, which is a field or a
+    property, and with the methods `init`, `ask`, `tell` and `solution`. Everything else has a default:
+    genomes are parameters, the search starts around a mean, the fitness is the return, and the search finds
+    one solution.
+
+    Some flags are set by the methods that a subclass overrides: `from_members` sets begins_with_members,
+    `results` sets keeps_many, `with_bounds` sets keeps_bounds, and `to_params` without `from_params` clears
+    takes_params. A subclass can also set these flags itself.
 
     Attributes:
-        population_size: how many genomes it asks for, n.
-        objectives: by name what each objective weighs in the fitness that it is told; none where it takes the return's.
-        begins_with_members: whether a search begins with n members that are initialized apart.
-        takes_params: whether it can be told of parameters that it did not ask for.
-        takes_objectives: whether its fitness may be of several objectives, [n, objectives].
-        keeps_many: whether it finds many solutions of which none is the best: a front, an archive.
-        keeps_bounds: whether it keeps the bounds of a problem itself: what it asks for is clipped, and it is told of
-            that. Of another the space without bounds is mapped into them.
+        population_size: Number of genomes per generation, n.
+        objectives: Weight of each objective in the fitness, by name; empty if the fitness is the return.
+        begins_with_members: Whether a search begins with n independently initialized individuals.
+        takes_params: Whether the evolver can be told the fitness of parameters that it did not ask for.
+        takes_objectives: Whether the fitness may consist of several objectives, shape [n, objectives].
+        keeps_many: Whether the search finds many solutions of which none is the best, as in a Pareto front or
+            an archive.
+        keeps_bounds: Whether the evolver handles the bounds of a problem itself. If so, its individuals are
+            clipped to the bounds, and it is told the fitness of the clipped individuals. If not, it searches
+            an unbounded space that is mapped into the bounds.
     """
 
     population_size: Any  # int
@@ -74,78 +80,154 @@ class Evolver(ABC):
 
     @abstractmethod
     def init(self, key: Key, mean: Params) -> State:
-        """Return the state of a search that begins around mean."""
+        """Return the initial state of a search around a mean.
+
+        Args:
+            key: Random key.
+            mean: Parameters around which the search starts.
+        """
 
     @abstractmethod
     def ask(self, key: Key, state: State) -> tuple[Any, State]:
-        """Return genomes to be evaluated, leaves [n, ...], in whatever form the evolver keeps them."""
+        """Return the genomes to evaluate.
+
+        Args:
+            key: Random key.
+            state: State of the search.
+
+        Returns:
+            Genomes in the evolver's own representation, leaves [n, ...], and the new state.
+        """
 
     @abstractmethod
     def tell(self, key: Key, genomes: Any, fitness: Any, state: State) -> tuple[State, Metrics]:
-        """Return the state after its genomes turned out to have fitness, as compute_fitness gives it."""
+        """Update the search with the fitness of genomes.
+
+        Args:
+            key: Random key.
+            genomes: Genomes that were evaluated, leaves [n, ...].
+            fitness: Their fitness, as `compute_fitness` returns it, leaves [n, ...].
+            state: State of the search after `ask`.
+
+        Returns:
+            The new state and metrics of the search.
+        """
 
     @abstractmethod
     def solution(self, state: State) -> Params:
-        """Return the parameters that the search stands for: its mean, or the best that it knows."""
+        """Return the parameters of the solution: the mean of the search, or the best individual found.
+
+        Args:
+            state: State of the search.
+        """
 
     def from_members(self, key: Key, members: Params, mean: Params) -> State:
-        """Return the state of a search that asks for members first, leaves [n, ...]; here one around mean."""
+        """Return the initial state of a search that begins with given individuals; by default, around the mean.
+
+        Args:
+            key: Random key.
+            members: Parameters of the individuals that are evaluated first, leaves [n, ...].
+            mean: Parameters around which a search starts that does not use the individuals.
+        """
         del members
         return self.init(key, mean)
 
     def to_params(self, state: State, genome: Any) -> Params:
-        """Return the parameters that one genome stands for; here itself."""
+        """Return the parameters that a genome encodes; by default, the genome itself.
+
+        Args:
+            state: State of the search.
+            genome: Genome of one individual.
+        """
         del state
         return genome
 
     def from_params(self, state: State, params: Params) -> Any:
-        """Return the genome that stands for one member's parameters; here themselves."""
+        """Return the genome that encodes the parameters of one individual; by default, the parameters themselves.
+
+        Args:
+            state: State of the search.
+            params: Parameters of one individual.
+        """
         del state
         return params
 
     def compute_fitness(self, means: dict[str, Any]) -> Any:
-        """Return what tell takes as fitness, leaves [n, ...]; here the return, [n].
+        """Return the fitness that `tell` takes, leaves [n, ...]; by default, the return, shape [n].
 
         Args:
-            means: over the episodes of each member, leaves [n, ...]: "return" and, by name, what the environment
-                summarizes.
+            means: Means over the episodes of each individual, leaves [n, ...]: "return", and the episode
+                statistics of the environment by name.
         """
         return means["return"]
 
     def results(self, state: State) -> SearchResults | None:
-        """Return the solutions so far of one that keeps many; None of another."""
+        """Return the solutions found so far, if the evolver keeps many; by default, None.
+
+        Args:
+            state: State of the search.
+        """
         del state
         return None
 
     def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> "Evolver":
-        """Return the evolver of a problem within these bounds, of so many objectives where it does not name them."""
+        """Return the evolver for a problem with bounds; by default, the evolver itself.
+
+        Args:
+            low: Lower bounds of the parameters.
+            high: Upper bounds of the parameters.
+            num_objectives: Number of objectives of the problem, for an evolver whose `objectives` are not
+                set.
+        """
         del low, high, num_objectives
         return self
 
     def weights(self, like: Params) -> Params:
-        """Return the weights that a learned evolver comes with, for parameters like these: its number `params`.
+        """Return the weights of a meta-learned evolver, which are its hyperparameter `params`.
+
+        Args:
+            like: Parameters of the kind that the evolver searches.
 
         Raises:
-            OptionError: where it was not learned.
+            OptionError: If the evolver is not meta-learned.
         """
         del like
         raise OptionError(f"evolver={type(self).__name__}: has no learned weights; LearnedES of evosax is one that has")
 
 
 class SeedEvolver(Evolver):
-    """The base of evolvers whose genomes are seeds, by far smaller than members, which are drawn where they play.
+    """Base class of evolvers whose genomes are seeds, from which individuals are generated for their evaluation.
 
-    So no population is in memory, but those of it that play side by side. The state that ask gives does so as well.
+    A seed is much smaller than an individual. Therefore only the individuals that are evaluated at the same
+    time are in memory, never a whole population. Individuals can be generated with the state before `ask` or
+    with the state that it returns.
     """
 
     @abstractmethod
     def center_genome(self, state: State) -> Any:
-        """Return the genome that stands for the solution."""
+        """Return the genome that stands for the solution.
+
+        Args:
+            state: State of the search.
+        """
 
     @abstractmethod
     def materialize(self, state: State, genomes: Any) -> Any:
-        """Return what is held of members while they play, leaves [m, ...] as those of their genomes."""
+        """Generate the data of individuals that is held in memory during their evaluation.
+
+        Args:
+            state: State of the search.
+            genomes: Genomes of the individuals, leaves [m, ...].
+
+        Returns:
+            The data, leaves [m, ...], in the order of the genomes.
+        """
 
     @abstractmethod
     def to_params(self, state: State, genome: Any) -> Params:
-        """Return the parameters of one member, at each call: of its genome, or of what is held of it."""
+        """Return the parameters of one individual; called each time that the individual acts.
+
+        Args:
+            state: State of the search.
+            genome: Genome of the individual, or its data from `materialize`.
+        """

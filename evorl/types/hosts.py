@@ -1,4 +1,4 @@
-"""Environments that live on the host: what a state holds of one, and what it is asked for."""
+"""States and parameters of environments that run on the host."""
 
 import numpy as np
 from flax import struct
@@ -7,29 +7,30 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 @struct.dataclass
 class HostState:
-    """What a state holds of an environment on the host: whose it is and how far it is, nothing of itself.
+    """State of an environment that runs on the host: a handle to the environment (a lease), and a step count.
 
-    A lease above 0 is in the middle of an episode. One below 0 is its owner's, -lease, and is to begin anew: its
-    episode has ended, or has failed; a step does nothing then. 0 is none.
+    A positive lease is within an episode. A negative lease, of which the absolute value is the handle, has to
+    be reset because its episode ended or failed; until then, a step does nothing. A lease of 0 stands for no
+    environment.
     """
 
     lease: Int[Array, ""]
-    steps: UInt32[Array, ""]  # what the lease was asked for so far, starts and steps; the next one continues from there
-    reset_obs: PyTree = None  # what the next episode has begun with, where a step has ended one and begins others
-    has_reset: Bool[Array, ""] | None = None  # whether it has
-    pending: Bool[Array, ""] | None = None  # whether its last step has no answer yet; None where all are waited for
+    steps: UInt32[Array, ""]  # resets and steps of the lease so far; the next request must continue from here
+    reset_obs: PyTree = None  # first observation of the next episode, if the last step has started it (has_reset)
+    has_reset: Bool[Array, ""] | None = None  # None if steps never start episodes
+    pending: Bool[Array, ""] | None = None  # the last step has no answer yet; None if steps wait for all
 
 
 @struct.dataclass
 class HostParams:
-    """What of an environment on the host is asked for by reset and step; the default for one that is played alone."""
+    """Request that reset or step makes to an environment on the host. The defaults suit a single environment."""
 
-    active: Bool[Array, ""] | bool = True  # whether it does anything; else nothing is touched, and zeros are the answer
-    lease: Int[Array, ""] | int = 0  # whose environment reset begins anew; 0 for a new one
-    releases: Bool[Array, ""] | bool = False  # reset gives the environment of that lease back instead
-    autoreset: Bool[Array, ""] | bool = False  # where a step ends an episode, the next one begins at once
-    seed: UInt32[Array, " 2"] | np.ndarray | tuple[int, int] = (0, 0)  # of that one
-    reset_state: HostState | None = None  # what reset gives, where a step has begun the episode already
-    wait_fraction: Float[Array, ""] | None = None  # the share of active rows that a step waits for; None for all
-    workers: int = struct.field(pytree_node=False, default=0)  # how many processes there are for it
-    batch: int = struct.field(pytree_node=False, default=0)  # of all environments, for how many a step waits; 0 for all
+    active: Bool[Array, ""] | bool = True  # if False, nothing is done and zeros are returned
+    lease: Int[Array, ""] | int = 0  # environment that reset starts again; 0 for a new one
+    releases: Bool[Array, ""] | bool = False  # reset releases the environment of the lease instead
+    autoreset: Bool[Array, ""] | bool = False  # a step that ends an episode starts the next one
+    seed: UInt32[Array, " 2"] | np.ndarray | tuple[int, int] = (0, 0)  # of the next episode
+    reset_state: HostState | None = None  # returned by reset, if a step has started the episode
+    wait_fraction: Float[Array, ""] | None = None  # fraction of the active rows that a step waits for; None: all
+    workers: int = struct.field(pytree_node=False, default=0)  # number of worker processes
+    batch: int = struct.field(pytree_node=False, default=0)  # number of environments that a step waits for; 0: all

@@ -1,4 +1,4 @@
-"""Workflows of members."""
+"""Protocols of workflows that hold a population."""
 
 from typing import Any
 
@@ -10,44 +10,76 @@ from evorl.types.workflows import CombinedStepWorkflow, Workflow
 
 @runtime_checkable
 class Population(Workflow, CombinedStepWorkflow, Protocol):
-    """A workflow of members, with which the leaves of its state lead, but for a replay that they share."""
+    """Protocol of a population of workflows.
+
+    The leaves of its state have a leading axis of members, except for a replay buffer that the members share.
+    """
 
     @property
     def inner(self) -> Any:
-        """The workflow of one member."""
+        """Return the workflow of one member."""
         ...
 
     @property
     def size(self) -> int:
-        """How many members, n."""
+        """Return the number of members, n."""
         ...
 
     def copy_members(self, state: State, source: Array) -> State:
-        """The state in which each member inherits from member source[i], itself where it lives on."""
+        """Let members inherit from other members.
+
+        Args:
+            state: State of the population.
+            source: Index of the parent of each member, shape [n]; its own index if it stays unchanged.
+
+        Returns:
+            The new state.
+        """
         ...
 
     def has_no_nan(self, state: State) -> Array:
-        """[n] bool, of whose state no number is NaN, replays left out."""
+        """Return which members have a state without NaN, bool [n]. Replay buffers are not checked.
+
+        Args:
+            state: State of the population.
+        """
         ...
 
     def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
-        """The workflow and the state of one member."""
+        """Return the workflow and the state of one member.
+
+        Args:
+            state: State of the population.
+            i: Index of the member.
+        """
         ...
 
 
 @runtime_checkable
 class EvolvingWorkflow(Workflow, Protocol):
-    """A workflow around a population that lives on in the members of its state, of whom the fittest stands for all."""
+    """Protocol of a workflow whose state contains a population that persists over generations.
+
+    The fittest member represents the population.
+    """
 
     @property
     def population(self) -> Population:
-        """The population."""
+        """Return the population."""
         ...
 
     def fittest_index(self, state: State) -> int | Array:
-        """Which member was the fittest when they were last evaluated."""
+        """Return the index of the member that was the fittest in the last evaluation of the members.
+
+        Args:
+            state: State of the workflow.
+        """
         ...
 
     def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
-        """The workflow and the state of one member."""
+        """Return the workflow and the state of one member.
+
+        Args:
+            state: State of the workflow.
+            i: Index of the member.
+        """
         ...

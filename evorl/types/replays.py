@@ -1,4 +1,4 @@
-"""What holds experience."""
+"""Protocols of replay buffers."""
 
 from typing import Any
 
@@ -9,43 +9,71 @@ from evorl.types.data import Array, Key, Sample
 
 @runtime_checkable
 class ReplayBuffer(Protocol):
-    """Experience to learn from: a pytree that changes by adding."""
+    """Protocol of a replay buffer, an immutable pytree: `add` returns the changed buffer."""
 
     @property
     def size(self) -> Array:
-        """How many rows it holds, []."""
+        """Return the number of rows in the buffer, []. A row is a transition or, in a sequence replay, a sequence."""
         ...
 
     def add(self, rows: Any, mask: Array) -> "ReplayBuffer":
-        """The replay with the rows, leaves [steps, envs, ...], where mask: what each environment did next."""
+        """Add rows to the buffer.
+
+        Args:
+            rows: The next steps of each environment, leaves [steps, envs, ...].
+            mask: Which rows to add, bool [steps, envs].
+
+        Returns:
+            The new buffer.
+        """
         ...
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
-        """What to learn from, leaves [*shape, ...]; it must hold some."""
+        """Sample rows to learn from. The buffer must not be empty.
+
+        Args:
+            key: Random key.
+            shape: Shape of the sample.
+
+        Returns:
+            The sample, leaves [*shape, ...].
+        """
         ...
 
 
 @runtime_checkable
 class PrioritizedReplayBuffer(ReplayBuffer, Protocol):
-    """A replay that is told of the rows that it gave how much was to be learned from them."""
+    """Protocol of a prioritized replay buffer, whose priorities are updated from TD errors."""
 
     def update_priorities(self, index: Array, priority: Array) -> "PrioritizedReplayBuffer":
-        """The replay with other priorities, [...], of what lies at index, int32 [...]: the sizes of their TD errors.
+        """Set the priorities of rows.
 
-        Of a sequence there is one for each of its steps, [..., steps].
+        Args:
+            index: Indices of the rows, as a sample returned them, int32 [...].
+            priority: Absolute TD errors of the rows, shape [...]; for sequences, of each step, shape [...,
+                steps].
+
+        Returns:
+            The new buffer.
         """
         ...
 
 
 @runtime_checkable
 class ReplayFactory(Protocol):
-    """Which replay a workflow has."""
+    """Protocol of a factory of replay buffers, with which a workflow is configured."""
 
     @property
     def has_sequences(self) -> bool:
-        """Whether it gives sequences rather than single rows."""
+        """Return whether the buffer samples sequences instead of single rows."""
         ...
 
     def empty(self, capacity: int, row: Any, num_envs: int = 1) -> ReplayBuffer:
-        """One for `capacity` rows, from so many environments, like row, a pytree of arrays or of their shapes."""
+        """Create an empty replay buffer.
+
+        Args:
+            capacity: Maximum number of rows.
+            row: Example of a row, a pytree of arrays or of their shapes.
+            num_envs: Number of environments that add rows.
+        """
         ...

@@ -1,4 +1,4 @@
-"""What a training run is, and may be beside."""
+"""Protocols of workflows, which are training runs, and of their optional features."""
 
 from typing import Any, ClassVar
 
@@ -12,142 +12,265 @@ from evorl.types.evolvers import Evolver, SearchResults
 
 @runtime_checkable
 class Workflow(Protocol):
-    """A training run as pure functions; its state has the fields numbers and env_params."""
+    """Protocol of a workflow: a training run as pure functions of a state.
+
+    The state has the fields `numbers` (hyperparameters) and `env_params`.
+    """
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> State:
-        """The state before the first step; env_params are by default those of the environment."""
+        """Return the initial state of a run.
+
+        Args:
+            key: Random key.
+            numbers: Hyperparameters, nested by field name; None for those of the workflow's components.
+            env_params: Environment parameters; None for the default parameters of the environment.
+        """
         ...
 
     def step(self, state: State, key: Key) -> tuple[State, Metrics]:
-        """One iteration; metrics, leaves [], have env_steps, episodes and gradient_steps."""
+        """Run one iteration.
+
+        Args:
+            state: State of the run.
+            key: Random key.
+
+        Returns:
+            The new state, and metrics with leaves []. They include env_steps, episodes and gradient_steps.
+        """
         ...
 
     def evaluate(self, state: State, key: Key) -> Metrics:
-        """What is learned, played greedily: "return" and "episodes"."""
+        """Evaluate the learned policy greedily.
+
+        Args:
+            state: State of the run.
+            key: Random key.
+
+        Returns:
+            Metrics, which include "return" and "episodes".
+        """
         ...
 
     def inherit(self, state: State, parent: State) -> State:
-        """The state with the agent and the hyperparameters of its parent; its own replay and environments stay."""
+        """Return the state of a member of a population after it inherits from a parent.
+
+        The member takes over the agent and the hyperparameters of its parent. It keeps its own replay buffer
+        and environments.
+
+        Args:
+            state: State of the member.
+            parent: State of the parent.
+        """
         ...
 
 
 @runtime_checkable
 class PolicyWorkflow(Workflow, Protocol):
-    """A workflow that trains one policy, which its state holds; it is greedy unless it explores."""
+    """Protocol of a workflow that trains one policy, which is part of its state.
+
+    Attributes:
+        env: Environment of the policy.
+        agent: Actor of the policy.
+    """
 
     env: Env
     agent: Actor
 
     def policy(self, state: State, explores: bool = False) -> PolicyFn:
-        """How it acts in one environment."""
+        """Return the policy of a state, as a function of one environment's observations.
+
+        Args:
+            state: State of the run.
+            explores: Whether the policy explores; otherwise it is greedy.
+        """
         ...
 
 
 @runtime_checkable
 class SearchWorkflow(Workflow, Protocol):
-    """A workflow that searches with an evolver."""
+    """Protocol of a workflow that searches with an evolver.
+
+    Attributes:
+        evolver: The evolver.
+    """
 
     evolver: Evolver
 
     def results(self, state: State) -> SearchResults | None:
-        """What there is to be seen of it beside a policy; None where there is nothing."""
+        """Return the solutions of the search, such as an archive; None if there are none besides the policy.
+
+        Args:
+            state: State of the run.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsPolicyParams(PolicyWorkflow, Protocol):
-    """A workflow whose policy may be given other parameters, as of another solution that it has found."""
+    """Protocol of a workflow whose policy can be given other parameters, such as those of another solution."""
 
     def with_policy_params(self, state: State, params: Params) -> State:
-        """The state whose policy has these parameters."""
+        """Return a state whose policy has the given parameters.
+
+        Args:
+            state: State of the run.
+            params: Parameters of the policy.
+        """
         ...
 
 
 @runtime_checkable
 class CombinedStepWorkflow(Protocol):
-    """A workflow whose step and evaluate are one function of a flag, so that one program holds its physics once.
+    """Protocol of a workflow that can step or evaluate in one function.
 
-    step_or_evaluate returns (state, metrics of the step, metrics of the evaluation), the one not asked for without
-    meaning.
+    The compiled program then contains the rollout, with the physics of the environment, only once.
     """
 
     def step_or_evaluate(self, state: State, key: Key, evaluating: bool | Array) -> tuple[State, Metrics, Metrics]:
-        """A step, or an evaluation, which leaves the state alone."""
+        """Run one iteration, or an evaluation, which leaves the state unchanged.
+
+        Args:
+            state: State of the run.
+            key: Random key.
+            evaluating: Whether to evaluate, [].
+
+        Returns:
+            The state, the metrics of the iteration, and the metrics of the evaluation. The metrics of the one
+            that was not requested have no meaning.
+        """
         ...
 
 
 @runtime_checkable
 class StagedWorkflow(Protocol):
-    """A workflow of parts, which workflows.base.step_or_evaluate joins, so that one program holds its physics once.
+    """Protocol of a workflow whose iterations and evaluations consist of stages.
 
-    A step is plan, rollout, learn_from; an evaluation is plan_evaluation, rollout, evaluation_metrics. The two plans
-    have one structure; leaves of different shapes are broadcast to each other. Stages have the numbers of the state
-    that they are given.
+    An iteration is `plan`, `rollout` and `learn_from`. An evaluation is `plan_evaluation`, `rollout` and
+    `evaluation_metrics`. `workflows.base.step_or_evaluate` joins them in one program that contains the
+    rollout, with the physics of the environment, only once. To this end, the two plans have the same
+    structure; leaves of different shapes are broadcast to each other. Each stage uses the hyperparameters of
+    the state that it is given.
     """
 
     def plan(self, state: State, key: Key) -> tuple[Any, Any]:
-        """What a step plays, and what learn_from needs beside of what was drawn or learned for it."""
+        """Plan the rollout of an iteration.
+
+        Args:
+            state: State of the run.
+            key: Random key.
+
+        Returns:
+            The plan, and what else `learn_from` needs of the values that were sampled or learned for the
+            plan.
+        """
         ...
 
     def plan_evaluation(self, state: State, key: Key) -> Any:
-        """What an evaluation plays."""
+        """Return the plan of an evaluation.
+
+        Args:
+            state: State of the run.
+            key: Random key.
+        """
         ...
 
     def rollout(self, state: State, plan: Any, key: Key) -> tuple[State, Any]:
-        """What was played, and the state with what of it is stored; the same state where nothing is."""
+        """Run a plan.
+
+        Args:
+            state: State of the run.
+            plan: Plan of an iteration or of an evaluation.
+            key: Random key.
+
+        Returns:
+            The state, which contains what was stored of the rollout and is unchanged if nothing was, and the
+            result of the rollout.
+        """
         ...
 
     def learn_from(self, state: State, carry: Any, played: Any, key: Key) -> tuple[State, Metrics]:
-        """The state after learning from what was played, and the metrics of the step."""
+        """Learn from the rollout of an iteration.
+
+        Args:
+            state: State after the rollout.
+            carry: Second result of `plan`.
+            played: Result of the rollout.
+            key: Random key.
+
+        Returns:
+            The new state and the metrics of the iteration.
+        """
         ...
 
     def evaluation_metrics(self, state: State, played: Any) -> Metrics:
-        """The metrics of the evaluation that was played."""
+        """Return the metrics of an evaluation.
+
+        Args:
+            state: State of the run.
+            played: Result of the rollout of the evaluation.
+        """
         ...
 
 
 @runtime_checkable
 class HasMaxIterations(Protocol):
-    """A workflow that has room for what so many iterations give, with which a training ends."""
+    """Protocol of a workflow with room for a limited number of iterations, after which a training ends."""
 
     @property
     def max_iterations(self) -> int:
-        """How many."""
+        """Return the maximum number of iterations."""
         ...
 
 
 @runtime_checkable
 class HasFailureReason(Protocol):
-    """A workflow that finds out by what it has computed that its options do not fit."""
+    """Protocol of a workflow that can find out only from computed values that its options do not fit."""
 
     def failure_reason(self, state: State) -> str | None:
-        """Say on one line why it cannot go on from a state, or return None; on the host."""
+        """Return why training cannot continue from a state, in one line, or None if it can. Runs on the host.
+
+        Args:
+            state: State of the run.
+        """
         ...
 
 
 @runtime_checkable
 class ParallelWorkflow(Protocol):
-    """A workflow of independent parts, which several devices can share among them."""
+    """Protocol of a workflow with independent parts, which can be distributed over several devices."""
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """By axis of a mesh, how many there are: its members, or the environments in which it plays."""
+        """Return the number of independent parts by mesh axis: the members of a population, or the environments."""
         ...
 
 
 @runtime_checkable
 class DefaultShardedWorkflow(ParallelWorkflow, Protocol):
-    """A workflow that gains more by a core for each of its parts than by all cores for each of its products."""
+    """Protocol of a workflow that is distributed over all devices by default.
 
-    parallel_size_fields: ClassVar[
-        tuple[str, ...]
-    ]  # dotted names of fields: how many parts there are, the first one that says so
+    On a CPU it is faster with one core for each of its parts than with all cores for each matrix product.
+
+    Attributes:
+        parallel_size_fields: Dotted names of the fields that may hold the number of parts; the first one that
+            is set counts.
+    """
+
+    parallel_size_fields: ClassVar[tuple[str, ...]]
 
 
 @runtime_checkable
 class ShardedWorkflow(Protocol):
-    """A workflow of whose state some leaves lead with what is independent."""
+    """Protocol of a workflow in whose state some leaves have a leading axis of independent parts."""
 
     def state_sharding(self, state: State) -> Any:
-        """A prefix of the state: the axis of a mesh that leaves lead with, or "" where they lead with none."""
+        """Return along which mesh axis each leaf of the state is sharded.
+
+        Args:
+            state: State of the run.
+
+        Returns:
+            A prefix of the state: the mesh axis of the leading axis of the leaves, or "" for leaves that are
+            not sharded.
+        """
         ...

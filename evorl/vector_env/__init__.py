@@ -1,4 +1,4 @@
-"""Many environments at once: where episodes begin, the one play, and what the environments did."""
+"""Vectorized environments: episode starts, rollouts and episode statistics."""
 
 from evorl.vector_env import hosts
 from evorl.vector_env.env_batch import EnvBatch, require_level_env

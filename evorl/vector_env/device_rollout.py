@@ -1,4 +1,4 @@
-"""The steps of a rollout of environments in JAX: act, step, count, and begin the next episode."""
+"""Rollout steps of JAX environments: act, step, count, and start the next episode."""
 
 from dataclasses import replace
 
@@ -16,9 +16,9 @@ from evorl.vector_env.rollout_plan import RolloutCarry, RolloutPlan, RolloutStep
 def build_steps(
     world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
 ) -> RolloutSteps:
-    """Return the steps of a plan, from the state of envs or, where it restarts or envs is None, from new starts.
+    """Build the steps of a rollout plan, from the state of envs, or from new starts if it restarts or envs is None.
 
-    A step is an interaction of the active environments; the others stay as they are.
+    In a step, the active environments interact; the others stay unchanged.
     """
     key_starts, keys = plan.split_keys(key, world.total_envs)
     begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))

@@ -1,4 +1,4 @@
-"""Copies of one environment, all stepped at once."""
+"""Batch of copies of one environment, which step together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +15,16 @@ from evorl.spaces import groups, to_shape_structs
 from evorl.types import Env, HasEpisodeInfo, HasRankingGroup, Key, Level, LevelEnv, Memory, TimeStep, Transition
 from evorl.vector_env.episodes import SUMMARIES, EnvInstance
 
-Choice = tuple[Any, Memory, dict[str, Any]]  # action, the memory after it, and what learning needs beside, [n, ...]
+Choice = tuple[Any, Memory, dict[str, Any]]  # action, next recurrent state, extras; leaves [n, ...]
 BatchPolicyFn = Callable[[Any, Memory, Key], Choice]
 
 
 @dataclass(frozen=True)
 class EnvBatch:
-    """n copies of an environment with the same params, and the memory with which an episode begins.
+    """Batch of n copies of an environment with the same parameters.
 
-    Of several devices each has n of `total_envs`.
+    `memory` is the recurrent state with which an episode starts. On several devices, each has n of the
+    `total_envs` copies.
     """
 
     env: Env
@@ -34,11 +35,11 @@ class EnvBatch:
 
     @property
     def total_envs(self) -> int:
-        """Copies on all devices."""
+        """Return the number of copies on all devices."""
         return self.num_envs * self.num_shards
 
     def reset(self, keys: Key) -> tuple[Any, Any]:
-        """A start for each of keys [...], a state and an observation, leaves [..., ...]."""
+        """Reset one environment for each of the keys, and return states and observations, leaves [*keys, ...]."""
         require_key(keys)
         if keys.ndim:
             return jax.vmap(self.reset)(keys)
@@ -46,18 +47,22 @@ class EnvBatch:
             return self.env.reset(keys, self.params)
 
     def reset_to_levels(self, keys: Key, levels: Level) -> tuple[Any, Any]:
-        """A start on each of levels, leaves [n, ...]; raises OptionError where the environment has none."""
+        """Reset the environments to levels, leaves [n, ...]; raise OptionError if the environment has no levels."""
         with jax.named_scope("environment"):
             return jax.vmap(require_level_env(self.env).reset_to_level)(keys, levels)
 
     @property
     def episode_info_spec(self) -> dict[str, str]:
-        """What of its info the environment summarizes, and how."""
+        """Return the names of the entries of `info` that are summarized per episode, and how: sum, mean or last."""
         return dict(self.env.episode_info) if isinstance(self.env, HasEpisodeInfo) else {}
 
     @property
     def ranking_group(self) -> str | None:
-        """Of a game the group whose return ranks, "" for all; else None. Raises OptionError."""
+        """Return the group by whose return policies are ranked, "" for all; None with a single agent.
+
+        Raises:
+            OptionError: If the environment names a group that does not exist.
+        """
         teams = groups(self.env.action_space)
         named = self.env.ranked if isinstance(self.env, HasRankingGroup) else ""
         if named and named not in teams:
@@ -65,7 +70,7 @@ class EnvBatch:
         return named if teams else None
 
     def timestep_shapes(self, env_state: Any) -> TimeStep:
-        """What an action in a state, leaves [n, ...], is answered, by its shapes."""
+        """Return the shapes of the time steps that actions in the states return, leaves [n, ...]."""
 
         def trace_step() -> TimeStep:
             keys = jax.random.split(jax.random.key(0), self.num_envs)
@@ -74,9 +79,11 @@ class EnvBatch:
         return jax.eval_shape(trace_step)
 
     def init_envs(self, starts: tuple[Any, Any]) -> EnvInstance:
-        """The environments at starts, leaves [n, ...].
+        """Create the environments at starts, leaves [n, ...], with empty episode statistics.
 
-        Raises OptionError where an observation is not as declared, or a summary is of what is not there.
+        Raises:
+            OptionError: If an observation differs from the declared space, or if `episode_info` names a
+                missing entry of `info` or an unknown summary.
         """
         seen = self.timestep_shapes(starts[0])
         self._check_obs("reset", starts[1])
@@ -93,13 +100,13 @@ class EnvBatch:
         return EnvInstance(*starts, memory, none[0], length, info, gone, learned_return=none[2])
 
     def _check_obs(self, where: str, obs: Any) -> None:
-        """Raises OptionError where observations, leaves [n, ...], are not of the shapes and dtypes declared."""
+        """Raise OptionError if observations, leaves [n, ...], do not have the declared shapes and dtypes."""
         found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), obs)
         for fault in tree.find_mismatches(f"{where}: obs", found, to_shape_structs(self.env.observation_space)):
             raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space is")
 
     def restart(self, envs: EnvInstance, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvInstance:
-        """The environments, at starts, leaves [n, ...], where so, [n] or []."""
+        """Restart the environments selected by the mask `where`, [n] or [], at starts, leaves [n, ...]."""
         none = tree.zeros_like((envs.episode_return, envs.episode_length, envs.episode_info, envs.members_done))
         learned, memory = tree.zeros_like(envs.learned_return), tree.broadcast(self.memory, self.num_envs)
         return tree.select(where, EnvInstance(*starts, memory, *none, envs.pending_step, learned), envs)
@@ -107,11 +114,17 @@ class EnvBatch:
     def init_or_restart(
         self, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, "*n"]
     ) -> EnvInstance:
-        """The environments, at first, leaves [n, ...], where so, [n] or []; all of them where there are none yet."""
+        """Restart the environments selected by the mask `where`, [n] or [], or create all of them if envs is None.
+
+        `first` are the starts, leaves [n, ...].
+        """
         return self.init_envs(first) if envs is None else self.restart(envs, first, where)
 
     def interact(self, policy: BatchPolicyFn, envs: EnvInstance, keys: Key) -> tuple[EnvInstance, Transition]:
-        """Return all environments after one step, keys [n], and what happened; an episode that ends is left there."""
+        """Let the policy act for one step in all environments, with keys [n]; return them and the transitions.
+
+        An environment whose episode ends is not reset.
+        """
         key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
         choice = choose_actions(policy, envs, key_act)
         with jax.named_scope("environment"):
@@ -119,18 +132,20 @@ class EnvBatch:
         return self.record_step(envs, choice, answer)
 
     def step(self, keys: Key, env_state: Any, action: Any) -> tuple[Any, TimeStep]:
-        """Return the states and time steps after env.step of all environments, leaves [n, ...]."""
+        """Step all environments and return their states and time steps, leaves [n, ...]."""
         return jax.vmap(self.env.step, (0, 0, 0, None))(keys, env_state, action, self.params)
 
     def record_step(
         self, envs: EnvInstance, choice: Choice, answer: tuple[Any, TimeStep]
     ) -> tuple[EnvInstance, Transition]:
-        """Return the environments after a step, leaves [n, ...], with their episodes so far, and its transition.
+        """Return the environments after a step, with updated episode statistics, and the transitions.
+
+        All leaves are [n, ...].
 
         Args:
-            envs: before the step.
-            choice: what the policy chose.
-            answer: what `step` returned for its action.
+            envs: Environments before the step.
+            choice: Output of the policy: actions, recurrent state and extras.
+            answer: States and time steps that `step` returned for these actions.
         """
         (action, memory, extras), (env_state, timestep) = choice, answer
         outcome = timestep.reward, timestep.obs, timestep.terminated, timestep.truncated
@@ -149,7 +164,7 @@ class EnvBatch:
         return EnvInstance(env_state, timestep.obs, memory, *so_far), transition
 
     def summarize_episodes(self, envs: EnvInstance) -> tuple[Any, Any, Any, Any]:
-        """The return, the length, the summary and the learned return of episodes that end here, leaves [n, ...]."""
+        """Return the return, length, info summary and learned return of episodes that end here, leaves [n, ...]."""
         length = envs.episode_length
         info = {
             name: jax.vmap(jnp.divide)(total, length) if self.episode_info_spec[name] == "mean" else total
@@ -159,13 +174,13 @@ class EnvBatch:
 
 
 def choose_actions(policy: BatchPolicyFn, envs: EnvInstance, keys: Key) -> Choice:
-    """Return what a policy chooses in environments, keys [n]."""
+    """Return the output of the policy in all environments, with keys [n]."""
     with jax.named_scope("policy"):
         return policy(envs.obs, envs.memory, keys)
 
 
 def require_level_env(env: Env) -> LevelEnv:
-    """The environment; raises OptionError where its episodes are not played on levels."""
+    """Return the environment; raise OptionError if its episodes are not played on levels."""
     if not isinstance(env, LevelEnv):
         raise OptionError(f"env={type(env).__name__}: has no levels (evorl.types.LevelEnv)")
     return env

@@ -1,4 +1,4 @@
-"""What environments carry between two steps, and what they did during a play."""
+"""State of an environment between two steps, and statistics of a rollout."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,51 +23,51 @@ class EnvInstance:
     env_state: State
     obs: PyTree
     memory: Memory
-    episode_return: PyTree  # undiscounted, so far, of the task's own rewards, as these are
+    episode_return: PyTree  # undiscounted sum so far of the task's own rewards, with their structure
     episode_length: Int[Array, "*n"]  # so far
-    episode_info: dict[str, Float[Array, "*n"]]  # of what the environment summarizes, so far
-    # of a game whose members may end before it does: which have, by group
+    episode_info: dict[str, Float[Array, "*n"]]  # sums or last values of the entries in episode_info, so far
+    # by group: which members have ended; None unless members may end before the environment does
     members_done: dict[str, Bool[Array, "*n members"]] | None = None
-    # its last action, the memory after it, extras, and data of a key: of a step on the host under way
+    # for a step under way on the host: the action, next recurrent state, extras, and key data
     pending_step: tuple[PyTree, Memory, dict[str, PyTree], UInt32[Array, "*n words"]] | None = None
-    learned_return: PyTree = None  # of the rewards that are learned from, so far, where they are others; else None
+    learned_return: PyTree = None  # return so far of the rewards for learning; None if they are the task's own
 
 
 @struct.dataclass
 class EpisodeStats:
-    """What n environments did during one play, each leaf [n, ...]."""
+    """Episode statistics of n environments during one rollout, leaves [n, ...]."""
 
     steps: Int[Array, "*n"]
-    episodes: Int[Array, "*n"]  # ended
-    returns: PyTree  # of the task's own rewards, summed over ended episodes, as these are
+    episodes: Int[Array, "*n"]  # number of ended episodes
+    returns: PyTree  # summed over ended episodes, of the task's own rewards, with their structure
     lengths: Int[Array, "*n"]  # summed over ended episodes
-    # what the environment summarizes, summed over ended episodes
+    # summaries of the entries in episode_info, summed over ended episodes
     info: dict[str, Float[Array, "*n"]] = struct.field(default_factory=dict)
-    # episodes that were cut where a number was not finite or, on the host, a step failed
+    # number of episodes that were cut, by a non-finite number or, on the host, by a failed step
     restarts: Int[Array, "*n"] | int = 0
-    bad_rewards: Int[Array, "*n"] | int = 0  # those of restarts where the reward was NaN or infinite, but on the host
-    ranking_group: str | None = struct.field(pytree_node=False, default=None)  # of a game, the group named, "" for all
-    learned_returns: PyTree = None  # of the rewards that are learned from, where they are others; else None
+    bad_rewards: Int[Array, "*n"] | int = 0  # restarts with a NaN or infinite reward; not on the host
+    ranking_group: str | None = struct.field(pytree_node=False, default=None)  # "" for all groups, None for one agent
+    learned_returns: PyTree = None  # of the rewards for learning; None if they are the task's own
     retries_cut_episodes: bool = struct.field(
         pytree_node=False, default=False
-    )  # whether another episode is played for one cut
+    )  # whether a cut episode is replaced by another
 
     @classmethod
     def zeros(cls, envs: EnvInstance, ranked: str | None = None) -> "EpisodeStats":
-        """Of these environments, before their first step."""
+        """Return the statistics of these environments before their first step."""
         nothing = tree.zeros_like((envs.episode_length, envs.episode_return, envs.episode_info))
         none, returns, info = nothing
         learned, hosted = tree.zeros_like(envs.learned_return), bool(hosts.collect_leases(envs.env_state))
         return cls(none, none, returns, none, info, none, none, ranked, learned, hosted)
 
     def add_step(self, counts: Any, ended: Any, lost: Any, episode: tuple[Any, Any, Any, Any]) -> "EpisodeStats":
-        """Return the statistics after a step, [n] each: whether it counts, ends an episode, or was lost.
+        """Return the statistics after a step of all environments.
 
         Args:
-            counts: bool.
-            ended: bool.
-            lost: bool.
-            episode: return, length, summary and learned return of the episode, where it has ended.
+            counts: Whether the step counts, bool [n].
+            ended: Whether the step ended an episode, bool [n].
+            lost: Whether the step was lost, which cuts the episode, bool [n].
+            episode: Return, length, info summary and learned return of each episode; used only if it ended.
         """
         sums = self.returns, self.lengths, self.info, self.learned_returns
         of_episode = tree.select(ended, episode, tree.zeros_like(sums))
@@ -77,24 +77,26 @@ class EpisodeStats:
 
     @property
     def step_attempts(self) -> Any:
-        """Steps that were tried, with those that count nowhere."""
+        """Return the number of steps, including lost ones, which are not counted as environment steps."""
         return self.steps + self.restarts
 
     @property
     def num_ended_or_cut(self) -> Any:
-        """Return how many episodes have ended or were cut."""
+        """Return the number of episodes that ended or were cut."""
         return self.episodes + self.restarts
 
     @property
     def num_completed(self) -> Any:
-        """Return how many of the episodes to play are over."""
+        """Return the number of completed episodes; a cut episode counts only if it is not replaced by another."""
         return self.episodes if self.retries_cut_episodes else self.num_ended_or_cut
 
     @property
     def episode_means(self) -> dict[str, Any]:
-        """Of the ended episodes in each environment, leaves [n, ...], 0 where none ended: what `episode_info` names,
-        "return" and, where a wrapper has changed the rewards, "learned_return". NaN where one was cut and no other is
-        played for it, so that no policy gains by such ends.
+        """Return means over the ended episodes of each environment, leaves [n, ...]; 0 if none ended.
+
+        The names are those in `episode_info`, "return" and, if a wrapper changed the rewards,
+        "learned_return". The mean is NaN if an episode was cut and not replaced by another, so that no policy
+        gains from such an end.
         """
 
         def mean(sums: dict[str, Any], episodes: Array, cut: Array) -> dict[str, Any]:
@@ -105,10 +107,11 @@ class EpisodeStats:
 
     @property
     def return_sums(self) -> dict[str, Any]:
-        """The "return" that ended episodes add up to, leaves [n, ...], as the rewards are, and the "learned_return".
+        """Return the sum of the returns of the ended episodes, as "return", leaves [n, ...].
 
-        Of a game it is the mean over the members of the group that ranks, or over all, and each group has its own, as
-        "return/GROUP".
+        If a wrapper changed the rewards, "return" uses the task's own rewards and "learned_return" those of
+        learning. In a multi-agent environment, the value is the mean over the members of the ranking group,
+        or over all members. Each group also has its own, as "return/GROUP".
         """
         learned = {} if self.learned_returns is None else {LEARNED_RETURN: self._reduce_members(self.learned_returns)}
         of_groups = (
@@ -119,7 +122,7 @@ class EpisodeStats:
         return {"return": self._reduce_members(self.returns)} | of_groups | learned
 
     def _reduce_members(self, returns: Any) -> Any:
-        """One return per environment; of a game that of the group that ranks, or the mean over all members."""
+        """Return one return per environment: with groups, the mean over the ranking group, or over all members."""
         if self.ranking_group is None:
             return returns
         return (
@@ -128,20 +131,21 @@ class EpisodeStats:
 
     @property
     def fitness_means(self) -> dict[str, Any]:
-        """The means, of which "return" is that of the rewards that are learned from: what evolution is told."""
+        """Return the episode means, with the learned return as "return" if it differs; evolution uses it as fitness."""
         means = self.episode_means
         return means | {"return": means.get(LEARNED_RETURN, means["return"])}
 
     @property
     def mean_return(self) -> Array:
-        """[n], 0 where no episode ended, NaN as in means."""
+        """Return the mean return of each environment, [n]; 0 if no episode ended, NaN as in `episode_means`."""
         return self.episode_means["return"]
 
     @property
     def return_error(self) -> Array:
-        """[], the standard error of the mean return, from how the environments differ; infinite for fewer than two.
+        """Return the standard error of the mean return, []; infinite for fewer than two environments.
 
-        The mean of an environment with k episodes has 1 / k of an episode's variance, so that squares weigh by k.
+        It is estimated from the differences between environments. The mean over k episodes of an environment
+        has 1 / k of the variance of one episode, so squared differences are weighted by k.
         """
         played, episodes, totals = self.episodes > 0, jnp.maximum(self.episodes.sum(), 1), self.return_sums["return"]
         n, returns = played.sum(), totals / jnp.maximum(self.episodes, 1)
@@ -150,9 +154,11 @@ class EpisodeStats:
         return jnp.where(n > 1, jnp.sqrt(squares / (jnp.maximum(n - 1, 1) * episodes)), jnp.inf)
 
     def metrics(self) -> Metrics:
-        """Counts and means over all environments; "return", "episode_length" and "episode/..." are over ended episodes.
+        """Return counts and means over all environments.
 
-        Each number that `episode_info` names has its own, as "episode/speed" or, in a vector, "episode/end/1".
+        "return", "episode_length" and "episode/..." are means over the ended episodes. Each number named by
+        `episode_info` has its own metric, such as "episode/speed" or, for a component of a vector,
+        "episode/end/1".
         """
         episodes = self.episodes.sum()
         ended = jnp.maximum(episodes, 1)
@@ -168,7 +174,7 @@ class EpisodeStats:
         return metrics | {f"{EPISODE_PREFIX}{name}": x for name, x in means.items()}
 
     def evaluation_metrics(self) -> Metrics:
-        """The metrics of a play that was an evaluation; returns are NaN where no episode ended."""
+        """Return the metrics of a rollout that was an evaluation; returns are NaN if no episode ended."""
         metrics = {name: x for name, x in self.metrics().items() if name != "env_steps"}
         for name in self.return_sums:
             metrics[name] = jnp.where(metrics["episodes"] > 0, metrics[name], jnp.nan)

@@ -1,4 +1,4 @@
-"""Episodes of environments on the host: each begins where one is needed, with a seed of its own."""
+"""Episode starts of host environments: each environment resets only when needed, with its own seed."""
 
 from typing import Any
 
@@ -16,8 +16,9 @@ from evorl.vector_env.episodes import EnvInstance
 
 @struct.dataclass
 class HostStarts:
-    """Draws of env.reset on the host, in only those environments that begin. What is left is a mask of those that
-    wait, [n], as they could not begin an episode.
+    """Starts from env.reset on the host, only in environments that need a new episode.
+
+    The carry of the starts is a mask [n] of idle environments, which could not start an episode.
     """
 
     def start_episodes(
@@ -28,7 +29,7 @@ class HostStarts:
         envs: EnvInstance | None,
         restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Bool[Array, " n"]]:
-        """Return the environments, where they restart, or are in the middle of no episode, at the start of one."""
+        """Start an episode in environments that restart or are not within one; return them and the idle mask."""
         keys = jax.random.split(key, world.total_envs)
         keys = keys if group is None else keys[group]
         lease = jnp.zeros(world.num_envs, jnp.int32) if envs is None else hosts.get_leases(envs.env_state)
@@ -45,9 +46,9 @@ class HostStarts:
         episodes: Int[Array, " n"],
         left: Bool[Array, " n"],
     ) -> tuple[EnvInstance, Bool[Array, " n"]]:
-        """Return the environments at the start of an episode where ended, and which wait.
+        """Start an episode in environments whose episode ended; return them and the idle mask.
 
-        The step that ended an episode may have begun the next one (`HostState.has_reset`).
+        The step that ended an episode may already have started the next one (`HostState.has_reset`).
         """
         after_step = hosts.find_host_state(envs.env_state)
         if after_step.has_reset is not None:
@@ -63,7 +64,7 @@ class HostStarts:
             first = reset_on_host(world, derive_episode_keys(keys, episodes), request)
             return _enter_episodes(world, first, envs, ended, left)
 
-        # most steps begin no episode
+        # skipped in most steps, which start no episode
         return tree.masked_fori_loop(ended.any().astype(jnp.int32), restart_once, (envs, left))
 
     def idle_mask(self, left: Bool[Array, " n"]) -> Bool[Array, " n"]:
@@ -71,7 +72,7 @@ class HostStarts:
 
 
 def reset_on_host(world: EnvBatch, keys: Key, asked: hosts.HostRequest) -> tuple[Any, Any]:
-    """Return the state and observation of reset on the host for keys [n], leaves [n, ...]."""
+    """Reset environments on the host as requested, keys [n]; return states and observations, leaves [n, ...]."""
     with jax.named_scope("environment"):
         return jax.vmap(world.env.reset)(keys, asked.to_env_params(world.params))
 

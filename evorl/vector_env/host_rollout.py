@@ -1,7 +1,7 @@
-"""The steps of a rollout of environments on the host, where only those are touched that act or begin an episode.
+"""Rollout steps of host environments, where only environments that act or reset are called.
 
-A step may wait for some of its environments alone (`env.batch`): one that has not answered keeps the action that it has
-sent, and its step comes when the answer does.
+A step may wait for only some of its environments (`env.batch`). An environment that has not answered keeps
+the action that was sent; its step is recorded when the answer arrives.
 """
 
 from dataclasses import replace
@@ -24,24 +24,24 @@ from evorl.vector_env.starts import ResetStarts
 def build_steps(
     world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
 ) -> RolloutSteps:
-    """Return the steps of a plan, as `device_rollout.build_steps` does."""
+    """Build the steps of a rollout plan, as `device_rollout.build_steps` does."""
     if isinstance(plan.starts, ResetStarts):
         plan = replace(plan, starts=HostStarts())
     wait_count = hosts.count_waited(world.params, world.num_envs, world.total_envs)
     key_starts, keys = plan.split_keys(key, world.total_envs)
-    if envs is not None:  # of an evaluation the leases are given back, and those of before are of others
+    if envs is not None:  # an evaluation takes new leases, which it releases at the end
         envs = tree.select(jnp.asarray(plan.releases), hosts.clear_leases(envs), envs)
     begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))
     begun = allocate_pending_step(world, policy, begun)
 
     def find_active(carry: RolloutCarry, steps: Any = plan.steps) -> Bool[Array, " n"]:
         mask = plan.find_unfinished(*carry[1:], steps)
-        if wait_count and steps is not None:  # once fewer are left than a step waits for, all stop
+        if wait_count and steps is not None:  # all stop once fewer are left than a step waits for
             mask &= (mask.sum() >= wait_count) | (jnp.asarray(steps) >= UNLIMITED)
         return mask
 
     def find_going_on(carry: RolloutCarry) -> Bool[Array, " n"]:
-        """Return which environments begin another episode where theirs ends."""
+        """Return which environments start another episode if theirs ends."""
         return find_active(carry, None if wait_count else plan.steps)
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
@@ -85,9 +85,10 @@ def build_steps(
 def interact(
     world: EnvBatch, policy: BatchPolicyFn, envs: EnvInstance, keys: Key, asked: hosts.HostRequest
 ) -> tuple[EnvInstance, Transition]:
-    """Return environments on the host after a step as asked, keys [n], and what happened.
+    """Step environments on the host as requested, with keys [n]; return them and the transitions.
 
-    One that waits for an answer takes the step that it has sent, and is otherwise as it was until the answer comes.
+    An environment that waits for an answer repeats the step that was sent, and stays otherwise unchanged
+    until the answer arrives.
     """
     key_act, key_step = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     choice = choose_actions(policy, envs, key_act)
@@ -107,14 +108,14 @@ def interact(
 
 
 def pending_mask(envs: EnvInstance) -> Bool[Array, " n"]:
-    """Return which environments have sent an action to the host that has not been answered."""
+    """Return which environments have a pending step: an action was sent to the host, and there is no answer yet."""
     host = hosts.find_host_state(envs.env_state)
     assert host.pending is not None
     return host.pending & (host.lease > 0)
 
 
 def allocate_pending_step(world: EnvBatch, policy: BatchPolicyFn, envs: EnvInstance) -> EnvInstance:
-    """Return the environments, with room for what they send where a step may have no answer yet."""
+    """Allocate space for pending steps in the environments, if a step may have no answer yet."""
     if not hosts.has_late_answers(world.params) or envs.pending_step:
         return envs
     keys = jax.random.split(jax.random.key(0), world.num_envs)
@@ -123,13 +124,13 @@ def allocate_pending_step(world: EnvBatch, policy: BatchPolicyFn, envs: EnvInsta
 
 
 def release_leases(world: EnvBatch, envs: EnvInstance, where: Bool[Array, ""]) -> EnvInstance:
-    """Return the environments, of which nothing on the host is kept where so."""
+    """Release all environments on the host if `where` [] is true, and return the environments without leases then."""
     lease, keys = hosts.get_leases(envs.env_state), jax.random.split(jax.random.key(0), world.num_envs)
     reset_on_host(world, keys, hosts.HostRequest((lease != 0) & where, lease, where))
     return tree.select(where, hosts.clear_leases(envs), envs)
 
 
 def sort_by_answer(transitions: Transition, mask: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
-    """Sort transitions [steps, n, ...]: of each environment those with an answer or lost come first, in their order."""
+    """Sort transitions [steps, n, ...] of each environment: answered or lost steps first, in their order."""
     order = jnp.argsort(~mask & (transitions.weight > 0), axis=0, stable=True)
     return tree.index((transitions, mask), (order, jnp.arange(mask.shape[1])))

@@ -1,4 +1,4 @@
-"""What a state and params say of environments on the host: which leases they hold, which act, and which begin anew."""
+"""Access to the parts of states and parameters that belong to host environments, such as leases and requests."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,25 +13,25 @@ from evorl.types import HostParams, HostState, Key
 
 
 def find_host_params(env_params: Any) -> HostParams | None:
-    """Those of the environment on the host that there is in an environment, or None."""
+    """Return the parameters of the host environment that an environment contains, or None."""
     return next((x for x in _nodes(env_params, HostParams) if isinstance(x, HostParams)), None)
 
 
 def has_late_answers(env_params: Any) -> bool:
-    """Return whether a step of the environment may have no answer yet, as it waits for some of many alone."""
+    """Return whether a step may have no answer yet, since it waits for only some of the environments."""
     host = find_host_params(env_params)
     return host is not None and host.batch > 0
 
 
 def count_waited(env_params: Any, num_envs: int, total_envs: int) -> int:
-    """Return for how many of the num_envs environments of this device, of total_envs, a step waits; 0 for all."""
+    """Return for how many of this device's num_envs environments, of total_envs, a step waits; 0 for all."""
     host = find_host_params(env_params)
     return 0 if host is None else -(-min(host.batch, total_envs) * num_envs // total_envs)
 
 
 @dataclass(frozen=True)
 class HostRequest:
-    """What is asked of environments on the host, leaves [n, ...]."""
+    """Request to n environments on the host, leaves [n, ...]."""
 
     active: Bool[Array, " n"]
     lease: Int[Array, " n"] | int = 0
@@ -42,7 +42,7 @@ class HostRequest:
     wait_fraction: float | None = None
 
     def to_env_params(self, env_params: Any) -> Any:
-        """The params of n environments that say so, leaves [n, ...]."""
+        """Return the parameters of n environments that carry this request, leaves [n, ...]."""
         n = self.active.shape[0]
         spread = lambda x, *shape: jnp.broadcast_to(jnp.asarray(x), (n, *shape))  # noqa: E731
 
@@ -58,9 +58,9 @@ class HostRequest:
 
 
 def mask_host_params(acts: Any, env_params: Any) -> Any:
-    """The params of one environment, of which one on the host is touched only where so, [].
+    """Return the parameters of one environment, whose host environment acts only if `acts` [] is true.
 
-    For wrappers that take several steps in one; raises OptionError where a step may have no answer yet.
+    Wrappers that take several steps in one use it. It raises OptionError if a step may have no answer yet.
     """
     batch = 0 if (host := find_host_params(env_params)) is None else host.batch
     require(
@@ -71,42 +71,42 @@ def mask_host_params(acts: Any, env_params: Any) -> Any:
 
 
 def seeds_from_keys(keys: Key) -> UInt32[Array, "*n 2"]:
-    """The seeds of episodes for keys."""
+    """Return the seeds of episodes for their keys."""
     return jax.random.key_data(keys).astype(jnp.uint32)[..., jnp.array([0, -1])]
 
 
 def find_host_state(env_state: Any) -> HostState:
-    """The one in the states of environments."""
+    """Return the host state within the states of environments."""
     return next(x for x in _nodes(env_state, HostState) if isinstance(x, HostState))
 
 
 def get_leases(env_state: Any) -> Int[Array, " n"]:
-    """Of the states of environments the leases, as a state holds them."""
+    """Return the leases within the states of environments, [n]."""
     return find_host_state(env_state).lease
 
 
 def collect_leases(state: Any) -> list[Any]:
-    """All leases in a state, whatever their axes."""
+    """Return all leases within a state, of any shape."""
     return [x.lease for x in _nodes(state, HostState) if isinstance(x, HostState)]
 
 
 def mark_for_reset(state: Any) -> Any:
-    """state, whose environments on the host keep their leases and are to begin anew."""
+    """Mark all host environments of a state for reset; they keep their leases."""
     return _map_leases(state, lambda lease: -jnp.abs(lease))
 
 
 def clear_leases(state: Any) -> Any:
-    """state, in which no environment on the host has a lease: all begin anew with others."""
+    """Clear all leases of a state, so that its host environments start anew with other leases."""
     return _map_leases(state, jnp.zeros_like)
 
 
 def copy_marked_for_reset(state: Any, keeper: Any) -> Any:
-    """state with what keeper, a state of the same environments, holds of the host, all of which is to begin anew."""
+    """Return a state with the host states of `keeper`, a state of the same environments, marked for reset."""
     return mark_for_reset(copy_host_states(state, keeper))
 
 
 def copy_host_states(state: Any, keeper: Any) -> Any:
-    """state with what keeper, a state of the same environments, holds of the host."""
+    """Return a state with the host states of `keeper`, a state of the same environments."""
     mine = iter(x for x in _nodes(keeper, HostState) if isinstance(x, HostState))
     is_one = lambda x: isinstance(x, HostState)  # noqa: E731
     return jax.tree.map(lambda x: next(mine) if is_one(x) else x, state, is_leaf=is_one)

@@ -1,6 +1,7 @@
-"""Rollouts: many environments act at once, until each has had its episodes or steps.
+"""Rollout loop: vectorized environments act until each has completed its episodes or steps.
 
-A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (action, memory, extras), leaves [n].
+A policy acts for n environments at once: (obs [n], memory [n], keys [n]) -> (action, memory, extras), leaves
+[n].
 """
 
 from dataclasses import replace
@@ -28,9 +29,10 @@ def rollout(
     key: Key,
     store: TransitionStore[Stored],
 ) -> tuple[EnvInstance, EpisodeStats, Stored]:
-    """Play a plan, from the state of envs or, where it restarts or envs is None, from new starts.
+    """Run a rollout plan, from the state of envs, or from new starts if it restarts or envs is None.
 
-    It ends within store.chunk steps of the last environment's end; memory does not grow with the length of episodes.
+    The rollout ends at most store.chunk steps after the last environment completes. Memory use does not grow
+    with the length of episodes.
     """
     steps = build_steps(world, policy, plan, envs, key)
 
@@ -52,7 +54,7 @@ def rollout(
 def build_steps(
     world: EnvBatch, policy: BatchPolicyFn, plan: RolloutPlan, envs: EnvInstance | None, key: Key
 ) -> RolloutSteps:
-    """Return the steps of a plan where the environments are: on the device or on the host."""
+    """Build the steps of a plan for the place of the environments: device or host."""
     where = device_rollout if hosts.find_host_params(world.params) is None else host_rollout
     return where.build_steps(world, policy, plan, envs, key)
 
@@ -60,9 +62,9 @@ def build_steps(
 def run_episodes(
     world: EnvBatch, policy: BatchPolicyFn, starts: EpisodeStarts, key: Key, every: int = 20
 ) -> EpisodeStats:
-    """Play one episode in each copy, leaves [n]; after every so many steps look whether all have ended.
+    """Run one episode in each copy, leaves [n]; test every `every` steps whether all have ended.
 
-    The return of one that was cut, and is not played again, is NaN.
+    The return is NaN if an episode was cut and not replaced by another.
     """
     nothing: TransitionStore[None] = TransitionStore(every, None, lambda *_: None)
     stats = rollout(world, policy, RolloutPlan(starts, episodes=1), None, key, nothing)[1]

@@ -1,4 +1,4 @@
-"""Plans of rollouts: who acts from which starts for how long, and where the transitions go."""
+"""Rollout plans: which actors act, from which starts, for how long, and where transitions are stored."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from evorl.vector_env.env_batch import EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
 
 Stored = TypeVar("Stored")
-UNLIMITED = jnp.iinfo(jnp.int32).max  # episodes or steps that no play reaches
+UNLIMITED = jnp.iinfo(jnp.int32).max  # number of episodes or steps that no rollout reaches
 
 
 @runtime_checkable
 class EpisodeStarts(Protocol):
-    """The starts of episodes, as a value of a plan. What is `left` of them is carried from step to step."""
+    """Starts of episodes, as a value of a plan; `left`, the remaining starts, is carried from step to step."""
 
     def start_episodes(
         self,
@@ -31,14 +31,18 @@ class EpisodeStarts(Protocol):
         envs: EnvInstance | None,
         restart: Bool[Array, ""],
     ) -> tuple[EnvInstance, Any]:
-        """Return the environments, at their first start where they restart, and what is left.
+        """Place the environments that restart at their first start.
 
         Args:
-            world: the environments.
-            key: of the starts.
-            group: environments of the same group start alike; None where each has its own, in order.
-            envs: as they are; None before their first start.
-            restart: whether they begin anew.
+            world: Batch of environments.
+            key: Random key of the starts.
+            group: Environments with the same index start alike, shape [n]; None for separate starts, in
+                order.
+            envs: Environments as they are; None before their first start.
+            restart: Whether the environments restart, [].
+
+        Returns:
+            The environments and the remaining starts.
         """
         ...
 
@@ -51,32 +55,51 @@ class EpisodeStarts(Protocol):
         episodes: Int[Array, " n"],
         left: Any,
     ) -> tuple[EnvInstance, Any]:
-        """Return the environments with a new start where ended, each after so many episodes, and what is left."""
+        """Place the environments whose episode ended at a new start.
+
+        Args:
+            world: Batch of environments.
+            keys: Random keys of the environments in this rollout, shape [n].
+            envs: Environments, leaves [n, ...].
+            ended: Whether an environment needs a new start, shape [n].
+            episodes: Number of episodes that ended or were cut in each environment, shape [n].
+            left: Remaining starts.
+
+        Returns:
+            The environments and the remaining starts.
+        """
         ...
 
     def idle_mask(self, left: Any) -> Bool[Array, " n"] | bool:
-        """Return which environments have found no start, and wait."""
+        """Return which environments found no start and are idle.
+
+        Args:
+            left: Remaining starts.
+
+        Returns:
+            A mask [n], or False if none ever is.
+        """
         ...
 
 
 @struct.dataclass
 class RolloutPlan:
-    """A plan for n environments. A workflow makes it; a workflow around that may change it before it is played."""
+    """Plan of a rollout of n environments, made by a workflow; an outer workflow may change it before it runs."""
 
     starts: EpisodeStarts
-    restart: Bool[Array, ""] | bool = True  # from new starts, rather than on from where the environments are
-    episodes: Int[Array, "*n"] | int | None = None  # of each environment; None for no end
-    steps: Int[Array, ""] | int | None = None  # of each environment; None for no end
-    # below n: environments of the same group have common random numbers; None for each its own
+    restart: Bool[Array, ""] | bool = True  # start anew instead of continuing from the state of envs
+    episodes: Int[Array, "*n"] | int | None = None  # per environment; None for no limit
+    steps: Int[Array, ""] | int | None = None  # per environment; None for no limit
+    # indices below n: environments with the same index use common random numbers; None for separate ones
     seed_group: Int[Array, " n"] | None = None
-    params: Params = None  # leaves [actors, ...]: by whom the environments act, as many each, side by side
-    explores: Bool[Array, "*actors"] | bool | None = None  # whether they explore; None for never
-    random_actions: Bool[Array, ""] | bool | None = None  # whether they act at random instead; None for never
-    stores: Bool[Array, ""] | bool | None = None  # whether what they see is stored, where that is a choice
-    releases: Bool[Array, ""] | bool = False  # whether the environments are of no use afterwards
+    params: Params = None  # of the actors, leaves [actors, ...]; each acts in n / actors consecutive environments
+    explores: Bool[Array, "*actors"] | bool | None = None  # whether the actors explore; None for never
+    random_actions: Bool[Array, ""] | bool | None = None  # whether they act randomly instead; None for never
+    stores: Bool[Array, ""] | bool | None = None  # whether to store the transitions; None if that is not optional
+    releases: Bool[Array, ""] | bool = False  # whether the environments are released at the end
 
     def local_shard(self, n: int, shards: int) -> "RolloutPlan":
-        """Return the part of the plan for this device, where n environments are spread over several, else all of it."""
+        """Return this device's part of the plan if n environments are sharded over several devices, else the plan."""
         if shards == 1:
             return self
         group = jnp.arange(n) if self.seed_group is None else self.seed_group
@@ -88,18 +111,16 @@ class RolloutPlan:
         return replace(self, params=params, explores=explores, episodes=episodes, seed_group=group)
 
     def split_keys(self, key: Key, total_envs: int) -> tuple[Key, Key]:
-        """Return the key of the starts and the keys of the environments [n].
+        """Return the key of the starts and the keys of the environments, [n], from the key of the rollout.
 
-        Args:
-            key: of the rollout.
-            total_envs: environments on all devices.
+        `total_envs` is the number of environments on all devices.
         """
         key_starts, key_play = jax.random.split(key)
         keys = jax.random.split(key_play, total_envs)
         return key_starts, keys if self.seed_group is None else keys[self.seed_group]
 
     def find_unfinished(self, stats: EpisodeStats, left: Any, steps: Any) -> Bool[Array, " n"]:
-        """Return which environments have not had their episodes or so many steps, and have a start."""
+        """Return which environments have a start and have not completed their episodes or `steps` steps."""
         mask = jnp.broadcast_to(~jnp.asarray(self.starts.idle_mask(left)), stats.steps.shape)
         for done, most in ((stats.num_completed, self.episodes), (stats.step_attempts, steps)):
             mask = mask if most is None else mask & (done < most)
@@ -108,29 +129,32 @@ class RolloutPlan:
 
 @dataclass(frozen=True)
 class TransitionStore(Generic[Stored]):
-    """A buffer of transitions: after `chunk` steps it is add(buffer, transitions [chunk, n, ...], mask [chunk, n])."""
+    """Buffer of transitions, updated every `chunk` steps by add(buffer, transitions, mask).
+
+    The transitions have leaves [chunk, n, ...], and the mask [chunk, n] says which of them count.
+    """
 
     chunk: int
     buffer: Stored
     add: Callable[[Stored, Transition, Bool[Array, "chunk n"]], Stored]
 
 
-RolloutCarry = tuple[EnvInstance, EpisodeStats, Any]  # the last is what the starts have left
+RolloutCarry = tuple[EnvInstance, EpisodeStats, Any]  # the last entry is the remaining starts
 
 
 class RolloutSteps(NamedTuple):
-    """The steps of a rollout, on the device (device_rollout) or on the host (host_rollout)."""
+    """Functions of a rollout's steps, on the device (device_rollout) or on the host (host_rollout)."""
 
     begin: RolloutCarry
-    step: Callable[[RolloutCarry, None], tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]]  # to be scanned
+    step: Callable[[RolloutCarry, None], tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]]  # for jax.lax.scan
     find_active: Callable[[RolloutCarry], Bool[Array, " n"]]
-    # of transitions [steps, n, ...] and which of them count
+    # post-processes transitions [steps, n, ...] and the mask of those that count
     arrange: Callable[[Transition, Bool[Array, "steps n"]], tuple[Transition, Bool[Array, "steps n"]]]
-    finish: Callable[[EnvInstance], EnvInstance]  # what becomes of the environments when all have ended
+    finish: Callable[[EnvInstance], EnvInstance]  # applied to the environments at the end
 
 
 def truncate_before_lost(transitions: Transition) -> Transition:
-    """Truncate transitions [steps, n, ...] where the next one is lost (its weight is 0), and drop the weights."""
+    """Truncate transitions [steps, n, ...] at and before each lost one (its weight is 0), and remove the weights."""
     lost = transitions.weight == 0
     ends = lost | jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])])
     return replace(transitions, truncated=transitions.truncated | (ends & ~transitions.terminated), weight=None)

@@ -1,4 +1,4 @@
-"""Where episodes begin: at draws of the environment, or at given states."""
+"""Starts of episodes: from env.reset, on levels, or at given states."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,11 @@ from evorl.vector_env.episodes import EnvInstance
 
 @struct.dataclass
 class ResetStarts:
-    """Draws of env.reset.
+    """Starts from env.reset.
 
-    `num_starts` starts of each environment, at most `max_starts`, are drawn beforehand and taken in turn, again and
-    again; where env.fresh_reset, each start is one that nothing has used. On the host HostStarts take its place.
+    For each environment, `num_starts` starts, at most `max_starts`, are sampled in advance and used in turn,
+    cyclically. If env.fresh_reset is true, each start is used only once. On the host, HostStarts replaces
+    this class.
     """
 
     num_starts: Int[Array, ""] | int = 1
@@ -55,7 +56,7 @@ class ResetStarts:
             return _restart_from_table(world, envs, ended, episodes, count, left), left
 
         def reset_refill(refills: Array) -> tuple[Any, Any]:
-            # of keys that interact, which splits its own in two, never derives
+            # EnvBatch.interact splits these keys in two and never derives the same ones
             of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
             return world.reset(of_refill(keys))
 
@@ -68,7 +69,7 @@ class ResetStarts:
 
 @struct.dataclass
 class LevelStarts:
-    """Given levels, leaves [most, n, ...]: environment i plays its first `num_levels` in turn, again and again."""
+    """Starts on given levels, leaves [most, n, ...]; environment i uses its first `num_levels` in turn, cyclically."""
 
     levels: Level
     num_levels: Int[Array, ""] | int = 1
@@ -109,9 +110,10 @@ class LevelStarts:
 
 @struct.dataclass
 class StartQueue:
-    """Given starts, pairs of state and observation as env.reset gives them, leaves [m, ...], each taken once, in order.
+    """Queue of given starts, leaves [m, ...]; each is used once, in order.
 
-    The environments take the first n of them. An environment that finds none left rests.
+    A start is a pair of state and observation, as env.reset returns it. The environments take the first n of
+    them. An environment that finds none left is idle.
     """
 
     states: tuple[State, PyTree]
@@ -153,7 +155,10 @@ class StartQueue:
 
 @struct.dataclass
 class FixedStarts:
-    """Given starts, pairs of state and observation as from env.reset, leaves [n, ...]; each environment has its own."""
+    """Given starts, leaves [n, ...], one for each environment, which it uses in every episode.
+
+    A start is a pair of state and observation, as env.reset returns it.
+    """
 
     states: tuple[State, PyTree]
 
@@ -188,7 +193,7 @@ class FixedStarts:
 
 @struct.dataclass
 class StartPool:
-    """Starts that nothing has used yet: those in places `num_used` to n."""
+    """Pool of n starts, of which those from index `num_used` on are unused."""
 
     starts: tuple[State, PyTree]  # leaves [n, ...]
     num_used: Int[Array, ""]
@@ -196,13 +201,13 @@ class StartPool:
 
     @classmethod
     def empty(cls, shapes: Any, n: int) -> "StartPool":
-        """A pool that has none left, of starts like these."""
+        """Return a pool without unused starts, for starts of these shapes."""
         return cls(tree.zeros_like(shapes), jnp.int32(n), jnp.int32(0))
 
     def restart_ended(
         self, world: EnvBatch, envs: EnvInstance, ended: Bool[Array, " n"], draw: Callable[[Array], tuple[Any, Any]]
     ) -> tuple[EnvInstance, "StartPool"]:
-        """Environments with a new start where ended; where too few are left, n others are drawn by draw(refills)."""
+        """Restart the ended environments at unused starts; if too few are left, replace all n by draw(num_refills)."""
         count = ended.sum(dtype=jnp.int32)
 
         def refill(_: Array, pool: StartPool) -> StartPool:
@@ -220,7 +225,7 @@ class StartPool:
 
 
 def _build_start_table(count: Any, rows: int, draw: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
-    """The starts draw(row), leaves [n, ...], in the first `count` of rows, [rows, n, ...]; draw is compiled once."""
+    """Build the table [rows, n, ...] of starts, with draw(row) in the first `count` rows; draw is compiled once."""
     table = tree.broadcast(tree.zeros_like(jax.eval_shape(draw, jnp.int32(0))), rows)
     return tree.masked_fori_loop(jnp.int32(count), lambda row, table: tree.set_row(table, row, draw(row)), table)
 
@@ -233,6 +238,6 @@ def _restart_from_table(
     count: Int[Array, ""],
     table: Any,
 ) -> EnvInstance:
-    """Return the environments where ended at a start of a table, whose first `count` rows are taken in turn."""
+    """Restart the ended environments at starts of a table, whose first `count` rows are used in turn."""
     row = jax.lax.rem(episodes, jnp.broadcast_to(count, episodes.shape))
     return world.restart(envs, tree.index(table, (row, jnp.arange(world.num_envs))), ended)

@@ -1,4 +1,4 @@
-"""The environments of a workflow: it collects in them and evaluates in them, so that physics has one shape."""
+"""Vectorized environments of a workflow, shared by rollouts and evaluations so that physics has one batch size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,11 +33,11 @@ from evorl.vector_env.starts import ResetStarts
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How an agent with its numbers acts in one environment: exploring, greedily or at random.
+    """Behavior of an agent in one environment: exploring, greedy or random.
 
-    `preprocess` makes of an observation its own. What a plan has of actors, leaves [actors, ...], `materialize` makes
-    what is held of them while they play, and of what is held of one `decode_params` makes its parameters at each call,
-    so that these may share what all have in common.
+    `preprocess` maps an environment's observation to the agent's. `materialize` maps the actors of a plan,
+    leaves [actors, ...], to the values that are held during the rollout. `decode_params` maps one actor's
+    held value to its parameters at each call, so that the actors can share a common part.
     """
 
     env: Env
@@ -49,24 +49,27 @@ class Behaviour:
     def act(
         self, params: Params, explores: bool | Array | None, random: Any, obs: Any, memory: Memory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        """An action, the memory after it, and what learning needs beside; explores and random are None for never."""
+        """Return an action, the recurrent state after it, and the extras for learning.
+
+        The action is greedy, exploring if `explores`, or random if `random`; None means never.
+        """
         params, seen = self.decode_params(params), self.preprocess(obs)
         greedy, _, _ = self.agent.mode(params, seen, memory, key)
         action, memory, extras = self.agent.act(params, seen, memory, key)
         action = greedy if explores is None else tree.select(jnp.asarray(explores), action, greedy)
-        if random is not None:  # one of them draws
+        if random is not None:  # else no random action is computed
             drawn = random_action(self.env.action_space, self.env.observation_space, obs, key)
             action = tree.select(jnp.asarray(random), drawn, action)
         return action, memory, extras
 
     def bind_params(self, params: Params, explores: bool) -> "BoundPolicy":
-        """(obs, memory, key) -> (action, memory, extras), with these params."""
+        """Return a policy (obs, memory, key) -> (action, memory, extras) with these parameters."""
         return BoundPolicy(self, params, explores)
 
 
 @dataclass(frozen=True, eq=False)
 class BoundPolicy:
-    """A behaviour with the parameters of one actor, as a policy of one environment."""
+    """Policy of one environment: a behavior with the parameters of one actor."""
 
     behaviour: Behaviour
     params: Params
@@ -76,9 +79,10 @@ class BoundPolicy:
         return self.behaviour.act(self.params, self.explores, None, obs, memory, key)
 
     def action_probabilities(self, obs: Any) -> Any:
-        """How likely it takes each choice after an observation, [choices]; of a game by group, [members, choices].
+        """Return the action probabilities for an observation, [choices]; with groups, [members, choices] by group.
 
-        Raises OptionError where its agent remembers, or tells no probabilities.
+        Raises:
+            OptionError: If the agent is recurrent or defines no probabilities.
         """
         by = self.behaviour
         given = by.decode_params(self.params), by.preprocess(obs)
@@ -86,11 +90,11 @@ class BoundPolicy:
 
 
 def action_probabilities(agent: Actor, space: Space, params: Params, obs: Any, explores: bool = True) -> Any:
-    """How likely an agent takes each choice of an action of a space, exploring or not, as in `BoundPolicy`."""
+    """Return an agent's action probabilities, with or without exploration, as `BoundPolicy` does."""
     name = type(agent).__name__
     if jax.tree.leaves(jax.eval_shape(agent.initial_memory)):
         raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now; core=none")
-    explores = explores or agent.mode == agent.act  # as those at random do
+    explores = explores or agent.mode == agent.act  # agents such as Random, whose mode is act, always sample
     if explores and isinstance(agent, HasActionProbabilities):
         return agent.action_probabilities(params, obs)
     if explores:
@@ -102,28 +106,31 @@ def action_probabilities(agent: Actor, space: Space, params: Params, obs: Any, e
 
 @struct.dataclass
 class Rollout:
-    """What n environments did."""
+    """Result of a rollout of n environments."""
 
     plan: RolloutPlan
-    envs: EnvInstance | None  # as they are then, leaves [n, ...]; None where they are of no use any more
+    envs: EnvInstance | None  # at the end, leaves [n, ...]; None if they are not needed any more
     stats: EpisodeStats  # leaves [n]
     stored: PyTree
-    state_metrics: Metrics  # `state_metrics` of what is being played, as means over the environments
+    state_metrics: Metrics  # env.state_metrics of the final states, mean over the environments
 
     def metrics(self) -> Metrics:
-        """Counts and means over all environments."""
+        """Return counts and means over all environments."""
         return self.stats.metrics() | self.state_metrics
 
 
 @dataclass(frozen=True)
 class VectorEnv:
-    """n environments for as many actors, or for some of which each has n / actors of them side by side."""
+    """Vectorized environments for one or several actors.
+
+    Each actor acts in num_envs / num_actors consecutive environments.
+    """
 
     env: Env
     agent: Actor
     num_envs: int
     num_actors: int
-    num_rollout_starts: int  # how many starts of an environment are drawn for a rollout
+    num_rollout_starts: int  # starts per environment in a rollout
     eval_episodes: int
     chunk: int
 
@@ -146,41 +153,42 @@ class VectorEnv:
 
     @property
     def max_starts(self) -> int:
-        """How many starts of an environment are drawn at most: in an evaluation each episode has its own."""
+        """Return the maximum number of starts per environment; in an evaluation, each episode has its own."""
         return max(self.num_rollout_starts, -(-self.eval_episodes // self.num_envs))
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """What is independent: the environments, or the actors, each of which keeps its environments together."""
+        """Return the size of the axis that can be sharded: environments, or actors together with their environments."""
         return {mesh.ENVS: self.num_actors if self.num_actors > 1 else self.num_envs}
 
     @property
     def eval_episodes_per_env(self) -> Int[Array, " n"]:
-        """Episodes of each environment in an evaluation, which sum to eval_episodes."""
+        """Return the number of evaluation episodes of each environment, [n], with sum eval_episodes."""
         return split_evenly(self.eval_episodes, self.num_envs)
 
     def make_starts(self, every: bool | Array = False) -> ResetStarts:
-        """Those that a rollout draws, or as many as can be drawn."""
+        """Return the starts of a rollout, or with `every` as many starts as an evaluation needs."""
         most = self.max_starts
         return ResetStarts(jnp.where(every, most, self.num_rollout_starts), most)
 
     def make_env_batch(self, env_params: Any) -> EnvBatch:
-        """The environments with these params."""
+        """Return the batch of environments with these environment parameters."""
         return EnvBatch(self.env, env_params, self.agent.initial_memory(), self.num_envs)
 
     def plan_evaluation(
         self, params: Params, explores: Any = None, random: Any = None, stores: Any = None
     ) -> RolloutPlan:
-        """eval_episodes whole episodes of actors with params, leaves [actors, ...], from a start each."""
+        """Plan eval_episodes whole episodes of actors with params, leaves [actors, ...], each from its own start."""
         quota = self.eval_episodes_per_env
         return RolloutPlan(
             self.make_starts(True), True, quota, UNLIMITED, None, params, explores, random, stores, releases=True
         )
 
     def init_blank_envs(self, params: Params, env_params: Any) -> tuple[EnvInstance, Any]:
-        """Environments before their first start, zeros [n, ...], and the shapes of one transition: no physics runs.
+        """Return environments before their first start, zeros [n, ...], and the shapes of one transition.
 
-        Raises OptionError where a reward is not one number, which learning and fitness are about.
+        No environment step is computed. Raises OptionError if a reward is not a scalar, as learning and
+        fitness require.
         """
         world = self.make_env_batch(env_params)
         policy = jax.vmap(Behaviour(self.env, self.agent).bind_params(params, True))
@@ -200,7 +208,7 @@ class VectorEnv:
         return tree.zeros_like(envs), row
 
     def batch_policy(self, behaviour: Behaviour, plan: RolloutPlan) -> BatchPolicyFn:
-        """How all environments act."""
+        """Return the policy that acts in all environments."""
 
         def act(params: Params, explores: Any, obs: Any, memory: Memory, key: Key) -> Any:
             return behaviour.act(params, explores, plan.random_actions, obs, memory, key)
@@ -230,7 +238,7 @@ class VectorEnv:
         key: Key,
         store: TransitionStore[Any],
     ) -> Rollout:
-        """Plays as planned, from the state of envs or, where the plan restarts or envs is None, from new starts."""
+        """Run a rollout plan, from the state of envs, or from new starts if it restarts or envs is None."""
         shards = mesh.count_shards(mesh.ENVS)
         each = replace(self, num_envs=self.num_envs // shards, num_actors=max(self.num_actors // shards, 1))
 
@@ -255,6 +263,6 @@ class VectorEnv:
 
 
 def split_evenly(total: int, n: int) -> Int[Array, " n"]:
-    """n whole numbers that sum to total, as even as can be."""
+    """Split a total into n whole numbers, as evenly as possible."""
     share, rest = divmod(total, n)
     return share + (jnp.arange(n) < rest)

@@ -1,7 +1,7 @@
-"""PPO on each game of the arcade: returns of four seeds beside random actions; prints the table of docs/arcade.md.
+"""PPO on each game of the arcade: returns of four seeds beside random actions; prints the table of docs/environments/arcade.md.
 
 python scripts/learning/arcade.py --rows arcade.jsonl                     5 million steps of each, hours on one core
-python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/arcade.md
+python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/environments/arcade.md
 python scripts/learning/arcade.py pong snake                              of some games
 python scripts/learning/arcade.py --experiment puffer --rows puffer.jsonl 5 million steps with Puffer, 12 minutes
 

@@ -1,4 +1,4 @@
-"""Puffer's trainer on the image grid with each of its parts taken away; prints the table of docs/agents/puffer.md.
+"""Puffer's trainer on the image grid with each of its parts taken away; prints the table of docs/algorithms/puffer.md.
 
 python scripts/learning/puffer.py [--rows FILE]                                  8 minutes on one core
 python scripts/learning/puffer.py --rows FILE --on arcade/pong --seeds 8 --env-steps 12_000_000      for a GPU

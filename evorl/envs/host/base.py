@@ -1,4 +1,4 @@
-"""What environments on the host have in common: what is asked of them, and where they are."""
+"""Base classes of environments that run on the host."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from evorl.types import HostParams, HostState, Key, TimeStep
 
 
 class HostEnvBase(ABC):
-    """An environment on the host, whose steps are calls of its pool."""
+    """Base class of environments that run on the host: reset and step are calls of the environment's pool."""
 
     fresh_reset, restart = True, False
     workers: int = 0
@@ -30,12 +30,12 @@ class HostEnvBase(ABC):
     @cached_property
     @abstractmethod
     def _spaces_and_layout(self) -> SpacesAndLayout:
-        """Its spaces, and what their values are made of; raises OptionError."""
+        """Return the spaces and the buffer layout; raise OptionError if the environment cannot be created."""
         ...
 
     @property
     def layout(self) -> Layout:
-        """What its observations and actions are made of."""
+        """Return the buffer layout of the environment's observations, actions and rewards."""
         return self._spaces_and_layout[2]
 
     @property
@@ -52,20 +52,35 @@ class HostEnvBase(ABC):
 
     @abstractmethod
     def create_backend(self) -> HostBackend:
-        """Where there is to be one of it, or many."""
+        """Create the backend that runs any number of copies of the environment."""
         ...
 
     def reset(self, key: Key, params: HostParams) -> tuple[HostState, Any]:
         return calls.reset_host_env(self, key, params)
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
-        del key  # its noise is its own, from the seed of its episode on
+        del key  # the environment's randomness follows from the seed of its episode
         return calls.step_host_env(self, env_state, action, params)
 
 
 @dataclass(frozen=True)
 class NamedHostEnv(HostEnvBase, ABC):
-    """One that is made of its name and options, in this process or in workers; HostEnv says what the others mean."""
+    """Base class of host environments that are created from a name and options.
+
+    Args:
+        name: Id of the environment in its library.
+        options: Keyword arguments of the environment's constructor.
+        workers: Number of worker processes, which share the environments; 0 runs them in this process.
+        timeout_seconds: Seconds without an answer after which a worker has failed.
+        restart: Whether an environment that fails starts a new episode. If False, a failure ends the
+            training.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit.
+        batch: Number of environments that a step of all environments waits for; needs workers. 0 waits for
+            all of them.
+
+    Raises:
+        OptionError: If a value is not allowed or the environment cannot be created.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
@@ -86,18 +101,22 @@ class NamedHostEnv(HostEnvBase, ABC):
 
     @abstractmethod
     def default_step_limit(self) -> int:
-        """After how many steps it ends by itself; raises OptionError where it does not say."""
+        """Return the environment's own step limit per episode; raise OptionError if it has none."""
         ...
 
     @abstractmethod
     def make(self) -> Any:
-        """One of it."""
+        """Create one environment in this process."""
         ...
 
     @cached_property
     @abstractmethod
     def env_spec_bytes(self) -> bytes:
-        """What a worker makes one of; raises OptionError where that cannot be sent to it."""
+        """Return the pickled description from which a worker creates the environment.
+
+        Raises:
+            OptionError: If the description cannot be pickled.
+        """
         ...
 
     def create_backend(self) -> HostBackend:
@@ -106,5 +125,5 @@ class NamedHostEnv(HostEnvBase, ABC):
         return SubprocessBackend(self.workers, self.env_spec_bytes, self.layout, self.timeout_seconds, self.batch > 0)
 
     def make_creation_error(self, error: Exception) -> OptionError:
-        """What is raised where that has failed."""
+        """Return the error to raise when the environment cannot be created."""
         return OptionError(f"env.name={self.name}: cannot be made: {calls.summarize_error(error)}")

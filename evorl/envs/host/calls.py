@@ -1,4 +1,4 @@
-"""What a step and a start of an environment on the host are in a program: calls of its pool."""
+"""Reset and step of host environments inside a jitted program, as calls of the environment's pool."""
 
 from functools import partial
 from typing import Any
@@ -20,12 +20,12 @@ from evorl.types import HostParams, HostState, Key, MemberEnds, TimeStep
 from evorl.vector_env import hosts
 
 END_SHAPES = (((), "bool"),) * 2  # terminated, truncated
-SMALL_OBS_BYTES = 4096  # bytes of an observation that travels twice rather than in a call of its own
+SMALL_OBS_BYTES = 4096  # up to this size, a step returns a second observation, which saves a call for the reset
 
 
 @runtime_checkable
 class HostedEnv(Protocol):
-    """An environment whose states hold leases; it is hashable, and known by that."""
+    """An environment whose states hold leases. It must be hashable: equal environments share a pool."""
 
     @property
     def observation_space(self) -> spaces.Space: ...
@@ -33,38 +33,43 @@ class HostedEnv(Protocol):
     def action_space(self) -> spaces.Space: ...
     @property
     def layout(self) -> Layout:
-        """What observations and actions are made of."""
+        """Return the buffer layout of observations, actions and rewards."""
         ...
 
     @property
     def workers(self) -> int:
-        """How many processes there are for it; 0 for none but this one."""
+        """Return the number of worker processes; 0 means that the environments run in this process."""
         ...
 
     @property
     def batch(self) -> int:
-        """For how many of all environments a step waits; 0 for all."""
+        """Return the number of environments that a step of all environments waits for; 0 means all."""
         ...
 
     @property
     def restart(self) -> bool:
-        """Whether one that fails begins anew."""
+        """Return whether an environment that fails starts a new episode."""
         ...
 
     def create_backend(self) -> HostBackend:
-        """Where there is to be one of it, or many."""
+        """Create the backend that runs any number of copies of the environment."""
         ...
 
 
 def has_autoreset(env: HostedEnv) -> bool:
-    """Whether a step that ends an episode begins the next one, which saves a call; where it is large, only in a
-    batch, of which the others would wait for it.
+    """Return whether a step that ends an episode also starts the next one, which saves a call of the host.
+
+    A step then returns two observations. If observations are larger than SMALL_OBS_BYTES, this is done only
+    with a batch, in which the other environments would wait for a separate reset.
     """
     return env.batch > 0 or sum(leaf.nbytes for leaf in env.layout.obs) <= SMALL_OBS_BYTES
 
 
 def reset_host_env(env: HostedEnv, key: Key, params: HostParams) -> tuple[HostState, Any]:
-    """A state with a lease, as the params say, and what is seen."""
+    """Start an episode as the params request, and return the state, which holds a lease, and the observation.
+
+    No call is made if `params.reset_state` holds an episode that a step has already started.
+    """
     if isinstance(params.reset_state, HostState):
         return _init_host_state(
             env, jnp.abs(params.reset_state.lease), params.reset_state.steps
@@ -76,7 +81,7 @@ def reset_host_env(env: HostedEnv, key: Key, params: HostParams) -> tuple[HostSt
 
 
 def step_host_env(env: HostedEnv, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
-    """The next step of a lease."""
+    """Take the next step of the lease in a state; an inactive environment or one without a lease returns zeros."""
     parts = spaces.flatten(env.action_space, action)
     given = [jnp.asarray(part, leaf.dtype) for part, leaf in zip(parts, env.layout.action, strict=True)]
     acts, at_once = params.active & (env_state.lease > 0), has_autoreset(env)
@@ -107,7 +112,7 @@ def step_host_env(env: HostedEnv, env_state: HostState, action: Any, params: Hos
 
 
 def _init_host_state(env: HostedEnv, lease: Any, steps: Any) -> HostState:
-    """That at the start of an episode."""
+    """Return the state at the start of an episode."""
     if not has_autoreset(env):
         return HostState(lease, steps)
     first, no = tree.zeros_like(spaces.to_shape_structs(env.observation_space)), jnp.zeros_like(lease, bool)
@@ -115,7 +120,7 @@ def _init_host_state(env: HostedEnv, lease: Any, steps: Any) -> HostState:
 
 
 def _response_shapes(env: HostedEnv, times: int, outcome: Any = ()) -> list[jax.ShapeDtypeStruct]:
-    """The shapes of what the host answers for one, with so many observations."""
+    """Return the shapes of the host's answer for one row: lease, steps, `times` observations, then the outcome."""
     seen = [(leaf.shape, leaf.dtype) for leaf in env.layout.obs]
     found = [((), "int32"), ((), "uint32"), *seen * times, *outcome]
     return [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in found]
@@ -158,10 +163,10 @@ def _to_flags(*flags: Any) -> list[Any]:
 
 
 def _pack_seed(seed: np.ndarray) -> np.ndarray:
-    """63 bits of each [n, 2]."""
+    """Combine the two 32-bit words of each seed, shape [n, 2], into a 63-bit seed, uint64 [n]."""
     return (seed[:, 0].astype(np.uint64) << np.uint64(31)) ^ seed[:, 1].astype(np.uint64)
 
 
 def summarize_error(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Return the type of an exception and the first line of its message."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Gymnasium environments as environments of evorl."""
+"""Gymnasium environments that run on the host."""
 
 import importlib
 import pickle
@@ -17,30 +17,42 @@ from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, choice_coun
 
 @dataclass(frozen=True)
 class HostEnv(NamedHostEnv):
-    """Any environment of Gymnasium by its id, gymnasium.make(name, **options), which lives on the host.
+    """Any Gymnasium environment by its id, `gymnasium.make(name, **options)`, run on the host.
 
-    A state holds a lease of it, so that it cannot be copied or gone back to: each state is stepped once. It lies in
-    this process, or, with workers, in as many others. One that raises, or, with workers, does not answer for
-    timeout_seconds, ends the training; with restart it begins anew, and nothing is learned of the step.
-    max_episode_steps 0 takes the environment's own limit. With action_mask observations say which actions are legal
-    (spaces.ObsWithActionMask), by the "action_mask" of its infos. A `reward_space` of several numbers, as
-    MO-Gymnasium's environments have, gives rewards of as many; LinearReward makes them one. With a batch, which needs
-    workers, a step of all environments goes on once so many of them have answered: of those of several copies, or fewer
-    that act, the same share.
+    The JAX state holds only a lease, a handle to an environment in this process or in one of `workers`
+    processes. So a state cannot be copied or restored, and each state can be stepped only once.
+
+    If the environment raises, or a worker does not answer for `timeout_seconds`, the training ends. With
+    `restart` the environment starts a new episode instead, and nothing is learned from the failed step.
+
+    If the environment has a `reward_space` with several components, as in MO-Gymnasium, rewards are vectors
+    of that size; `LinearReward` reduces them to a scalar.
+
+    With `batch`, a step of all environments returns as soon as `batch` of them have answered. If several
+    copies of the environments are vmapped, or fewer environments are active, a step waits for the same
+    fraction.
+
+    Args:
+        action_mask: Whether observations include the action mask (`spaces.ObsWithActionMask`), taken from
+            "action_mask" in the environment's infos. Needs Discrete or MultiDiscrete actions.
     """
 
     action_mask: bool = False
 
     @staticmethod
     def names() -> list[str]:
-        """The ids of all that is registered."""
+        """Return the ids of all registered Gymnasium environments, sorted."""
         import gymnasium
 
         return sorted(gymnasium.registry)
 
     @cached_property
     def spec(self) -> Any:
-        """What Gymnasium knows by this name; raises OptionError."""
+        """Return Gymnasium's spec of the environment; a name `module:id` imports the module first.
+
+        Raises:
+            OptionError: If the module cannot be imported or Gymnasium does not know the id.
+        """
         import gymnasium
 
         module, _, name = self.name.rpartition(":")
@@ -56,11 +68,17 @@ class HostEnv(NamedHostEnv):
             raise OptionError(f"env.name={self.name}: {summarize_error(error)}") from None
 
     def default_step_limit(self) -> int:
+        """Return the step limit in Gymnasium's spec.
+
+        Raises:
+            OptionError: If the environment has no limit.
+        """
         limit = self.spec.max_episode_steps
         require(limit is not None, "max_episode_steps", 0, f"{self.name} has no limit of its own; give one")
         return int(limit)
 
     def make(self) -> Any:
+        """Create one environment, whose observations include the action mask if `action_mask` is set."""
         env = self._make_plain()
         return MaskedEnv(env, self._num_masked) if self.action_mask else env
 
@@ -72,12 +90,17 @@ class HostEnv(NamedHostEnv):
 
     @property
     def _num_masked(self) -> int:
-        """Return how many actions a mask is of; 0 where none is asked for."""
+        """Return the length of the action mask, or 0 without `action_mask`."""
         space = self.observation_space
         return sum(space.choices) if isinstance(space, ObsWithActionMask) else 0
 
     @cached_property
     def env_spec_bytes(self) -> bytes:
+        """Return the pickled spec, limit, options and mask length, from which a worker creates the environment.
+
+        Raises:
+            OptionError: If they cannot be pickled.
+        """
         try:
             limit = self.max_episode_steps or None
             return pickle.dumps((self.spec, limit, unfreeze(self.options), self._num_masked))

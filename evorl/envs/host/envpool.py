@@ -1,4 +1,4 @@
-"""EnvPool's environments, many of which a library in C++ steps at once."""
+"""EnvPool environments, which a C++ library steps in parallel threads."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +17,22 @@ from evorl.envs.host.serial_envs import RESET, STEP, Layout, create_shared_memor
 from evorl.envs.suites.common import import_extra, set_default_limit
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 
-NO_STEP_LIMIT = 2**31 - 1  # EnvPool's limit of episodes that have none
+NO_STEP_LIMIT = 2**31 - 1  # EnvPool's value for "no limit"
 MAX_SEED = 2**31 - 1
 
 
 class EnvPoolBackend:
-    """Environments of EnvPool, of which it makes as many as begin for the first time together."""
+    """Backend that runs environments in EnvPool.
+
+    All environments that are reset for the first time in one call form one pool of EnvPool.
+    """
 
     def __init__(self, make: Callable[[list[int]], Any], layout: Layout) -> None:
         self.make, self.layout, self.max_envs = make, layout, compute_max_envs(layout)
         self._file = create_shared_memory(layout.nbytes(self.max_envs))
         self.buffers = layout.create_buffers(self.max_envs, self._file)
-        self._pools: list[tuple[Any, np.ndarray]] = []  # the places of what is in each
-        self._where = np.full((self.max_envs, 2), -1, np.int32)  # of each place which pool, and which environment in it
+        self._pools: list[tuple[Any, np.ndarray]] = []  # each pool of EnvPool, and its places
+        self._where = np.full((self.max_envs, 2), -1, np.int32)  # by place: pool, and id in the pool
         self._failed: dict[int, str] = {}
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
@@ -72,14 +75,14 @@ class EnvPoolBackend:
 
     def close(self, places: Sequence[int] | None = None) -> None:
         if places is not None:
-            self._where[list(places)] = -1  # where others begin for the first time
+            self._where[list(places)] = -1  # the next reset of these places creates new environments
             return
         while self._pools:
             self._pools.pop()[0].close()
         os.close(self._file)
 
     def _group_by_pool(self, places: Sequence[int]) -> Any:
-        """By pool the pool, the places of all that is in it, and which of it these are."""
+        """Yield, for each pool that has some of the places: the pool, all its places, and the given ones' ids in it."""
         where = self._where[list(places)]
         for number in np.unique(where[:, 0]).tolist():
             yield *self._pools[number], where[where[:, 0] == number, 1]
@@ -94,10 +97,20 @@ class EnvPoolBackend:
 
 @dataclass(frozen=True)
 class EnvPool(HostEnvBase):
-    """Any environment of EnvPool by its id, envpool.make(name, **options), stepped by so many threads, 0 for all cores.
+    """Any EnvPool environment by its id, `envpool.make(name, **options)`, run on the host.
 
-    A state holds a lease of it, as of a HostEnv. Its first episode is by a seed of the run's key, the others go on from
-    there. One that fails in C++ may end the process. max_episode_steps 0 takes the environment's own limit.
+    As with `HostEnv`, a state holds a lease, so that it cannot be copied and can be stepped only once. Only
+    the first episode of an environment is seeded from the run's key; the later episodes continue from its
+    random state. A failure in EnvPool's C++ code may end the process.
+
+    Args:
+        name: Id of the environment in EnvPool.
+        options: Keyword arguments of `envpool.make`.
+        threads: Number of threads that step the environments; 0 takes all cores.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed or the environment cannot be created.
     """
 
     name: str
@@ -115,7 +128,7 @@ class EnvPool(HostEnvBase):
 
     @staticmethod
     def names() -> list[str]:
-        """The ids of all that there are."""
+        """Return the ids of all EnvPool environments, sorted."""
         return sorted(import_extra("envpool", "envpool").list_all_envs())
 
     @cached_property
@@ -141,6 +154,7 @@ class EnvPool(HostEnvBase):
         return found
 
     def create_backend(self) -> EnvPoolBackend:
+        """Create the backend that runs the environments in EnvPool."""
         return EnvPoolBackend(self._make_pool, self.layout)
 
     def _make_pool(self, seeds: list[int]) -> Any:
@@ -150,7 +164,10 @@ class EnvPool(HostEnvBase):
 
 
 def _drop_sentinel_bounds(space: Any) -> Any:
-    """A space of EnvPool without the bounds that it means to be none: the smallest and the largest number above 0."""
+    """Replace the bounds that EnvPool declares for unbounded Boxes by infinite ones.
+
+    EnvPool declares the smallest and the largest positive number of the dtype.
+    """
     import gymnasium
 
     if isinstance(space, gymnasium.spaces.Dict):

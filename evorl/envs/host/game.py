@@ -1,4 +1,4 @@
-"""Parallel environments of PettingZoo as games."""
+"""PettingZoo parallel environments that run on the host as multi-agent games."""
 
 import pickle
 from dataclasses import dataclass, replace
@@ -17,40 +17,51 @@ from evorl.types import Array, HostParams, HostState, Key, MemberEnds, TimeStep
 
 @dataclass(frozen=True)
 class HostGame(NamedHostEnv):
-    """Any parallel environment of PettingZoo, which lives on the host: by its id, or module:function that makes it.
+    """Any PettingZoo parallel environment, run on the host, by its id or by `module:function`, which creates it.
 
-    Agents of equal spaces whose names differ in a number alone are a group. One that has left, or is not there yet, has
-    one legal action, where actions are discrete, and earns nothing; whether it left because it was terminated or
-    truncated is told (TimeStep.member_ends). The other options are those of HostEnv;
-    max_episode_steps 0 takes the environment's own max_cycles. Raises OptionError.
+    Agents with equal spaces whose names differ only in a number form a group. If actions are discrete, an
+    agent that has left or has not joined yet has one valid action, the first; it gets no reward.
+    `TimeStep.member_ends` tells whether an agent left because it was terminated or truncated.
+    `max_episode_steps` 0 takes the environment's own `max_cycles`. Leases, failures and `batch` are as in
+    `HostEnv`.
+
+    Raises:
+        OptionError: If a value is not allowed or the environment cannot be created.
     """
 
     @staticmethod
     def names() -> list[str]:
-        """The ids of all that PettingZoo has; another package's are module:function."""
+        """Return the ids of PettingZoo's own parallel environments, sorted; others need `module:function`."""
         return sorted(import_extra("pettingzoo", "pettingzoo").parallel_registry)
 
     def default_step_limit(self) -> int:
+        """Return the environment's `max_cycles`.
+
+        Raises:
+            OptionError: If the environment does not declare it.
+        """
         limit = self._group_specs[3]
         require(limit > 0, "max_episode_steps", 0, f"{self.name} has no max_cycles; give one")
         return limit
 
     @property
     def _constructor_kwargs(self) -> dict[str, Any]:
-        """What one of it is made of, here or in a worker."""
+        """Return the keyword arguments of ParallelEnvAdapter, in this process or in a worker."""
         limit, agents = self.max_episode_steps, self.agents
         return {"name": self.name, "options": unfreeze(self.options), "agents": agents, "limit": limit}
 
     def make(self) -> ParallelEnvAdapter:
+        """Create one environment, as an adapter with grouped observations and actions."""
         return ParallelEnvAdapter(**self._constructor_kwargs)
 
     @cached_property
     def env_spec_bytes(self) -> bytes:
+        """Return the pickled arguments from which a worker creates the environment."""
         return pickle.dumps(self._constructor_kwargs)
 
     @cached_property
     def _group_specs(self) -> tuple[dict[str, tuple[str, ...]], Dict, Dict, int]:
-        """The agents of each group, what they see and do, and after how many steps it ends."""
+        """Return the agents of each group, the observation and action spaces, and the step limit (0 if unknown)."""
         from evorl.envs.suites.gymnasium import from_gymnasium_space
 
         if ":" not in self.name and self.name not in self.names():
@@ -82,7 +93,7 @@ class HostGame(NamedHostEnv):
 
     @property
     def agents(self) -> dict[str, tuple[str, ...]]:
-        """The library's agents of each group."""
+        """Return the names of PettingZoo's agents in each group."""
         return self._group_specs[0]
 
     def step(self, key: Key, env_state: HostState, action: Any, params: HostParams) -> tuple[HostState, TimeStep]:
@@ -92,7 +103,7 @@ class HostGame(NamedHostEnv):
         return after, replace(timestep, reward=self._split_by_group(timestep.reward), member_ends=MemberEnds(*by_group))
 
     def _split_by_group(self, values: Array) -> dict[str, Array]:
-        """What all agents have in a row, [agents], by group."""
+        """Split the values of all agents, shape [agents], by group."""
         found, at = {}, 0
         for group, agents in self.agents.items():
             found[group] = values[at : at + len(agents)]

@@ -1,4 +1,4 @@
-"""One call of the host for all rows that are vmapped, however deep."""
+"""Host calls that serve all vmapped rows at once, at any depth of vmap."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,19 +11,26 @@ from jax.experimental import io_callback
 from evorl import tree
 
 LeafShapes = Sequence[jax.ShapeDtypeStruct]
-CHUNK_BYTES = (
-    64 * 1024
-)  # bytes of an argument. From 100 kB on JAX copies one on a thread that may be the one that waits
+# JAX copies an argument of 100 kB or more on another thread, which may be the one that waits for the call: a deadlock
+CHUNK_BYTES = 64 * 1024
 
 
 def batch_host_calls(
     host: Callable[..., Sequence[np.ndarray]], answer: LeafShapes, failed: Callable[[BaseException], None]
 ) -> Callable[..., Any]:
-    """host(*rows), arrays [n, ...] -> arrays of the shapes `answer` led by [n], as a function of one row.
+    """Turn a host function of many rows into a JAX function of one row, which makes one call for all vmapped rows.
 
-    It is called in the order of the data that passes through it: what does not depend on each other has no order.
-    Where it raises, `failed` is told and the answer is zeros: an exception would lose what the program has in hand.
-    Each array costs as much as a call; they go as the bytes of one.
+    Calls are ordered only by data dependence. The arrays travel as the bytes of one array, because each array
+    costs as much as a call.
+
+    Args:
+        host: Function of arrays [n, ...] that returns arrays [n, ...].
+        answer: Shapes and dtypes of one row of what host returns.
+        failed: Function that receives an exception of host. The answer is then zeros, because an exception
+            would lose the state of the running program.
+
+    Returns:
+        A function of the arrays of one row that returns arrays of the shapes in `answer`.
     """
 
     def call_row(*row: Any) -> Any:
@@ -47,7 +54,10 @@ def batch_host_calls(
 
 
 def _batch_bytes_call(host: Callable[[Sequence[Any]], np.ndarray], width: int) -> Callable[[Any], Any]:
-    """host, of bytes [n, ...] in pieces to bytes [n, width], as a function of the bytes of a row."""
+    """Turn a host function of byte rows [n, ...], given in chunks, into a JAX function of one row of bytes.
+
+    The host function returns bytes [n, width].
+    """
 
     @jax.custom_batching.custom_vmap
     def call(rows: Any) -> Any:
@@ -66,7 +76,7 @@ def _batch_bytes_call(host: Callable[[Sequence[Any]], np.ndarray], width: int) -
 
 
 def _to_bytes(values: Sequence[Any]) -> Any:
-    """Arrays as bytes, side by side."""
+    """Concatenate the bytes of arrays."""
     plain = [x.astype(jnp.uint8) if x.dtype == bool else x for x in values]
     return jnp.concatenate([jax.lax.bitcast_convert_type(x, jnp.uint8).reshape(-1) for x in plain])
 
@@ -86,12 +96,12 @@ def _from_bytes(row: Any, leaves: LeafShapes) -> list[Any]:
 
 
 def _record_dtype(leaves: LeafShapes) -> np.dtype:
-    """A record whose fields, side by side, are the leaves."""
+    """Return a packed structured dtype with one field per leaf."""
     return np.dtype([(str(i), leaf.dtype, leaf.shape) for i, leaf in enumerate(leaves)])
 
 
 def _pack_rows(arrays: Sequence[np.ndarray], record: np.dtype) -> np.ndarray:
-    """The bytes [n, ...] of arrays [n, ...]."""
+    """Pack arrays, shape [n, ...], into bytes, shape [n, record size]."""
     rows = np.empty(len(arrays[0]), record)
     for name, array in zip(record.names or (), arrays, strict=True):
         rows[name] = array

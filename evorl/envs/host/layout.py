@@ -1,4 +1,4 @@
-"""How the values of spaces lie on a board."""
+"""The layout of the values of spaces in the buffers of host environments."""
 
 from typing import Any, TypeAlias
 
@@ -6,11 +6,18 @@ from evorl import spaces
 from evorl.envs.host.serial_envs import Layout, Leaf
 from evorl.spaces import Box, Members, MultiBinary, Space
 
-SpacesAndLayout: TypeAlias = tuple[Space, Space, Layout]  # of observations, of actions, of both
+SpacesAndLayout: TypeAlias = tuple[Space, Space, Layout]  # observation space, action space, layout
 
 
 def describe_spaces(obs: Space, action: Space, rewards: tuple[int, ...] = (), is_game: bool = False) -> SpacesAndLayout:
-    """Spaces with numbers of 64 bits as JAX holds their values, and what these, and rewards of a shape, are made of."""
+    """Return the spaces with 64-bit dtypes narrowed to 32 bits, as JAX holds them, and their buffer layout.
+
+    Args:
+        obs: Observation space, with the environment's own dtypes.
+        action: Action space, with the environment's own dtypes.
+        rewards: Shape of a reward.
+        is_game: Whether the environment is a multi-agent game.
+    """
     leaves = tuple(_list_leaves(obs, ())), tuple(_list_leaves(action, ()))
     layout = Layout(*leaves, _container_structure(action), rewards, is_game)
     return spaces.narrow_dtypes(obs), spaces.narrow_dtypes(action), layout
@@ -26,7 +33,7 @@ def _list_leaves(space: Space, path: tuple[Any, ...]) -> list[Leaf]:
 
 
 def _container_structure(space: Space) -> Any:
-    """The containers of a value: a dict, a list or None."""
+    """Return the containers of a value of a space: a dict, a list (for a tuple), or None (for one array)."""
     parts = {name: _container_structure(part) for name, part in spaces.subspaces(space)}
     if isinstance(space, spaces.Tuple):
         return list(parts.values())

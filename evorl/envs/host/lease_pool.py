@@ -1,4 +1,4 @@
-"""The environments of this process that states have leases of."""
+"""Pools of host environments, which JAX states address by leases."""
 
 import sys
 import threading
@@ -13,19 +13,26 @@ from evorl.envs.host.leases import LEASE_COUNTER, HostFault
 from evorl.envs.host.messages import BatchRequest, HostResponse
 from evorl.envs.host.serial_envs import CAST, MASK, RESET, STEP, STEPPED, UNUSED_MASK, Layout
 
-OUTCOME_FIELDS = "reward", "terminated", "truncated", "left"  # the last of games alone
-MAX_RESET_TRIES = 3  # of a start, where an environment that has failed begins anew
-NOTES = {  # what is told once of what environments have noted
+OUTCOME_FIELDS = "reward", "terminated", "truncated", "left"  # `left` only in games
+MAX_RESET_TRIES = 3  # with `restart`
+NOTES = {  # messages, each printed once per pool
     CAST: "observations of the environment are cast to the dtype that its observation_space declares",
     UNUSED_MASK: f"infos of the environment hold an {MASK}, which is not used; env.action_mask=true keeps to it",
 }
 
 
 class LeasePool:
-    """Environments by lease. A call has rows, of which those that act are each of a lease of their own.
+    """Environments addressed by lease.
 
-    Nothing that an environment does raises: its row has a negative lease then, and `fault` says what it was, or, where
-    it may begin anew, nothing does. From a fault on no environment is touched.
+    Each call takes arrays with one row per environment; the active rows have distinct leases. A failure of an
+    environment raises no exception: the lease of its row becomes negative and `fault` describes the first
+    failure. With `restart`, a failed step is not a fault, since the environment starts a new episode. After a
+    fault no environment is touched any more.
+
+    Args:
+        places: Backend that runs the environments.
+        layout: Layout of the backend's buffers.
+        restart: Whether an environment that fails starts a new episode.
     """
 
     def __init__(self, places: HostBackend, layout: Layout, restart: bool) -> None:
@@ -34,20 +41,28 @@ class LeasePool:
         self.action = [places.buffers[f"action{i}"] for i in range(len(layout.action))]
         self.outcome = [places.buffers[name] for name in OUTCOME_FIELDS if name in places.buffers]
         self.steps = np.zeros(places.max_envs, np.uint32)
-        self.begun = np.zeros(places.max_envs, np.uint32)  # what steps were when the episode began
+        self.begun = np.zeros(places.max_envs, np.uint32)  # value of `steps` at the start of the episode
         self.under_way = np.zeros(places.max_envs, bool)
         self.fault: HostFault | None = None
         self._place: dict[int, int] = {}
         self._free: list[int] = []
         self._used = 0
         self._told = False
-        self._notes = 0  # told so far
+        self._notes = 0  # printed so far
         self._lock = threading.Lock()
 
     def reset(self, acts: np.ndarray, leaves: np.ndarray, lease: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
-        """Begins an episode in the rows that act, each of its lease or of a new one; or gives the leases back.
+        """Start an episode in each active row, or release the row's lease.
 
-        Returns leases, counts and observations.
+        Args:
+            acts: Active rows, bool [n].
+            leaves: Active rows whose lease is released instead, bool [n].
+            lease: Lease of each row, int32 [n]. A row without a valid lease gets a new one.
+            seeds: Seeds of the episodes, uint64 [n].
+
+        Returns:
+            Leases [n] (0 if released, negative if failed), step counts [n], and the observations, a list of
+            arrays.
         """
         with self._lock:
             lease, steps = lease.copy(), np.zeros(len(lease), np.uint32)
@@ -64,7 +79,7 @@ class LeasePool:
     def _reset_rows(
         self, rows: np.ndarray, lease: np.ndarray, steps: np.ndarray, obs: list[np.ndarray], seeds: np.ndarray
     ) -> None:
-        """What reset does in rows, written into its results."""
+        """Start an episode in each of the rows, and write the results into lease, steps and obs."""
         row_of: dict[int, int] = {}  # by place
         for row in rows.tolist():
             one = -int(lease[row])
@@ -77,7 +92,7 @@ class LeasePool:
                     return
             lease[row] = -one
             row_of[self._place[one]] = row
-        self.under_way[list(row_of)] = False  # of an earlier lease, or an episode that is given up
+        self.under_way[list(row_of)] = False  # steps of an earlier lease or of an abandoned episode
         failed = dict.fromkeys(row_of, "")
         for _ in range(MAX_RESET_TRIES if self.restart else 1):
             todo = list(failed)
@@ -94,10 +109,19 @@ class LeasePool:
         self._report_faults({place: (row_of[place], error) for place, error in failed.items()}, RESET)
 
     def step(self, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray) -> list[np.ndarray]:
-        """Takes a step in the rows that act; refused where it is not the next one of its lease.
+        """Take one step in each active row.
 
-        Returns leases, counts, observations, rewards, whether terminated, whether truncated, and of a game what has
-        become of each agent.
+        A step that is not the next one of its lease is refused, which is a fault.
+
+        Args:
+            acts: Active rows, bool [n].
+            lease: Lease of each row, int32 [n].
+            steps: Step count of each lease, as the last call returned it, uint32 [n].
+            *action: Leaves of the actions, shape [n, ...].
+
+        Returns:
+            Leases [n] (negative if the episode ended or failed), step counts [n], observations, rewards,
+            terminated [n], truncated [n], and in games whether and why each agent has left.
         """
         with self._lock:
             answer = HostResponse.create_empty(lease, steps, self.obs, self.outcome)
@@ -109,10 +133,14 @@ class LeasePool:
     def step_batch(
         self, asked: BatchRequest, acts: np.ndarray, lease: np.ndarray, steps: np.ndarray, *action: np.ndarray
     ) -> list[np.ndarray]:
-        """What step does, but rows that wait have sent theirs before, and it returns once a share of all is done.
+        """Take a step as `step` does, but return once a fraction of the active rows has answered.
 
-        Returns leases, counts, observations, those with which an episode begins, the outcome as of step, whether one
-        has begun, and whether the step is still under way.
+        A row whose last step is pending does not send another step. A step that ends an episode starts the
+        next one if asked.
+
+        Returns:
+            Leases [n], step counts [n], observations, first observations of new episodes, the outcome as in
+            `step`, whether a new episode has started [n], and whether the step is still pending [n].
         """
         with self._lock:
             answer = HostResponse.create_empty(lease, steps, self.obs, self.outcome)
@@ -127,7 +155,7 @@ class LeasePool:
             return [answer.lease, answer.steps, *said, answer.has_reset, answer.pending]
 
     def send(self, places: np.ndarray, action: list[np.ndarray], seeds: Sequence[int] = ()) -> None:
-        """Has steps taken in places; with seeds those that end an episode begin the next one."""
+        """Start a step in each place; with seeds, a step that ends an episode also starts the next one."""
         for board, part in zip(self.action, action, strict=True):
             board[places] = part
         self.steps[places] += 1
@@ -137,9 +165,11 @@ class LeasePool:
     def recv(
         self, rows: np.ndarray, places: np.ndarray, count: int, answer: HostResponse
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Writes into rows what places answer, as soon as so many have; of the others the lease stays.
+        """Wait for `count` places and write their answers into their rows; the other rows keep their lease.
 
-        Returns the rows and places that have answered, and of those that could not begin another episode why.
+        Returns:
+            The rows and the places that have answered, and the error messages of places that could not start
+            the next episode.
         """
         done, failed = self.places.recv(places.tolist(), count)
         answer.steps[rows] = self.steps[places]
@@ -162,7 +192,10 @@ class LeasePool:
     def _write_autoresets(
         self, rows: np.ndarray, places: np.ndarray, failed: dict[int, str], answer: HostResponse
     ) -> None:
-        """Writes into rows what episodes have begun; where one has not, it may be tried once more."""
+        """Write the episodes that steps have started into the answer.
+
+        With `restart`, a failed start is no fault yet: the caller resets the environment once more.
+        """
         row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
         there = places[self.places.buffers["begun"][places]].tolist()
         rows = np.array([row_of[place] for place in there], int)
@@ -180,9 +213,10 @@ class LeasePool:
     def _select_valid_rows(
         self, answer: HostResponse, rows: np.ndarray, waits: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Of rows those whose step is the next one of their lease, and their places; the others are faults.
+        """Return the rows whose step is the next one of their lease, and their places; the other rows are faults.
 
-        In the answer the leases of all of them are as of what has failed. After a fault it is none of them.
+        The leases of all given rows become negative in the answer, which marks them as failed until they have
+        answered. After a fault no row is valid.
         """
         lease, steps = answer.lease[rows], answer.steps[rows]
         answer.lease[rows] = -np.abs(lease)
@@ -193,7 +227,7 @@ class LeasePool:
         places = np.array(found, int)
         asked_before = False if waits is None else waits[rows]
         right = (places >= 0) & (self.steps[places] == steps) & (self.under_way[places] == asked_before)
-        if len(set(found)) < len(found):  # of a lease in two rows the first has it
+        if len(set(found)) < len(found):  # if two rows have the same lease, the first row gets it
             right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
         for i in np.flatnonzero(~right).tolist():
             why = f"{STEP}: refused, step {steps[i]} of lease {lease[i]} is not its next one"
@@ -203,7 +237,11 @@ class LeasePool:
     def _read_outputs(
         self, places: list[int], failed: dict[int, str], stage: str, out: list[np.ndarray], rows: Any, boards: list
     ) -> dict[int, str]:
-        """Takes what places say from the board into rows of arrays; says which of it is not finite, and ends these."""
+        """Copy the outputs of places from the buffers into rows of `out`; close environments with non-finite output.
+
+        Returns:
+            Error messages of the environments with NaN or infinite output, by place.
+        """
         found: dict[int, str] = {}
         for array, board in zip(out, boards, strict=True):
             array[rows] = seen = board[places]
@@ -217,7 +255,10 @@ class LeasePool:
         return found
 
     def _report_faults(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
-        """Keeps the first fault, unless environments may begin anew; a start has been tried again by then."""
+        """Record the first fault; with `restart`, only print the first failed step, since a new episode starts.
+
+        A failed reset is a fault in either case, because it has been retried by then.
+        """
         for place, (row, error) in failed.items():
             done = 0 if stage == RESET else int(self.steps[place] - self.begun[place]) - 1
             fault = HostFault(row, self.places.worker_index(place), done, error)
@@ -228,7 +269,7 @@ class LeasePool:
                 print(f"an environment begins anew, of others nothing is said: {fault}", file=sys.stderr, flush=True)
 
     def _tell_notes(self, places: list[int]) -> None:
-        """Print, once for all, what environments have noted of themselves."""
+        """Print what environments have noted, each kind of note once per pool."""
         new = int(np.bitwise_or.reduce(self.places.buffers["notes"][places])) & ~self._notes
         self._notes |= new
         for note, what in NOTES.items():
@@ -236,11 +277,11 @@ class LeasePool:
                 print(what, file=sys.stderr, flush=True)
 
     def record_fault(self, fault: HostFault) -> None:
-        """From now on nothing is touched, for this reason, or for an earlier one."""
+        """Record a fault, unless there is an earlier one; from then on no environment is touched."""
         self.fault = self.fault or fault
 
     def _allocate_lease(self) -> int:
-        """A new lease of a free place; 0 where there is none."""
+        """Return a new lease of a free place, or 0 if all places are taken."""
         if not self._free and self._used == self.places.max_envs:
             return 0
         if not self._free:
@@ -255,15 +296,15 @@ class LeasePool:
         self._free = sorted([*self._free, *places], reverse=True) if places else self._free
 
     def release_unused(self, held: set[int], newest: int, oldest: int = 0) -> None:
-        """Gives back what is leased and not held, of the leases after oldest up to newest."""
+        """Release the leases after `oldest` up to `newest` that are not in `held`."""
         with self._lock:
             self._release_leases([lease for lease in self._place if oldest < lease <= newest and lease not in held])
 
     @property
     def active_leases(self) -> tuple[int, ...]:
-        """The leases that are not given back."""
+        """Return the leases that have not been released."""
         return tuple(self._place)
 
     def close(self) -> None:
-        """Closes every environment."""
+        """Close all environments."""
         self.places.close()

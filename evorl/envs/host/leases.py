@@ -1,18 +1,18 @@
-"""The numbers of leases, and what went wrong with one."""
+"""Lease numbers, and the description of a failure."""
 
 import threading
 from dataclasses import dataclass
 
 
 class LeaseCounter:
-    """The numbers of leases, of which none comes twice in this process."""
+    """Thread-safe counter of leases; a number is never used twice in a process."""
 
     def __init__(self) -> None:
         self.newest = 0
         self._lock = threading.Lock()
 
     def new_lease(self) -> int:
-        """The next one."""
+        """Return the next lease number."""
         with self._lock:
             self.newest += 1
             return self.newest
@@ -23,11 +23,11 @@ LEASE_COUNTER = LeaseCounter()
 
 @dataclass(frozen=True)
 class HostFault:
-    """What went wrong in an environment."""
+    """The failure of a host environment."""
 
-    env_index: int  # which row of a call it was
-    worker: int | None  # None for this process
-    steps: int  # of its episode, that it has answered
+    env_index: int  # row of the call
+    worker: int | None  # None if it runs in this process
+    steps: int  # answered steps of the episode
     error: str
 
     def __str__(self) -> str:

@@ -1,4 +1,7 @@
-"""A parallel environment of PettingZoo as one that is played. A worker imports this: no JAX, nothing of evorl."""
+"""PettingZoo parallel environments with Gymnasium's interface.
+
+Workers import this file, so it must not import JAX or other modules of evorl.
+"""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -6,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-PRESENT, TERMINATED, TRUNCATED = range(3)  # what has become of an agent
-MASK, SEEN = "action_mask", "observation"  # what PettingZoo calls which actions are legal, and what is seen beside it
+PRESENT, TERMINATED, TRUNCATED = range(3)  # state of an agent
+MASK, SEEN = "action_mask", "observation"  # PettingZoo's keys of the action mask and of the rest of the observation
 
 
 def make_parallel_env(name: str, options: Mapping[str, Any]) -> Any:
-    """The environment of an id in PettingZoo's registry, or what module:function gives."""
+    """Create an environment by its id in PettingZoo's registry, or by calling `module:function`."""
     module, _, function = name.rpartition(":")
     if module:
         return getattr(importlib.import_module(module), function)(**options)
@@ -21,28 +24,35 @@ def make_parallel_env(name: str, options: Mapping[str, Any]) -> Any:
 
 
 class ParallelEnvAdapter:
-    """What the agents of each group see, do and earn, leaves [members, ...], of who is there.
+    """A PettingZoo parallel environment with observations, actions and rewards by group, leaves [members, ...].
 
-    Where actions are discrete, an observation says which are legal. An agent that is not there, or no longer, sees
-    what is nearest to zeros, has one legal action, the first, and earns nothing. The last observation of one that is
-    truncated says what would be legal, so that it can be valued. The episode ends with the last agent.
+    If actions are discrete, observations include the action mask. An agent that is absent observes the value
+    of its space that is nearest to zeros, has one valid action, the first, and gets no reward. The last
+    observation of a truncated agent keeps its own mask, so that its value can be bootstrapped. The episode
+    ends when the last agent has left.
+
+    Args:
+        name: Id in PettingZoo's registry, or `module:function`.
+        options: Keyword arguments of the environment's constructor.
+        agents: Names of the agents of each group.
+        limit: Steps after which an episode is truncated.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any], agents: Mapping[str, Sequence[str]], limit: int) -> None:
         self.env, self.agents, self.limit, self.steps = make_parallel_env(name, options), agents, limit, 0
-        self.left: dict[str, int] = {}  # which agents have left for good, and why
+        self.left: dict[str, int] = {}  # agents that have left, and why: TERMINATED or TRUNCATED
         self.order = [agent for of in agents.values() for agent in of]
         self.nothing = {agent: make_zero_value(get_observation_space(self.env, agent)) for agent in self.order}
         self.choices = {agent: getattr(self.env.action_space(agent), "n", 0) for agent in self.order}
 
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode."""
+        """Start an episode and return the observations by group."""
         obs, infos = self.env.reset(seed=seed)
         self.steps, self.left = 0, {}
         return self._observe(obs, infos, set(self.env.agents)), {}
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, bool, bool, dict[str, Any]]:
-        """The next step; rewards, and in the info who has "left", are of all agents in a row, by group."""
+        """Take a step; rewards, and "left" in the info, are arrays over all agents, ordered by group."""
         there = set(self.env.agents)
         every = ((group, i, agent) for group, of in self.agents.items() for i, agent in enumerate(of))
         given = {agent: map_arrays(lambda x, i=i: x[i], action[group]) for group, i, agent in every if agent in there}
@@ -59,7 +69,7 @@ class ParallelEnvAdapter:
         return seen, reward, over and not cut, cut, {"left": left}
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the environment."""
         self.env.close()
 
     def _observe(self, obs: Mapping[str, Any], infos: Mapping[str, Any], there: set) -> dict[str, Any]:
@@ -89,20 +99,20 @@ class ParallelEnvAdapter:
 
 
 def get_observation_space(env: Any, agent: str) -> Any:
-    """The space of what an agent sees, apart from what is legal."""
+    """Return the observation space of an agent without the action mask."""
     space = env.observation_space(agent)
     return space[SEEN] if MASK in getattr(space, "spaces", ()) else space
 
 
 def find_max_cycles(env: Any) -> int:
-    """After how many steps an environment ends by itself, 0 where it does not say."""
+    """Return the step limit that an environment declares, or 0 if it declares none."""
     inside = getattr(env.unwrapped, "aec_env", env).unwrapped
     places = env.unwrapped, inside, getattr(inside, "env", None)
     return int(next((limit for one in places if (limit := getattr(one, "max_cycles", None))), 0))
 
 
 def make_zero_value(space: Any) -> Any:
-    """The value of a space of Gymnasium that is nearest to zeros."""
+    """Return the value of a Gymnasium space that is nearest to zeros."""
     if hasattr(space, "spaces"):
         parts = space.spaces
         return (
@@ -115,7 +125,7 @@ def make_zero_value(space: Any) -> Any:
 
 
 def map_arrays(change: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """change of every array of values that are nested alike."""
+    """Apply a function to the corresponding arrays of values with equal nesting."""
     if isinstance(value, Mapping):
         return {name: map_arrays(change, part, *(x[name] for x in others)) for name, part in value.items()}
     if isinstance(value, tuple):

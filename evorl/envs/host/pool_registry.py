@@ -1,4 +1,4 @@
-"""The pools of this process, one for each environment that something has a lease of."""
+"""The environment pools of this process, one for each host environment in use."""
 
 import atexit
 import threading
@@ -13,7 +13,7 @@ _lock = threading.Lock()
 
 
 def get_pool(env: Any) -> LeasePool:
-    """The pool of an environment."""
+    """Return the pool of an environment; create it at the first call."""
     with _lock:
         if env not in _POOLS:
             _POOLS[env] = LeasePool(env.create_backend(), env.layout, env.restart)
@@ -21,30 +21,30 @@ def get_pool(env: Any) -> LeasePool:
 
 
 def find_fault() -> HostFault | None:
-    """What has gone wrong, where anything has: the environment and the rest are as they were before."""
+    """Return the fault of a pool, or None if no environment has failed."""
     return next((pool.fault for pool in list(_POOLS.values()) if pool.fault is not None), None)
 
 
 def release_unused(held: Iterable[int], newest: int, oldest: int = 0) -> None:
-    """Gives back the leases after oldest up to newest that are not held."""
+    """Release the leases after `oldest` up to `newest` that are not in `held`, in all pools."""
     kept = {abs(lease) for lease in held}
     for pool in list(_POOLS.values()):
         pool.release_unused(kept, newest, oldest)
 
 
 def newest_lease() -> int:
-    """The newest lease there is."""
+    """Return the newest lease number of this process."""
     return LEASE_COUNTER.newest
 
 
 def release_leases(oldest: int) -> None:
-    """Gives back all leases after oldest, and closes what nothing has leases of, or has failed."""
+    """Release all leases after `oldest`, then close the pools that have failed or have no leases left."""
     release_unused((), LEASE_COUNTER.newest, oldest)
     close_unused()
 
 
 def close_unused() -> None:
-    """Closes the environments of pools that have failed, or of which nothing has a lease."""
+    """Close the pools that have failed or have no leases."""
     with _lock:
         for env, pool in list(_POOLS.items()):
             if pool.fault is not None or not pool.active_leases:
@@ -53,7 +53,11 @@ def close_unused() -> None:
 
 @atexit.register
 def close_all() -> None:
-    """Closes all environments; states that have leases begin anew."""
+    """Close all host environments of this process.
+
+    States that hold leases must be reset afterwards: their environments no longer exist, so a step of them
+    fails.
+    """
     with _lock:
         while _POOLS:
             _POOLS.popitem()[1].close()

@@ -1,6 +1,7 @@
-"""Gymnasium environments by place, played one after the other. A worker imports this: no JAX, nothing of evorl.
+"""Host environments that are stepped sequentially, with their inputs and outputs in shared buffers.
 
-What they say lies on a board, arrays whose rows are places; of what goes wrong there is one line.
+Buffers are arrays with one row per environment (its place). Workers import this file, so it must not import
+JAX or other modules of evorl.
 """
 
 import mmap
@@ -13,50 +14,50 @@ from typing import Any
 import numpy as np
 
 CONSTRUCTOR, RESET, STEP = "constructor", "reset", "step"
-DONE, FAILED, STEPPED = 1, 2, 3  # the status of a place; the last: it has not begun the episode that was to follow
-MASK = "action_mask"  # what Gymnasium and PettingZoo call which actions are legal
-CAST, UNUSED_MASK = 1, 2  # notes of a place: its observations were cast; its infos hold a mask that is not asked for
+DONE, FAILED, STEPPED = 1, 2, 3  # status of a place; STEPPED: the step is done, the next episode not started
+MASK = "action_mask"  # key of the action mask in Gymnasium and PettingZoo
+CAST, UNUSED_MASK = 1, 2  # notes of a place: observations were cast; infos hold an unused action mask
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation or an action."""
 
-    path: tuple[Any, ...]  # where it is in a value
+    path: tuple[Any, ...]  # keys that lead to it in a value
     shape: tuple[int, ...]
-    dtype: str  # as it lies on the board
-    native: str  # as the environment has it
+    dtype: str  # in the buffer
+    native: str  # in the environment
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Leaf":
-        """That of which data are."""
+        """Create a leaf from its fields as parsed from JSON."""
         return cls(tuple(data["path"]), tuple(data["shape"]), data["dtype"], data["native"])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one on the board."""
+        """Return the size of one value in the buffer, in bytes."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What observations and actions are made of, leaf by leaf in the order of evorl's spaces."""
+    """The arrays of observations, actions and rewards, in the order of the leaves of evorl's spaces."""
 
     obs: tuple[Leaf, ...]
     action: tuple[Leaf, ...]
-    nested: dict[str, Any] | list[Any] | None  # the containers of an action; a list is a tuple there, None a leaf
-    rewards: tuple[int, ...] = ()  # the shape of a reward: of the agents of a game, or of objectives
+    nested: dict[str, Any] | list[Any] | None  # containers of an action; a list stands for a tuple, None for a leaf
+    rewards: tuple[int, ...] = ()  # shape of a reward: agents of a game, or objectives
     is_game: bool = False
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Layout":
-        """That of which data are, as dataclasses.asdict gives them, in JSON."""
+        """Create a layout from the fields that `dataclasses.asdict` gives, as parsed from JSON."""
         obs, action = (tuple(Leaf.from_dict(leaf) for leaf in data[name]) for name in ("obs", "action"))
         return cls(obs, action, data["nested"], tuple(data["rewards"]), data["is_game"])
 
     @property
     def fields(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
-        """Name, shape and dtype of every array of a board."""
+        """Return the name, shape (without places) and dtype of each buffer."""
         kinds = {"obs": self.obs, "action": self.action}
         found = [(f"{name}{i}", x.shape, x.dtype) for name, leaves in kinds.items() for i, x in enumerate(leaves)]
         found += [(f"first{i}", x.shape, x.dtype) for i, x in enumerate(self.obs)]
@@ -66,11 +67,14 @@ class Layout:
         return [(name, shape, np.dtype(dtype)) for name, shape, dtype in found]
 
     def nbytes(self, places: int) -> int:
-        """Bytes of a board."""
+        """Return the size of the buffers for this many places, in bytes."""
         return sum(_align(places * int(np.prod(shape)) * dtype.itemsize) for _, shape, dtype in self.fields)
 
     def create_buffers(self, places: int, file: int) -> dict[str, np.ndarray]:
-        """Arrays [places, ...] by name, which lie in a file; of its pages those are there that were touched."""
+        """Map a file into memory and return its buffers by name, shape [places, ...].
+
+        Only the pages that are used take memory.
+        """
         memory, board, at = mmap.mmap(file, self.nbytes(places)), {}, 0
         for name, shape, dtype in self.fields:
             size = places * int(np.prod(shape))
@@ -80,7 +84,10 @@ class Layout:
 
 
 def create_shared_memory(nbytes: int) -> int:
-    """A file without a name, which is gone with the last process that has it open; its descriptor."""
+    """Create an unnamed file and return its descriptor.
+
+    The file disappears with the last process that has it open.
+    """
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("evorl")
     else:
@@ -91,7 +98,7 @@ def create_shared_memory(nbytes: int) -> int:
 
 
 class SerialEnvs:
-    """Environments by place, made where they are first needed, and what they say on a board."""
+    """Environments by place, created when first needed, which read from and write to buffers."""
 
     def __init__(self, make: Callable[[], Any], layout: Layout, board: dict[str, np.ndarray]) -> None:
         self.make, self.layout = make, layout
@@ -102,11 +109,11 @@ class SerialEnvs:
         )
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
         self.outcome = board["reward"], board["terminated"], board["truncated"]
-        self.left = board.get("left")  # of a game, what has become of each agent
+        self.left = board.get("left")  # only in games: the state of each agent
         self.begun, self.status, self.notes = board["begun"], board["status"], board["notes"]
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        """Begins episodes; returns what went wrong, by place."""
+        """Start an episode in each place; return the error messages of those that failed, by place."""
         failed = {}
         for place, seed in zip(places, seeds, strict=True):
             stage = CONSTRUCTOR
@@ -119,14 +126,15 @@ class SerialEnvs:
                 if MASK in info:
                     self.notes[place] |= UNUSED_MASK
                 self.status[place] = DONE
-            except BaseException as error:  # sys.exit() too: what is raised here would end the program
+            except BaseException as error:  # also sys.exit(): an exception here would end the program
                 failed[place] = self._close_failed(place, stage, error)
         return failed
 
     def step(self, places: Sequence[int], seeds: Sequence[int] = ()) -> dict[int, str]:
-        """Takes the steps whose actions are on the board, where the true final observation is at an episode's end.
+        """Take a step in each place with the actions in the buffers; return the error messages by place.
 
-        With seeds the next episode begins then.
+        At the end of an episode, the observation buffer holds its true final observation. With seeds, the
+        next episode then starts at once.
         """
         failed, envs, put = {}, self.envs, self._write_obs
         (_, terminations, truncations), status = self.outcome, self.status
@@ -151,14 +159,14 @@ class SerialEnvs:
         return failed
 
     def _read_actions(self, places: Sequence[int]) -> list[Any]:
-        """Those on the board, as the environments take them."""
+        """Return the actions in the buffers, in the structure and dtypes of the environments."""
         leaf = self.layout.action[0]
         if self.layout.nested is None and not leaf.shape and leaf.native == "int64":
             return self.action[0][0][places].tolist()
         return [self._rebuild_structure(self.layout.nested, iter(self._read_action_parts(place))) for place in places]
 
     def close(self, places: Sequence[int]) -> None:
-        """Closes the environments of these places."""
+        """Close the environments of these places; ignore their exceptions."""
         for place in places:
             env = self.envs.pop(place, None)
             try:
@@ -168,7 +176,7 @@ class SerialEnvs:
                 pass
 
     def _read_action_parts(self, place: int) -> list[Any]:
-        return [array[place].astype(leaf.native) for array, leaf in self.action]  # which the environment may keep
+        return [array[place].astype(leaf.native) for array, leaf in self.action]  # may be kept by the environment
 
     def _rebuild_structure(self, kind: Any, parts: Any) -> Any:
         if isinstance(kind, dict):
@@ -178,7 +186,7 @@ class SerialEnvs:
         return next(parts)
 
     def _write_reward(self, place: int, reward: Any) -> None:
-        """Write a reward, an array of one number too; raise ValueError where it has another shape."""
+        """Write a reward, also one given as an array of one number; raise ValueError if its shape is wrong."""
         shape = self.layout.rewards
         if shape or isinstance(reward, np.ndarray | list | tuple):
             reward = np.asarray(reward)
@@ -189,7 +197,11 @@ class SerialEnvs:
         self.outcome[0][place] = reward
 
     def _write_obs(self, place: int, obs: Any, boards: Any = None) -> None:
-        """Write an observation, cast where that loses digits alone; raise ValueError where its space is another."""
+        """Write an observation; cast it if only precision is lost.
+
+        Raises:
+            ValueError: If the shape or the dtype does not fit the observation space.
+        """
         for array, leaf, native in boards or self.obs:
             part = obs
             for name in leaf.path:
@@ -204,26 +216,26 @@ class SerialEnvs:
             array[place] = part
 
     def _close_failed(self, place: int, stage: str, error: BaseException) -> str:
-        """What went wrong in one line; the environment is not used again."""
+        """Close a failed environment, which is not used again, and return the error message, one line."""
         self.close([place])
         self.status[place] = STEPPED if self.status[place] == STEPPED else FAILED
         return f"{stage}: " + f"{type(error).__name__}: {error}".strip().partition("\n")[0][:300]
 
 
 class MaskedEnv:
-    """A Gymnasium environment whose infos say which actions are legal, as one whose observations do.
+    """Gymnasium environment whose infos hold action masks, with the mask as part of the observations.
 
     Args:
-        env: whose reset and step give infos with an "action_mask", an array, or a tuple of one for each choice. Where
-            one is missing all actions are legal.
-        num_actions: how many numbers a mask has.
+        env: Environment whose reset and step return infos with an "action_mask": an array, or a tuple with
+            one array per action dimension. If the mask is missing, all actions are valid.
+        num_actions: Length of the mask.
     """
 
     def __init__(self, env: Any, num_actions: int) -> None:
         self.env, self.num_actions = env, num_actions
 
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         obs, info = self.env.reset(seed=seed)
         return self._with_mask(obs, info), {}
 

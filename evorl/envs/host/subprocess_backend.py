@@ -1,4 +1,4 @@
-"""Environments in worker processes, several in each."""
+"""Backend that runs host environments in worker processes, several in each."""
 
 import contextlib
 import dataclasses
@@ -33,12 +33,12 @@ from evorl.envs.host.worker import (
     STEP_ON,
 )
 
-START_TIMEOUT_SECONDS = 60.0  # seconds that a process may take to start, besides what its environments take
+START_TIMEOUT_SECONDS = 60.0  # for the start of a worker, in addition to its environments' timeout
 CLOSE_TIMEOUT_SECONDS = 2.0
 
 
 class WorkerProcess:
-    """A worker, the process group that it leads, and the pipes to it."""
+    """A worker process, which leads a process group, and the pipes to it."""
 
     def __init__(self, number: int, settings: dict, recipe: bytes, board: int, signs: int) -> None:
         commands, self.commands = os.pipe()
@@ -49,7 +49,7 @@ class WorkerProcess:
             [sys.executable, str(Path(worker.__file__)), *map(str, given)],
             pass_fds=given,
             stdin=subprocess.DEVNULL,
-            process_group=0,  # a terminal's signals are for the process that it serves
+            process_group=0,  # so that signals from a terminal (Ctrl-C) reach only the parent process
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
         )
         for file in given[:3]:
@@ -59,21 +59,25 @@ class WorkerProcess:
             self.send(struct.pack("<I", len(part)) + part)
 
     def send(self, data: bytes) -> None:
-        """Writes to it; where it has gone its replies end, which is seen then."""
+        """Write bytes to the worker; if the worker has ended, the next `receive` detects it."""
         with contextlib.suppress(BrokenPipeError):
             worker.write_all(self.commands, data)
 
     def receive(self) -> dict[int, str]:
-        """What went wrong in what it was asked; raises EOFError where it has gone."""
+        """Read the reply to one command: the error messages by place.
+
+        Raises:
+            EOFError: If the worker has ended.
+        """
         (size,) = struct.unpack("<I", worker.read_exactly(self.replies, 4))
         failed = json.loads(worker.read_exactly(self.replies, size)) if size else {}
         return {int(place): error for place, error in failed.items()}
 
     def terminate(self, patience: float = 0.0) -> str:
-        """End a worker, and whatever its environments have started.
+        """End the worker, and all processes that its environments have started.
 
         Args:
-            patience: seconds in which the worker may end by itself.
+            patience: Seconds that the worker gets to end by itself.
 
         Returns:
             How the worker ended, for an error message.
@@ -81,7 +85,7 @@ class WorkerProcess:
         os.close(self.commands)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(patience)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, where all have ended
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, if all have ended
             os.killpg(self.popen.pid, signal.SIGKILL)
         code = self.popen.wait()
         os.close(self.replies)
@@ -90,10 +94,18 @@ class WorkerProcess:
 
 
 class SubprocessBackend:
-    """Environments in processes, place p in process p modulo their number. None is waited for before another.
+    """Backend that runs environments in worker processes; place p is in worker p modulo the number of workers.
 
-    A process does what it is asked one after the other. Steps are asked of all its places at once, or, where they are
-    `apart`, of each on its own, so that one is known to be done while the next is under way.
+    All workers work at the same time; a worker executes its commands sequentially. By default one command
+    steps all places of a worker. With `apart`, each place has its own command, so that a place can answer
+    while the next one is still being stepped.
+
+    Args:
+        count: Number of worker processes.
+        recipe: Pickled description from which a worker creates an environment.
+        layout: Layout of the buffers.
+        timeout_seconds: Seconds without progress after which a worker has failed.
+        apart: Whether each place is stepped by a separate command.
     """
 
     def __init__(self, count: int, recipe: bytes, layout: Layout, timeout_seconds: float, apart: bool = False) -> None:
@@ -105,14 +117,14 @@ class SubprocessBackend:
         plain = dataclasses.asdict(layout)
         self._settings = {"path": sys.path, "layout": plain, "places": self.max_envs}
         self._processes: dict[int, WorkerProcess] = {}
-        self._asked: dict[int, deque[list[int]]] = {}  # of each process, the places of all that it has not answered
-        self._answered = [0] * count  # how often each has
-        self._heard = [(0.0, 0)] * count  # when each did anything last, and how far it was with what it does now
+        self._asked: dict[int, deque[list[int]]] = {}  # by worker: places of each unanswered command
+        self._answered = [0] * count  # by worker: number of answered commands
+        self._heard = [(0.0, 0)] * count  # by worker: time of the last progress, places done in its command
         self._under_way = np.zeros(self.max_envs, bool)
-        self._wrong: dict[int, str] = {}  # by place, until it is received
+        self._wrong: dict[int, str] = {}  # error messages by place, until `recv` returns them
 
     def reset(self, places: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        self.recv(places, len(places))  # what they were asked for before, if anything
+        self.recv(places, len(places))  # answers to earlier commands, if any
         for number in {place % self.count for place in places} - set(self._processes):
             self._signs[number], self._answered[number], self._asked[number] = 0, 0, deque()
             self._processes[number] = WorkerProcess(number, self._settings, self._recipe, *self._files)
@@ -153,7 +165,7 @@ class SubprocessBackend:
             os.close(file)
 
     def _send_command(self, kind: bytes, places: Sequence[int], seeds: Sequence[int] = (), apart: bool = False) -> None:
-        """Asks all workers at once, none of whom has been asked for these places before and has not answered."""
+        """Send a command to all workers that have some of the places, none of which may have an unanswered command."""
         of: dict[int, list[int]] = {}
         for i, place in enumerate(places):
             of.setdefault(place % self.count, []).append(i)
@@ -175,7 +187,7 @@ class SubprocessBackend:
             self._signs[number, REQUESTED] = (self._answered[number] + len(asked)) % COUNTER_MODULUS
 
     def _has_answered(self, number: int) -> bool:
-        """Whether a worker's signs say so, which come after what it says."""
+        """Return whether a worker's counter in shared memory announces a reply, which the worker has then written."""
         if not self._asked.get(number):
             return False
         return (
@@ -183,7 +195,7 @@ class SubprocessBackend:
         )
 
     def _receive_reply(self, number: int) -> None:
-        """Takes in what a worker says of the first thing that it was asked."""
+        """Receive a worker's reply to its oldest unanswered command."""
         try:
             failed = self._processes[number].receive()
         except EOFError:
@@ -195,7 +207,7 @@ class SubprocessBackend:
         self._heard[number] = time.monotonic(), 0
 
     def _wait_for_replies(self, numbers: list[int]) -> None:
-        """Waits until one of these workers says anything, or has not for too long."""
+        """Wait until one of the workers replies or the first of their timeouts passes."""
         poll, of = select.poll(), {self._processes[number].replies: number for number in numbers}
         for file in of:
             poll.register(file, select.POLLIN)
@@ -204,7 +216,7 @@ class SubprocessBackend:
             self._receive_reply(of[file])
 
     def _terminate_if_unresponsive(self, number: int) -> None:
-        """Ends a worker that has been asked for something and has done nothing of it for too long."""
+        """End a worker that has an unanswered command and has made no progress on it before the timeout."""
         asked, now, (heard, before) = self._asked.get(number), time.monotonic(), self._heard[number]
         if not asked or now < heard + self._response_timeout(number):
             return
@@ -217,7 +229,7 @@ class SubprocessBackend:
         return self.timeout_seconds + (0 if self._signs[number, READY] else START_TIMEOUT_SECONDS)
 
     def _terminate_worker(self, number: int, why: str) -> None:
-        """Ends a worker; of the places that it was asked for those went wrong that it had not done."""
+        """End a worker; each place with an unanswered command that it had not finished gets the error message `why`."""
         why = why.format(self._processes.pop(number).terminate())
         now, *later = self._asked.pop(number)
         status = self.buffers["status"][now].tolist()

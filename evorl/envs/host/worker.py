@@ -1,7 +1,7 @@
-"""A process that plays environments for another one: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (descriptors).
+"""Worker process that runs environments: python worker.py COMMANDS REPLIES LIFE BOARD SIGNS (file descriptors).
 
-It leads a process group, which ends with the process that it serves, whatever happens to that. It imports no JAX, and
-nothing of evorl but `serial_envs` and `parallel`, which it finds beside itself.
+The worker leads a process group, which ends when the parent process ends, for whatever reason. It must not
+import JAX or any module of evorl other than `serial_envs` and `parallel`, which it loads from its own folder.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-SPIN_SECONDS = 50e-6  # seconds of looking before it sleeps
+SPIN_SECONDS = 50e-6  # seconds of busy waiting before it sleeps
 RESET, STEP, STEP_ON, CLOSE = b"r", b"s", b"o", b"c"
-COMMAND_HEADER = struct.Struct("<cI")  # what to do, in how many places
-READY, REQUESTED, ANSWERED = range(3)  # a worker's signs: whether it has started, how often it was asked and answered
-COUNTER_MODULUS = 2**32  # at which these begin anew
-SIGNAL_WIDTH = 16  # of signs, a cache line
+COMMAND_HEADER = struct.Struct("<cI")  # command, number of places
+READY, REQUESTED, ANSWERED = range(3)  # a worker's signs: has started, number of commands, number of answers
+COUNTER_MODULUS = 2**32  # of the counters
+SIGNAL_WIDTH = 16  # signs per worker: one cache line
 
 
 def read_exactly(file: int, size: int) -> bytes:
-    """So many bytes; EOFError where the other end has gone."""
+    """Read this many bytes from a file descriptor; raise EOFError if the other end is closed."""
     parts, left = [], size
     while left:
         part = os.read(file, min(left, 1 << 20))
@@ -38,14 +38,14 @@ def read_exactly(file: int, size: int) -> bytes:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """All of it."""
+    """Write all bytes to a file descriptor."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
 
 
 def wait_for_change(signs: Any, place: int, value: int) -> bool:
-    """Looks for a moment whether a sign has another value than this."""
+    """Spin for at most SPIN_SECONDS, and return whether a counter differs from a value."""
     end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
         if signs[place] != value:
@@ -54,10 +54,12 @@ def wait_for_change(signs: Any, place: int, value: int) -> bool:
 
 
 def close_in_children(files: list[int]) -> None:
-    """Close pipes in every process that this one starts: the other end of a pipe would not see that this one has ended.
+    """Close descriptors of pipes in every process that this process starts.
+
+    A child that kept one end open would prevent the other end from noticing that this process has ended.
 
     Args:
-        files: descriptors; a forked process empties its copy of this list.
+        files: File descriptors; a forked child empties its copy of this list.
     """
 
     def close() -> None:
@@ -70,12 +72,12 @@ def close_in_children(files: list[int]) -> None:
 
 
 def start_parent_guard(life: int) -> None:
-    """Fork a guard, which kills this process group once the process that it serves has ended.
+    """Fork a guard process, which kills this process group once the parent process has ended.
 
-    So the group ends too where a step hangs, or where this process has been killed before.
+    So the group also ends if a step hangs or if this process has been killed before.
 
     Args:
-        life: the read end of a pipe; only the process that is served has the write end.
+        life: Read end of a pipe whose write end only the parent process holds.
     """
     if os.fork() == 0:
         os.read(life, 1)
@@ -84,7 +86,7 @@ def start_parent_guard(life: int) -> None:
 
 
 def load_sibling_module(name: str) -> Any:
-    """The module of a file beside this one."""
+    """Import the module of a file in the same folder."""
     spec = importlib.util.spec_from_file_location(f"evorl_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -94,7 +96,7 @@ def load_sibling_module(name: str) -> Any:
 
 
 def main(commands: int, replies: int, life: int, board: int, signs: int) -> None:
-    """Serves until the commands end."""
+    """Execute commands until the parent closes their pipe."""
     close_in_children([commands, replies])
     start_parent_guard(life)
     (size,) = struct.unpack("<I", read_exactly(commands, 4))
@@ -110,7 +112,7 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
     import gymnasium
 
     def make() -> Any:
-        given = pickle.loads(recipe)  # from the process that it serves
+        given = pickle.loads(recipe)  # from the parent process
         if isinstance(given, dict):
             return load_sibling_module("parallel").ParallelEnvAdapter(**given)
         spec, limit, options, num_masked = given

@@ -1,4 +1,4 @@
-"""Pictures of worlds: agents with a border, landmarks without, goals in a ring, and what is said."""
+"""Frames of particle worlds: agents with a border, landmarks without, goals in a ring, and messages as text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,19 +15,23 @@ INK, RING = (0, 0, 0), (220, 0, 0)
 
 @runtime_checkable
 class HasLandmarkColors(Protocol):
-    """A scenario whose landmarks have colors that change."""
+    """A scenario in which the colors of landmarks depend on the state."""
 
     def get_landmark_colors(self, state: MPEState) -> list[Color]:
-        """Of all landmarks."""
+        """Return the color of each landmark.
+
+        Args:
+            state: State to render.
+        """
         ...
 
 
 def render_world(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
-    """One state, [PICTURE_SIZE, PICTURE_SIZE, 3]; what lies more than 1 from the middle makes all smaller."""
+    """Render a state, uint8 [PICTURE_SIZE, PICTURE_SIZE, 3]; zoom out if an entity is far from the center."""
     from PIL import Image, ImageDraw
 
     at, marks = np.asarray(state.agent_positions).T, np.asarray(state.landmark_positions).T
-    marks_there = marks[(np.abs(marks) < 100).all(-1)]  # others are gone for a step
+    marks_there = marks[(np.abs(marks) < 100).all(-1)]  # others have been picked up
     reach = max(1.2, *np.abs(np.concatenate([at, marks_there])).max(0) + 0.2)
     image = Image.new("RGB", (PICTURE_SIZE, PICTURE_SIZE), (255, 255, 255))
     pen = ImageDraw.Draw(image)
@@ -58,17 +62,17 @@ def render_world(scenario: Scenario, state: Any, real: bool) -> np.ndarray:
 
 
 def get_entity_colors(kinds: EntityGroups) -> list[Color]:
-    """The color of each entity."""
+    """Return the color of each entity."""
     return [color for kind in kinds.values() for color in kind.colors or (kind.color,) * kind.n]
 
 
 def to_rgb(color: Color) -> tuple[int, ...]:
-    """A color from 0 to 255, as bright as mpe2 paints it."""
+    """Convert a color to integers from 0 to 255, as bright as in mpe2."""
     return tuple(round(200 * part) for part in color)
 
 
 def format_messages(agents: EntityGroups, state: MPEState, real: bool) -> Iterator[str]:
-    """A line for each agent that speaks."""
+    """Yield a line of text for each agent that can speak."""
     names = [f"{name} {i}" if of.n > 1 else name for name, of in agents.items() if of.num_words for i in range(of.n)]
     for name, said in zip(names, np.asarray(state.messages) if names else (), strict=True):
         word = "_" if not said.any() else str(said.round(2)) if real else WORD_LETTERS[said.argmax()]

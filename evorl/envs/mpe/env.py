@@ -1,4 +1,4 @@
-"""The game of a scenario."""
+"""The multi-agent environment of a particle scenario."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,10 +31,18 @@ NUM_MOVES = 5  # none, left, right, down, up
 
 @dataclass(frozen=True)
 class MPE:
-    """A multi-agent particle environment, as mpe2 1.1.1 has it; after max_episode_steps time runs out.
+    """A multi-agent particle environment with the rules of mpe2 1.1.1.
 
-    A discrete action is a move, none, left, right, down or up, and where an agent speaks move + 5 word; a continuous
-    one is how much of each of the five, and of each word, from 0 to 1.
+    A discrete action is a move: none, left, right, down or up (0 to 4). For an agent that can speak it is
+    `move + 5 * word`, or only the word if the agent cannot move. A continuous action has an intensity from 0
+    to 1 for each of the five moves, if the agent can move, and for each word.
+
+    Args:
+        scenario: Scenario, which defines the agents, landmarks, observations and rewards.
+        continuous: Whether actions are continuous.
+        max_episode_steps: Steps after which an episode is truncated.
+
+    Source: Lowe et al. 2017, arXiv:1706.02275; mpe2.
     """
 
     scenario: Scenario
@@ -50,7 +58,7 @@ class MPE:
 
     @property
     def observation_space(self) -> Dict:
-        """By group."""
+        """Return the observation space of each group."""
         infinite = float("inf")
         return Dict(
             {
@@ -61,13 +69,17 @@ class MPE:
 
     @property
     def action_space(self) -> Dict:
-        """By group."""
+        """Return the action space of each group."""
         return Dict(
             {name: Members(self.make_action_space(kind), kind.n) for name, kind in self.scenario.agents.items()}
         )
 
     def make_action_space(self, kind: EntityGroup) -> Discrete | Box:
-        """The actions of agents of a kind."""
+        """Return the action space of one agent of a group.
+
+        Args:
+            kind: The group.
+        """
         if self.continuous:
             return Box(0.0, 1.0, (NUM_MOVES * kind.moves + kind.num_words,))
         return Discrete((NUM_MOVES if kind.moves else 1) * max(kind.num_words, 1))
@@ -82,11 +94,24 @@ class MPE:
         return self.advance(env_state, action, self.chance(key))
 
     def chance(self, key: Key) -> Any:
-        """What a step leaves to chance; in most scenarios nothing."""
+        """Draw the random events of a step, or return None if the scenario has none, as most.
+
+        Args:
+            key: Random key of the step.
+        """
         return self.scenario.chance(key) if isinstance(self.scenario, EventfulScenario) else None
 
     def advance(self, env_state: MPEState, action: Any, chance: Any) -> tuple[MPEState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the environment with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Actions by group, leaves [members, ...].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         scenario, agents = self.scenario, self.scenario.agents
         push, said = self.compute_forces(action), self.decode_messages(action)
         at, velocity = move_agents(env_state, push, agents, scenario.landmarks)
@@ -99,7 +124,11 @@ class MPE:
         return state, TimeStep(scenario.observe(state), scenario.compute_rewards(state), over, late)
 
     def compute_forces(self, action: Any) -> Float[Array, "2 agents"]:
-        """The force that each agent moves with."""
+        """Return the force by which each agent moves itself, shape [2, agents].
+
+        Args:
+            action: Actions by group, leaves [members, ...].
+        """
         agents = self.scenario.agents
         accel = get_entity_values(agents, "accel") * get_entity_values(agents, "moves")
         if self.continuous:
@@ -114,7 +143,11 @@ class MPE:
         return jnp.stack([right - left, up - down]) * accel
 
     def decode_messages(self, action: Any) -> Any:
-        """What is said, [speakers, words]."""
+        """Return the messages in actions, shape [speakers, words], or None if no agent can speak.
+
+        Args:
+            action: Actions by group, leaves [members, ...].
+        """
         speaking = {name: kind for name, kind in self.scenario.agents.items() if kind.num_words}
         if not speaking:
             return None
@@ -127,12 +160,19 @@ class MPE:
         return jnp.concatenate(words)
 
     def render_frames(self, states: Sequence[MPEState]) -> list[np.ndarray]:
-        """Render worlds."""
+        """Render states.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         return [draw.render_world(self.scenario, state, self.continuous) for state in states]
 
 
 @cache
 def _infer_observation_shapes(scenario: Scenario) -> list[tuple[str, int, tuple[int, ...]]]:
-    """The groups, how many they are, and the shape of what one of them sees."""
+    """Return the name, the number of members and the observation shape of a member for each group."""
     seen = jax.eval_shape(lambda key: scenario.observe(scenario.init_state(key)), jax.random.key(0))
     return [(name, x.shape[0], x.shape[1:]) for name, x in seen.items()]

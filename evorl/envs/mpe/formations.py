@@ -1,4 +1,4 @@
-"""Agents that are to stand in a line, or on a circle."""
+"""Scenarios in which agents have to form a line or a circle."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -23,16 +23,24 @@ from evorl.envs.mpe.world import (
 )
 from evorl.types import Key
 
-LENGTH, RADIUS, IN_PLACE = 1.25, 0.5, 0.05  # of the line, of the circle, and how near to its place an agent must be
-MAX_ENUMERATED_AGENTS = 5  # agents of which all assignments are tried
+LENGTH, RADIUS, IN_PLACE = 1.25, 0.5, 0.05  # line length, circle radius, distance that counts as solved
+MAX_ENUMERATED_AGENTS = 5  # up to this number, all assignments are tried
 
 
 @dataclass(frozen=True)
 class Formation(ABC):
-    """All lose the mean distance of agents, 2 at most, from places, assigned so that the distances are least in all."""
+    """Base class of scenarios in which each agent has to take one of the target positions.
+
+    All agents get minus the mean distance of agents from their targets, where each distance counts at most 2.
+    Targets are assigned so that the sum of the distances is minimal.
+
+    Args:
+        num_agents: Number of agents.
+        terminate_on_success: Whether an episode terminates once all agents are within 0.05 of their targets.
+    """
 
     num_agents: int = 4
-    terminate_on_success: bool = False  # when all are within 0.05 of their places
+    terminate_on_success: bool = False
 
     size = 0.05
 
@@ -49,7 +57,7 @@ class Formation(ABC):
 
     @abstractmethod
     def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
-        """Where agents are to be."""
+        """Return the target positions, shape [2, agents]."""
         ...
 
     def init_state(self, key: Key) -> MPEState:
@@ -70,25 +78,34 @@ class Formation(ABC):
         return (self.compute_position_errors(state) < IN_PLACE).all()
 
     def compute_position_errors(self, state: MPEState) -> Float[Array, " agents"]:
-        """How far agents are from their places."""
+        """Return the distances of agents from their targets."""
         return compute_assigned_distances(compute_distances(state.agent_positions, self.get_target_positions(state)))
 
 
 @dataclass(frozen=True)
 class SimpleLine(Formation):
-    """All lose the mean distance of agents, 2 at most, from places along the line between two landmarks.
+    """Agents that have to spread evenly along the line between two landmarks (mpe2's simple_line).
 
-    Places are assigned so that the distances are least in all. Each sees itself and the landmarks.
+    All agents get minus the mean distance of agents from their targets, where each distance counts at most 2.
+    Targets are assigned so that the sum of the distances is minimal. Each agent observes itself and the
+    landmarks.
+
+    Raises:
+        OptionError: If num_agents is below 1.
     """
 
     size = 0.03
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the group `landmark`, with the two ends of the line."""
         return {"landmark": EntityGroup(2, 0.02, GRAY, span=0.25)}
 
     def init_state(self, key: Key) -> MPEState:
-        """The second landmark lies in a random direction, turned by 5 degrees until it is inside."""
+        """Return a random state whose second landmark lies 1.25 from the first one.
+
+        Its direction is random, and turned by steps of 5 degrees until the landmark is within [-1, 1]^2.
+        """
         state = super().init_state(key)
         first, drawn = state.landmark_positions.T
         angle = jnp.pi * (drawn[0] / 0.25 + 1) + np.radians(5 * np.arange(72)).astype(np.float32)
@@ -97,6 +114,7 @@ class SimpleLine(Formation):
         return replace(state, landmark_positions=jnp.stack([first, last], axis=-1))
 
     def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
+        """Return evenly spaced points from the first to the second landmark, shape [2, agents]."""
         first, last = state.landmark_positions.T
         along = np.linspace(0, 1, self.num_agents, dtype=np.float32)
         return first[:, None] + (last - first)[:, None] * along
@@ -104,17 +122,23 @@ class SimpleLine(Formation):
 
 @dataclass(frozen=True)
 class SimpleFormation(Formation):
-    """All lose the mean distance of agents, 2 at most, from places around a landmark, a circle of radius 0.5.
+    """Agents that have to spread evenly on a circle of radius 0.5 around a landmark (mpe2's simple_formation).
 
-    The first place is in the direction of the agent with the least angle, from 0 on; places are assigned so that the
-    distances are least in all. Each sees itself and the landmark.
+    All agents get minus the mean distance of agents from their targets, where each distance counts at most 2.
+    The first target is in the direction of the agent with the smallest angle in [0, 2 pi). Targets are
+    assigned so that the sum of the distances is minimal. Each agent observes itself and the landmark.
+
+    Raises:
+        OptionError: If num_agents is below 1.
     """
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the group `landmark`, with the center of the circle."""
         return {"landmark": EntityGroup(1, 0.03, GRAY, span=0.5)}
 
     def get_target_positions(self, state: MPEState) -> Float[Array, "2 agents"]:
+        """Return evenly spaced points on the circle, shape [2, agents]."""
         n, whole = self.num_agents, 2 * np.pi
         x, y = state.agent_positions - state.landmark_positions
         angle = jnp.arctan2(y, x)
@@ -124,7 +148,7 @@ class SimpleFormation(Formation):
 
 
 def compute_assigned_distances(far: Float[Array, "n n"]) -> Float[Array, " n"]:
-    """How far agents, rows, are from their places, columns, where the sum of it is least."""
+    """Return the distances of agents (rows) from assigned targets (columns) in the assignment with the least sum."""
     n = len(far)
     if n > MAX_ENUMERATED_AGENTS:
         agents, places = hungarian_algorithm(far)

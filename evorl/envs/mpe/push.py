@@ -1,4 +1,4 @@
-"""An agent that knows its goal, and an adversary that keeps it from there."""
+"""Scenario in which an agent knows its goal, and an adversary keeps it away."""
 
 from dataclasses import dataclass
 
@@ -20,19 +20,22 @@ from evorl.envs.mpe.world import (
 )
 from evorl.types import Key
 
-LANDMARK_COLORS = ((0.1, 0.9, 0.1), (0.1, 0.1, 0.9))  # of the landmarks, as they are seen
+LANDMARK_COLORS = ((0.1, 0.9, 0.1), (0.1, 0.1, 0.9))  # of the landmarks, in observations
 GOAL_COLORS = np.array([[0.25, 0.75, 0.25], [0.25, 0.25, 0.75]], np.float32)  # of the agent, by its goal
 
 
 @dataclass(frozen=True)
 class SimplePush:
-    """The agent loses its distance from the goal; the adversary earns it and loses its own.
+    """An agent that knows the goal, and an adversary that pushes it away (mpe2's simple_push).
 
-    The adversary sees landmarks and the agent, the agent also the goal and colors that say which it is.
+    The agent's reward is minus its distance from the goal. The adversary gets the agent's distance minus its
+    own. The adversary observes the landmarks and the agent. The agent also observes the goal, and colors that
+    identify it.
     """
 
     @property
     def agents(self) -> EntityGroups:
+        """Return the groups `adversary` and `agent`, with one agent each."""
         return {
             "adversary": EntityGroup(1, color=RED, collides=True),
             "agent": EntityGroup(1, color=GREEN, collides=True),
@@ -40,12 +43,15 @@ class SimplePush:
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the group `landmark`, with two landmarks of different colors."""
         return {"landmark": EntityGroup(2, colors=LANDMARK_COLORS)}
 
     def init_state(self, key: Key) -> MPEState:
+        """Return a state with random positions and a random goal landmark."""
         return init_entities(key, self.agents, self.landmarks, (2,))
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        """Return velocity, landmarks and the other agent; for the agent also the goal, its color and all colors."""
         marks, other = (
             compute_offsets(state.agent_positions, state.landmark_positions),
             drop_self(compute_offsets(state.agent_positions, state.agent_positions)),
@@ -65,6 +71,7 @@ class SimplePush:
         }
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        """Return minus the agent's distance from the goal; for the adversary, this distance minus its own."""
         far = split_by_group(
             self.agents, compute_distances(state.agent_positions, state.landmark_positions[:, state.goal])[:, 0]
         )

@@ -1,4 +1,4 @@
-"""Predators and faster prey among obstacles."""
+"""Scenario in which predators chase faster prey among obstacles."""
 
 from dataclasses import dataclass
 
@@ -30,23 +30,35 @@ from evorl.envs.mpe.world import (
 from evorl.errors import require
 from evorl.types import Key
 
-PREY_SPEED_FACTORS = (0.5, 0.75, 1.0)  # by stage, a part of the full one
+PREY_SPEED_FACTORS = (0.5, 0.75, 1.0)  # by stage, fraction of the full speed
 
 
 @dataclass(frozen=True)
 class SimpleTag:
-    """Each predator earns 10 for each touch of a predator and a prey, and the prey loses it; prey also loses outside.
+    """Predators that chase faster prey among obstacles (mpe2's simple_tag).
 
-    Predators are the group adversary, prey is agent. `stage` 0 or 1 is mpe2's curriculum before prey is as fast as it
-    becomes. Each sees itself, obstacles, others, and the velocities of other prey; or of the `num_..._neighbors` that
-    are nearest.
+    For each touch between a predator and a prey, all predators get 10 and that prey gets -10. Prey also gets
+    a penalty near and beyond the border. Each agent observes itself, the obstacles, the other agents, and the
+    velocities of other prey.
+
+    Args:
+        num_good: Number of prey, the group `agent`.
+        num_adversaries: Number of predators, the group `adversary`.
+        num_obstacles: Number of obstacles.
+        stage: Stage of mpe2's curriculum: in stages 0 and 1 prey is slower than in stage 2.
+        terminate_on_success: Whether an episode terminates once every prey is touched.
+        num_agent_neighbors: Number of nearest agents that each agent observes; None observes all.
+        num_landmark_neighbors: Number of nearest obstacles that each agent observes; None observes all.
+
+    Raises:
+        OptionError: If a value is not allowed.
     """
 
     num_good: int = 1
     num_adversaries: int = 3
     num_obstacles: int = 2
     stage: int = 2
-    terminate_on_success: bool = False  # when all prey is touched
+    terminate_on_success: bool = False
     num_agent_neighbors: int | None = None
     num_landmark_neighbors: int | None = None
 
@@ -59,16 +71,20 @@ class SimpleTag:
 
     @property
     def agents(self) -> EntityGroups:
+        """Return the groups `adversary` (predators) and `agent` (prey)."""
         return make_chase_groups(self.num_adversaries, self.num_good, PREY_SPEED_FACTORS[self.stage], 0.05)
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the group `obstacle`."""
         return {"obstacle": EntityGroup(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9)}
 
     def init_state(self, key: Key) -> MPEState:
+        """Return a state with random positions."""
         return init_entities(key, self.agents, self.landmarks)
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        """Return velocity, position, relative obstacles and agents, and the velocities of other prey."""
         marks = select_nearest(
             compute_offsets(state.agent_positions, state.landmark_positions), self.num_landmark_neighbors
         )[0]
@@ -81,6 +97,7 @@ class SimpleTag:
         return split_by_group(self.agents, concatenate_vectors(*known, *near))
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        """Return 10 per touch of any pair for predators; -10 per touch minus the boundary penalty for prey."""
         touches = find_touches(self.agents, state)
         prey = -10.0 * touches.sum(0) - compute_boundary_penalty(
             state.agent_positions[:, get_group_slice(self.agents, "agent")]
@@ -92,7 +109,7 @@ class SimpleTag:
 
 
 def make_chase_groups(predators: int, prey: int, factor: float, size: float) -> EntityGroups:
-    """Predators, and prey that moves by a factor of its speed."""
+    """Return the groups of predators and of prey, whose acceleration and maximum speed are scaled by a factor."""
     return {
         "adversary": EntityGroup(predators, 0.075, RED, collides=True, accel=3.0, max_speed=1.0),
         "agent": EntityGroup(prey, size, GREEN, collides=True, accel=4.0 * factor, max_speed=1.3 * factor),
@@ -100,7 +117,7 @@ def make_chase_groups(predators: int, prey: int, factor: float, size: float) -> 
 
 
 def find_touches(agents: EntityGroups, state: MPEState) -> Bool[Array, "predators prey"]:
-    """Which predators touch which prey, who come last."""
+    """Return which predators touch which prey; prey comes last among the agents."""
     first, size = get_group_slice(agents, "agent").start, get_entity_values(agents, "size")
     return (
         compute_distances(state.agent_positions[:, :first], state.agent_positions[:, first:])
@@ -109,7 +126,10 @@ def find_touches(agents: EntityGroups, state: MPEState) -> Bool[Array, "predator
 
 
 def compute_boundary_penalty(at: Float[Array, "2 n"]) -> Float[Array, " n"]:
-    """What agents lose for being near the border of the screen or beyond it."""
+    """Return the penalty of agents near or beyond the border of the screen, summed over x and y.
+
+    It is 0 for |x| < 0.9, 10 (|x| - 0.9) up to 1, and min(exp(2 |x| - 2), 10) beyond.
+    """
     x = jnp.abs(at)
     near = jnp.where(x < 0.9, 0.0, (x - 0.9) * 10)
     return jnp.where(x < 1.0, near, jnp.minimum(jnp.exp(2 * x - 2), 10.0)).sum(0)
@@ -118,7 +138,10 @@ def compute_boundary_penalty(at: Float[Array, "2 n"]) -> Float[Array, " n"]:
 def build_group_observations(
     agents: EntityGroups, known: list[Array], velocity: Float[Array, "2 agents"]
 ) -> dict[str, Array]:
-    """Rows of what is known, and then the velocities of other prey: a predator sees one more of them than prey does."""
+    """Return the rows `known` followed by the velocities of other prey, by group.
+
+    A predator observes one prey more than prey does.
+    """
     first = get_group_slice(agents, "agent").start
     prey = broadcast_to_observers(velocity[:, first:])
     known_rows = concatenate_vectors(*known)

@@ -1,4 +1,4 @@
-"""Collectors that bring treasures to those they belong to."""
+"""Scenario in which collectors bring treasures to the deposits of their kind."""
 
 from dataclasses import dataclass, replace
 
@@ -35,30 +35,43 @@ DEPOSIT_COLORS = (
 )  # fmt: skip
 COLLECTOR_COLOR = (0.85,) * 3
 COLLECTOR, DEPOSIT, TREASURE = 0.05, 0.075, 0.025  # sizes
-PICKED_UP_POSITION = -999.0  # where a treasure lies for a step, that was picked up
-HIDDEN_OFFSET = 1e6  # where one is seen, nearest first, before it is hidden
+PICKED_UP_POSITION = -999.0  # of a treasure in the step after it was picked up
+HIDDEN_OFFSET = 1e6  # sorts picked up treasures last, before they are masked
 NO_TREASURE = -1  # held
 
 
 @struct.dataclass
 class TreasureState:
-    held_kinds: Int[Array, " collectors"]  # kinds of treasures, or NO_TREASURE
+    held_kinds: Int[Array, " collectors"]  # kinds of held treasures, or NO_TREASURE
     kinds: Int[Array, " treasures"]
     alive: Bool[Array, " treasures"]
-    step_reward: Float[Array, ""]  # in the last step, for what was picked up and delivered
+    step_reward: Float[Array, ""]  # for treasures picked up or delivered in the last step
 
 
 @dataclass(frozen=True)
 class CollectTreasure:
-    """All earn 5 for each treasure that is picked up or delivered to the deposit of its kind.
+    """Collectors that bring treasures to moving deposits of the right kind (mpe2's collect_treasure).
 
-    A collector loses 5 for each other that it touches, and 0.1 of its distance from the nearest treasure, or from where
-    what it holds belongs; a deposit 0.1 of that from the nearest collector that holds its kind, or from their middle.
-    Others and treasures are seen nearest first. A treasure comes back the step after it was picked up.
+    All agents get 5 for each treasure that is picked up, and 5 for each one that is delivered to the deposit
+    of its kind. A collector also gets -5 for each other collector that it touches, and -0.1 times its
+    distance from the nearest treasure or, if it holds one, from the deposit of its kind. A deposit gets -0.1
+    times its distance from the nearest collector that holds its kind or, if there is none, from the mean
+    position of the collectors.
+
+    Each agent observes the other agents and the treasures, nearest first. A treasure reappears one step after
+    it was picked up.
+
+    Args:
+        num_collectors: Number of collectors.
+        num_deposits: Number of deposits, and of kinds of treasures; at most 6.
+        num_treasures: Number of treasures.
+
+    Raises:
+        OptionError: If a number is not allowed.
     """
 
     num_collectors: int = 6
-    num_deposits: int = 2  # and as many kinds of treasures
+    num_deposits: int = 2
     num_treasures: int = 6
 
     def __post_init__(self) -> None:
@@ -73,6 +86,7 @@ class CollectTreasure:
 
     @property
     def agents(self) -> EntityGroups:
+        """Return the groups `collector` and `deposit`."""
         own = tuple((0.35 * r, 0.35 * g, 0.35 * b) for r, g, b in DEPOSIT_COLORS[: self.num_deposits])
         collector = EntityGroup(self.num_collectors, COLLECTOR, COLLECTOR_COLOR, accel=1.5, max_speed=1.0)
         return {
@@ -82,21 +96,34 @@ class CollectTreasure:
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the group `treasure`."""
         return {"treasure": EntityGroup(self.num_treasures, TREASURE, span=0.95)}
 
     def init_state(self, key: Key) -> MPEState:
+        """Return a state with random positions, random kinds of treasures, and empty collectors."""
         state = init_entities(key, self.agents, self.landmarks, (self.num_deposits,) * self.num_treasures)
         assert state.goal is not None
         held, alive = jnp.full(self.num_collectors, NO_TREASURE, jnp.int32), jnp.ones(self.num_treasures, bool)
         return replace(state, goal=None, scenario_state=TreasureState(held, state.goal, alive, jnp.float32(0)))
 
     def chance(self, key: Key) -> tuple[Float[Array, "2 treasures"], Array]:
-        """Where treasures come back that were picked up in the last step, and of which kinds."""
+        """Draw the positions and the kinds of treasures that may reappear.
+
+        Args:
+            key: Random key of the step.
+        """
         state = self.init_state(key)
         return state.landmark_positions, state.scenario_state.kinds
 
     def apply_events(self, state: MPEState, chance: tuple[Array, Array]) -> MPEState:
-        """Treasures in turn are picked up by the first collector that touches them and holds none, or come back."""
+        """Let collectors pick up and deliver treasures, and let treasures reappear.
+
+        Treasures are processed in order; the first collector that touches one and holds none picks it up.
+
+        Args:
+            state: State after agents have moved.
+            chance: Positions and kinds of treasures that reappear, as `chance` returns them.
+        """
         collectors, deposits = jnp.split(state.agent_positions, [self.num_collectors], axis=1)
         touched = (
             compute_distances(state.landmark_positions, collectors) < TREASURE + COLLECTOR
@@ -123,6 +150,7 @@ class CollectTreasure:
         return replace(state, landmark_positions=marks, scenario_state=cargo)
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        """Return position, velocity, the held kind (collectors), other agents and treasures, nearest first."""
         agents, treasures = state.agent_positions.shape[1], self.num_treasures
         n, cargo, first = self.num_deposits, state.scenario_state, self.num_collectors
         holds, none = one_hot(cargo.held_kinds, n).T, jnp.zeros((n, first))
@@ -150,10 +178,15 @@ class CollectTreasure:
         return {"collector": jnp.concatenate(collector, -1), "deposit": jnp.concatenate(deposit, -1)}
 
     def get_landmark_colors(self, state: MPEState) -> list[Color]:
-        """Of treasures."""
+        """Return the color of each treasure, which shows its kind.
+
+        Args:
+            state: State to render.
+        """
         return [DEPOSIT_COLORS[int(kind)] for kind in state.scenario_state.kinds]
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        """Return the rewards for treasures, shared by all, minus the penalties of each agent."""
         cargo, far = state.scenario_state, jnp.inf
         collectors, deposits = jnp.split(state.agent_positions, [self.num_collectors], axis=1)
         overlaps = (compute_distances(collectors, collectors) < 2 * COLLECTOR).sum(-1) - 1.0

@@ -1,4 +1,4 @@
-"""A plane with round entities that are pushed, collide and slow down (Lowe et al. 2017, arXiv:1706.02275; mpe2)."""
+"""A 2D world of circles that accelerate, collide and slow down (Lowe et al. 2017, arXiv:1706.02275; mpe2)."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl.types import Key, State
 
-DT, DAMPING = 0.1, 0.25  # seconds of a step; the part of its velocity that an agent loses in one
+DT, DAMPING = 0.1, 0.25  # seconds per step; fraction of the velocity lost per step
 CONTACT_FORCE, CONTACT_MARGIN = 100.0, 1e-3
 
 Color = tuple[float, ...]
@@ -23,19 +23,19 @@ GRAY, DARK, RED, GREEN, BLUE = (0.25,) * 3, (0.15,) * 3, (0.85, 0.35, 0.35), (0.
 
 @dataclass(frozen=True)
 class EntityGroup:
-    """What n entities have in common."""
+    """Common properties of n entities (agents or landmarks)."""
 
     n: int
     size: float = 0.05  # radius
     color: Color = GRAY
-    colors: tuple[Color, ...] = ()  # of each, where they differ
+    colors: tuple[Color, ...] = ()  # of each entity, if they differ
     collides: bool = False
     moves: bool = True
     accel: float = 5.0  # force of a full action
     max_speed: float = math.inf
     mass: float = 1.0
-    num_words: int = 0  # it has to choose from; 0 where it is silent
-    span: float = 1.0  # it begins between minus this and this
+    num_words: int = 0  # size of the vocabulary; 0 if it cannot speak
+    span: float = 1.0  # initial x and y are in [-span, span]
 
 
 EntityGroups = Mapping[str, EntityGroup]  # by name, in the order of mpe2
@@ -46,36 +46,54 @@ class MPEState:
     agent_positions: Float[Array, "2 agents"]  # x and y
     velocity: Float[Array, "2 agents"]
     landmark_positions: Float[Array, "2 landmarks"]  # x and y
-    messages: Float[Array, "speakers words"] | None  # in the last step, one-hot or real numbers; None where none speak
-    goal: Int[Array, " goals"] | None  # numbers of landmarks or what else a scenario chooses; None for nothing
-    scenario_state: State  # what else changes in an episode; None for nothing
+    messages: Float[Array, "speakers words"] | None  # of the last step, one-hot or continuous; None if no agent speaks
+    goal: Int[Array, " goals"] | None  # landmark indices or other random choices; None if there are none
+    scenario_state: State  # further state of the scenario, or None
     steps: Int[Array, ""]
 
 
 @runtime_checkable
 class Scenario(Protocol):
-    """Who is in a world, what they see and what they earn."""
+    """A particle scenario: its entities, observations and rewards."""
 
     @property
     def agents(self) -> EntityGroups:
-        """The groups."""
+        """Return the groups of agents by name."""
         ...
 
     @property
     def landmarks(self) -> EntityGroups:
-        """What does not move."""
+        """Return the groups of landmarks, which do not move, by name."""
         ...
 
     def init_state(self, key: Key) -> MPEState:
-        """The start of an episode."""
+        """Return the state at the start of an episode.
+
+        Args:
+            key: Random key of the episode.
+        """
         ...
 
     def observe(self, state: MPEState) -> dict[str, Array]:
-        """What the members of each group see, [members, size]."""
+        """Return the observations of the members of each group.
+
+        Args:
+            state: State to observe.
+
+        Returns:
+            Observations by group, shape [members, size].
+        """
         ...
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
-        """What the members of each group earn for having come to a state, [members]."""
+        """Return the rewards of the members of each group.
+
+        Args:
+            state: State after the step.
+
+        Returns:
+            Rewards by group, shape [members].
+        """
         ...
 
 
@@ -85,29 +103,52 @@ class SolvableScenario(Scenario, Protocol):
 
     @property
     def terminate_on_success(self) -> bool:
-        """Whether they do."""
+        """Return whether an episode terminates once the scenario is solved."""
         ...
 
     def is_solved(self, state: MPEState) -> Bool[Array, ""]:
-        """Whether a state is one."""
+        """Return whether a state solves the scenario, bool [].
+
+        Args:
+            state: State after the step.
+        """
         ...
 
 
 @runtime_checkable
 class EventfulScenario(Scenario, Protocol):
-    """A scenario in which more happens than that agents move."""
+    """A scenario with events besides the movement and the messages of agents."""
 
     def chance(self, key: Key) -> Any:
-        """What a step leaves to chance."""
+        """Draw the random part of the events of a step.
+
+        Args:
+            key: Random key of the step.
+
+        Returns:
+            The random part, as `apply_events` takes it.
+        """
         ...
 
     def apply_events(self, state: MPEState, chance: Any) -> MPEState:
-        """The state after agents have moved and spoken, and what follows from it has happened."""
+        """Return the state after the events of a step.
+
+        Args:
+            state: State after agents have moved and spoken.
+            chance: Random part of the events, as `chance` returns it.
+        """
         ...
 
 
 def init_entities(key: Key, agents: EntityGroups, landmarks: EntityGroups, choices: Iterable[int] = ()) -> MPEState:
-    """Entities at rest, each uniform within its span, and goals uniform of so many choices."""
+    """Return a state with entities at rest, uniform within their spans, and uniform goals.
+
+    Args:
+        key: Random key.
+        agents: Groups of agents.
+        landmarks: Groups of landmarks.
+        choices: Number of values that each goal can take.
+    """
     choices = np.array([*choices], np.int32)
     spans = np.repeat(
         get_entity_values(agents, "span").tolist() + get_entity_values(landmarks, "span").tolist(), 2
@@ -124,7 +165,7 @@ def init_entities(key: Key, agents: EntityGroups, landmarks: EntityGroups, choic
 def move_agents(
     state: MPEState, push: Float[Array, "2 agents"], agents: EntityGroups, landmarks: EntityGroups
 ) -> tuple[Float[Array, "2 agents"], Float[Array, "2 agents"]]:
-    """Where agents are after a step, and their velocity: they move by the one they had."""
+    """Return the positions and the velocities of agents after a step; positions change by the old velocity."""
     force = (
         push + compute_contact_forces(state, agents, landmarks) if get_entity_values(agents, "collides").any() else push
     )
@@ -137,8 +178,8 @@ def move_agents(
 
 
 def compute_contact_forces(state: MPEState, agents: EntityGroups, landmarks: EntityGroups) -> Float[Array, "2 agents"]:
-    """The force by which pairs of agents, or of one and an obstacle, push each other away where they touch."""
-    solid = get_entity_values(landmarks, "collides")  # which come first
+    """Return the contact forces on agents, which push them away from agents and obstacles that they touch."""
+    solid = get_entity_values(landmarks, "collides")  # obstacles, which come first
     sizes = np.concatenate([get_entity_values(agents, "size"), get_entity_values(landmarks, "size")[solid]])
     pairs, n = make_pair_incidence(count_entities(agents), len(sizes)), count_entities(agents)
     at = jnp.concatenate([state.agent_positions, state.landmark_positions[:, : len(sizes) - n]], axis=1)
@@ -150,46 +191,49 @@ def compute_contact_forces(state: MPEState, agents: EntityGroups, landmarks: Ent
 
 
 def make_pair_incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
-    """By pair, of which the first is an agent, 1 for this and -1 for the other: products that XLA need not repeat."""
+    """Return the incidence matrix of pairs: 1 for the first entity, an agent, and -1 for the second.
+
+    With it, differences and sums over pairs are matrix products, which XLA does not compute repeatedly.
+    """
     first, second = np.triu_indices(agents, 1, entities)
     each = np.arange(entities)[:, None]
     return (each == first).astype(np.float32) - (each == second)
 
 
 def compute_offsets(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "2 n m"]:
-    """Where others lie as seen from each of n places."""
+    """Return the vectors from each of n points to each of m others."""
     return others[:, None, :] - at[:, :, None]
 
 
 def norm(x: Float[Array, "2 ..."]) -> Float[Array, "..."]:
-    """The lengths of vectors."""
+    """Return the lengths of vectors."""
     return jnp.sqrt(x[0] * x[0] + x[1] * x[1])
 
 
 def compute_distances(at: Float[Array, "2 n"], others: Float[Array, "2 m"]) -> Float[Array, "n m"]:
-    """Of each of n from each of m."""
+    """Return the distances between each of n points and each of m others."""
     return norm(compute_offsets(at, others))
 
 
 def count_entities(kinds: EntityGroups) -> int:
-    """How many entities there are."""
+    """Return the number of entities in all groups."""
     return sum(kind.n for kind in kinds.values())
 
 
 def get_entity_values(kinds: EntityGroups, name: str) -> np.ndarray:
-    """A number of each entity, [n]."""
+    """Return a property of each entity, shape [n]."""
     values = np.array([getattr(kind, name) for kind in kinds.values()])
     values = np.repeat(values, [kind.n for kind in kinds.values()])
     return values.astype(np.float32) if np.issubdtype(values.dtype, np.floating) else values
 
 
 def get_group_slice(kinds: EntityGroups, name: str) -> slice:
-    """Where the entities of a name are among all."""
+    """Return the slice of a group's entities among all entities."""
     names = list(kinds)
     first = sum(kinds[other].n for other in names[: names.index(name)])
     return slice(first, first + kinds[name].n)
 
 
 def split_by_group(kinds: EntityGroups, values: Array) -> dict[str, Array]:
-    """What each group has of values [agents, ...]."""
+    """Split values, shape [agents, ...], by group."""
     return {name: values[get_group_slice(kinds, name)] for name in kinds}

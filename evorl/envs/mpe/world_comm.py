@@ -1,4 +1,4 @@
-"""Predators with a leader who sees all, and prey that eats and hides."""
+"""Scenario in which predators with a leader chase prey that eats and hides in forests."""
 
 from dataclasses import dataclass, replace
 
@@ -34,15 +34,28 @@ NUM_WORDS = 4
 
 @dataclass(frozen=True)
 class SimpleWorldComm:
-    """Predators earn 5 for each touch and lose 0.1 of their distance from the nearest prey.
+    """Predators led by a speaker that sees everything, and prey that eats and hides (mpe2's simple_world_comm).
 
-    Prey loses 5 for each predator that touches it, twice what it loses in tag outside, and 0.05 of its distance from
-    the nearest food, and earns 2 for each that it touches. Predators are the groups lead, one that speaks, and
-    adversary; all hear it. Who is in a forest sees and is seen by those in the same one only, but the leader sees all.
+    For each touch between a predator and a prey, all predators get 5 and that prey gets -5. A predator also
+    gets -0.1 times its distance from the nearest prey. Prey gets 2 for each food that it touches, -0.05 times
+    its distance from the nearest food, and twice the boundary penalty of `SimpleTag`.
+
+    Predators are the groups `lead`, the one that speaks, and `adversary`; all predators hear it. An agent in
+    a forest sees, and is seen by, only the agents in the same forest; the leader sees all.
+
+    Args:
+        num_good: Number of prey, the group `agent`.
+        num_adversaries: Number of predators, including the leader.
+        num_obstacles: Number of obstacles.
+        num_food: Number of pieces of food.
+        num_forests: Number of forests.
+
+    Raises:
+        OptionError: If a number is not allowed.
     """
 
     num_good: int = 2
-    num_adversaries: int = 4  # with the leader
+    num_adversaries: int = 4
     num_obstacles: int = 1
     num_food: int = 2
     num_forests: int = 2
@@ -53,12 +66,14 @@ class SimpleWorldComm:
 
     @property
     def agents(self) -> EntityGroups:
+        """Return the groups `lead`, `adversary` (if there is more than one predator) and `agent`."""
         kinds = make_chase_groups(self.num_adversaries - 1, self.num_good, 1.0, 0.045)
         lead = replace(kinds["adversary"], n=1, color=LEADER, num_words=NUM_WORDS)
         return {name: kind for name, kind in {"lead": lead, **kinds}.items() if kind.n}
 
     @property
     def landmarks(self) -> EntityGroups:
+        """Return the groups `obstacle`, `food` and `forest`."""
         return {
             "obstacle": EntityGroup(self.num_obstacles, 0.2, GRAY, collides=True, span=0.9),
             "food": EntityGroup(self.num_food, 0.03, FOOD, span=0.9),
@@ -66,9 +81,11 @@ class SimpleWorldComm:
         }
 
     def init_state(self, key: Key) -> MPEState:
+        """Return a state with random positions."""
         return init_entities(key, self.agents, self.landmarks)
 
     def observe(self, state: MPEState) -> dict[str, Array]:
+        """Return own state, landmarks, visible agents, forest membership, and for predators the leader's message."""
         assert state.messages is not None
         first = self.num_adversaries
         inside = find_touched_landmarks(self, state, slice(0, None), "forest")
@@ -93,6 +110,7 @@ class SimpleWorldComm:
         return {name: groups[name] for name in self.agents}
 
     def compute_rewards(self, state: MPEState) -> dict[str, Array]:
+        """Return the rewards for touches, food and distances, and the boundary penalty of prey."""
         first, food = self.num_adversaries, state.landmark_positions[:, get_group_slice(self.landmarks, "food")]
         touches = find_touches(self.agents, state)
         hunting = 5.0 * touches.sum() - 0.1 * compute_distances(
@@ -111,7 +129,7 @@ class SimpleWorldComm:
 
 
 def find_touched_landmarks(scenario: SimpleWorldComm, state: MPEState, who: slice, what: str) -> Array:
-    """Which of some agents touch which landmarks of a name, [agents, landmarks]."""
+    """Return which of some agents touch which landmarks of a group, bool [agents, landmarks]."""
     kinds = scenario.landmarks
     least = get_entity_values(scenario.agents, "size")[who, None] + kinds[what].size
     return (

@@ -1,4 +1,4 @@
-"""MuJoCo on the host: a batch of states and actions in, their successors out. Nothing is kept between calls."""
+"""MuJoCo on the host: a batch of states and actions in, their next states out. No state is kept between calls."""
 
 import contextlib
 import importlib
@@ -19,27 +19,33 @@ from evorl.envs.suites.common import import_extra
 from evorl.errors import OptionError, unknown_name_error
 
 mujoco = import_extra("mujoco", "mujoco")
-STATE = mujoco.mjtState.mjSTATE_INTEGRATION.value  # a number is passed faster than the enum
-MIN_THREAD_ROWS = 8  # rows that are worth a thread
-Rows: TypeAlias = tuple[np.ndarray, dict[str, np.ndarray]]  # MuJoCo's states, and what else is read
+STATE = mujoco.mjtState.mjSTATE_INTEGRATION.value  # an int is passed faster than the enum
+MIN_THREAD_ROWS = 8  # fewer rows are not worth a thread
+Rows: TypeAlias = tuple[np.ndarray, dict[str, np.ndarray]]  # MuJoCo's states, and the other arrays that are read
 _make_lock = threading.Lock()
 
 
 class Simulator(NamedTuple):
-    """One of Gymnasium's environments, which one thread uses at a time."""
+    """A Gymnasium environment, which only one thread uses at a time."""
 
     env: Any  # Gymnasium's MujocoEnv
     model: Any  # its mujoco.MjModel
     data: Any  # its mujoco.MjData
-    views: Mapping[str, np.ndarray]  # what the task reads of its data
+    views: Mapping[str, np.ndarray]  # of the arrays of `data` that the task reads
 
 
 class Engine:
-    """One of Gymnasium's tasks with its options, on so many threads.
+    """One of Gymnasium's MuJoCo tasks, simulated on several threads.
 
-    A state is a row of float64: MuJoCo's integration state (mjSTATE_INTEGRATION), and the place where a task has one.
-    All is computed on threads of its own, as the threads of XLA flush denormal numbers to 0: so it gives Gymnasium's
-    bits, wherever it is called from and however many threads there are.
+    A state is a row of float64: MuJoCo's integration state (mjSTATE_INTEGRATION), and for some tasks the
+    tracked position. Everything is computed on the engine's own threads, because XLA's threads flush denormal
+    numbers to 0. So the results are bitwise identical to Gymnasium's, whichever thread calls and however many
+    threads there are.
+
+    Args:
+        name: Id of the task, a key of TASKS.
+        options: Keyword arguments of Gymnasium's environment.
+        threads: Number of threads.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any], threads: int) -> None:
@@ -57,17 +63,35 @@ class Engine:
 
     @cached_property
     def executor(self) -> ThreadPoolExecutor:
-        """Its threads, all of which begin at once: one has the floating point mode of the thread that starts it."""
+        """Return the thread pool, with all threads started.
+
+        They start at once, because a thread inherits the floating-point mode of the thread that starts it.
+        """
         executor, all_of_them = ThreadPoolExecutor(self.threads, "mujoco"), threading.Barrier(self.threads)
         list(executor.map(lambda _: all_of_them.wait(), range(self.threads)))
         return executor
 
     def reset(self, seeds: np.ndarray) -> tuple[np.ndarray, ...]:
-        """States [n, numbers] and observations [n, size] float32 of Gymnasium's own reset with seeds [n] uint64."""
+        """Reset environments with Gymnasium's own reset.
+
+        Args:
+            seeds: Seeds, uint64 [n].
+
+        Returns:
+            States, float64 [n, numbers], and observations, float32 [n, size].
+        """
         return self._run_parallel(self._reset_rows, seeds)
 
     def step(self, states: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-        """States after actions [n, size] float32, observations [n, size] float32, rewards and ends [n]."""
+        """Step environments.
+
+        Args:
+            states: States, float64 [n, numbers].
+            action: Actions, float32 [n, size].
+
+        Returns:
+            States, observations (float32 [n, size]), rewards [n] and terminated [n] after the step.
+        """
         return self._run_parallel(self._step_rows, states, action)
 
     def _run_parallel(self, part: Callable[..., tuple[np.ndarray, ...]], *given: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -105,7 +129,7 @@ class Engine:
                 for array, view in into:
                     array[i] = view
         after, obs = self._build_states(rows, seen), self._build_obs(rows, seen)
-        followed = -1 if self.task.tracked_position else 1  # its own place, or qpos[0]
+        followed = -1 if self.task.tracked_position else 1  # column of the tracked position, or of qpos[0]
         velocity = (after[:, followed] - states[:, followed]) / self.env.dt
         return (
             after,
@@ -144,7 +168,7 @@ class Engine:
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> Any:
-    """Gymnasium's environment without its wrappers; raises OptionError."""
+    """Create Gymnasium's environment without its wrappers; raise OptionError for an unknown task or option."""
     import gymnasium
 
     if name not in TASKS:

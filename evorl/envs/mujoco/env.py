@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks, by MuJoCo's own engine, as pure environments."""
+"""Gymnasium's MuJoCo tasks on MuJoCo's C engine, as pure environments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,17 +28,36 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class MuJoCoState:
-    bits: UInt32[Array, " words"]  # of float64: all that MuJoCo integrates, and where a task follows a body, its x
+    """The state of a MuJoCo environment.
+
+    Args:
+        bits: The bits, as uint32, of a float64 vector: all that MuJoCo integrates and, for tasks that track a
+            body, its x position.
+        steps: Number of steps in the episode.
+    """
+
+    bits: UInt32[Array, " words"]
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class MuJoCo:
-    """One of Gymnasium's v5 tasks by its id, such as MuJoCo("HalfCheetah-v5"), on MuJoCo's C engine (Todorov 2012).
+    """One of Gymnasium's v5 MuJoCo tasks by its id, such as MuJoCo("HalfCheetah-v5"), on MuJoCo's C engine.
 
-    It is pure: a state holds the bits of MuJoCo's. All rows of a batch are one call of the host, on so many threads, or
-    as many as there are cores; their number changes nothing else. options are Gymnasium's own, such as
-    {"ctrl_cost_weight": 0.2}. max_episode_steps 0 takes the task's own limit.
+    The environment is pure: its state holds the bits of MuJoCo's state, so that states can be copied and
+    restored. All vmapped rows are stepped in one call of the host.
+
+    Args:
+        name: Id of the task in Gymnasium.
+        options: Keyword arguments of Gymnasium's environment, such as {"ctrl_cost_weight": 0.2}.
+        threads: Number of threads that step the rows, which does not change the results; 0 takes as many as
+            there are cores.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed, or the task or an option is unknown.
+
+    Source: Todorov et al. 2012, MuJoCo.
     """
 
     name: str
@@ -57,7 +76,7 @@ class MuJoCo:
 
     @staticmethod
     def names() -> list[str]:
-        """The ids of all."""
+        """Return the ids of all tasks."""
         return list(TASKS)
 
     @cached_property
@@ -68,7 +87,7 @@ class MuJoCo:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """Numbers of a state and of an observation."""
+        """Return the size of a state and the size of an observation."""
         return self._engine.numbers, self._engine.env.observation_space.shape[0]
 
     @property
@@ -81,7 +100,7 @@ class MuJoCo:
         return Box(to_bound(space.low), to_bound(space.high), space.shape)
 
     def reset(self, key: Key, params: Any) -> tuple[MuJoCoState, Any]:
-        """Gymnasium's own reset, with 64 bits of the key as its seed."""
+        """Reset with Gymnasium's own reset, seeded with 64 random bits drawn from the key."""
         del params
         numbers, size = self._sizes
         found = batch_engine_calls(self._reset_on_host, 2 * numbers + size)(jax.random.bits(key, (2,), jnp.uint32))
@@ -112,15 +131,33 @@ class MuJoCo:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of the physics."""
+        """Return the environment steps per second of simulated time."""
         return 1 / float(self._engine.env.dt)
 
     def render_frames(self, states: Sequence[MuJoCoState]) -> list[np.ndarray]:
-        """Render states by MuJoCo; raise OptionError where it finds no OpenGL."""
+        """Render states with MuJoCo.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+
+        Raises:
+            OptionError: If MuJoCo finds no OpenGL on this machine.
+        """
         return render_poses(self._engine.env.model, [*self._get_positions(states)])
 
     def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
-        """Write viewer.html, a page that shows the bodies in three dimensions."""
+        """Write viewer.html, a page that shows the bodies in 3D.
+
+        Args:
+            states: States of one episode, in order.
+            folder: Folder to write into.
+
+        Returns:
+            Paths of the written files.
+        """
         model, poses = self._engine.env.model, []
         data = mujoco.MjData(model)
         for position in self._get_positions(states):
@@ -133,13 +170,16 @@ class MuJoCo:
         return [shown]
 
     def _get_positions(self, states: Sequence[MuJoCoState]) -> np.ndarray:
-        """Return the generalized positions of states, [n, nq]."""
+        """Return the generalized positions of states, shape [n, nq]."""
         numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
         return numbers[:, 1 : 1 + self._engine.env.model.nq]
 
 
 def batch_engine_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:
-    """host, of words [n, given] to words [n, width], as a pure function of one row; one call, however it is vmapped."""
+    """Turn a host function of many rows of uint32 words into a pure JAX function of one row.
+
+    All vmapped rows are one call of the host function, which maps words [n, given] to words [n, width].
+    """
 
     def from_pieces(pieces: Sequence[Any]) -> np.ndarray:
         return host(np.concatenate([np.asarray(piece) for piece in pieces]))

@@ -1,6 +1,7 @@
-"""What the v5 tasks of Gymnasium 1.3 make of MuJoCo's numbers: their own equations, for many rows at once.
+"""Observations and rewards of the v5 tasks of Gymnasium 1.3: its own equations, for many rows at once.
 
-`env` is Gymnasium's, for its options; `seen` holds numbers of MjData after the step by name, each [n, ...].
+In these functions, `env` is Gymnasium's environment, for its options. `seen` holds arrays of MjData after the
+step, by name, shape [n, ...].
 """
 
 from collections.abc import Callable, Mapping
@@ -15,20 +16,25 @@ Outcome: TypeAlias = tuple[np.ndarray, np.ndarray]  # reward, terminated: [n]
 
 @dataclass(frozen=True)
 class StepQuantities:
-    """What a step is judged by, leaves [n, ...]."""
+    """The quantities that determine reward and termination of a step, leaves [n, ...]."""
 
     quantities: Quantities
     action: np.ndarray
-    velocity: np.ndarray  # along x, of what the task follows
+    velocity: np.ndarray  # along x, of the tracked position
 
 
 @dataclass(frozen=True)
 class MuJoCoTask:
-    """One of Gymnasium's.
+    """One of Gymnasium's MuJoCo tasks.
 
-    data_views gives what it sees of an MjData but qpos and qvel, as views. It is rewarded for how far qpos[0] has come,
-    or what tracked_position says, which MuJoCo computes before it integrates, so that it does not follow from the state
-    after it.
+    Args:
+        obs: Function of the environment and the quantities that returns the parts of the observation.
+        outcome: Function of the environment and a StepQuantities that returns reward and terminated.
+        data_views: Function of an MjData that returns views of the arrays to read, in addition to qpos and
+            qvel.
+        tracked_position: Function of the environment and the quantities that returns the x position whose
+            velocity is rewarded; None takes qpos[0]. MuJoCo computes these positions before it integrates, so
+            they do not follow from the state after the step.
     """
 
     obs: Callable[[Any, Quantities], list[np.ndarray]]
@@ -38,55 +44,55 @@ class MuJoCoTask:
 
 
 def sum_squares(x: np.ndarray) -> np.ndarray:
-    """The sum of the squares of each row."""
+    """Return the sum of the squares of each row."""
     return np.square(x).reshape(len(x), -1).sum(1)
 
 
 def is_within(x: np.ndarray, bounds: Any) -> np.ndarray:
-    """Whether numbers lie between two others."""
+    """Return whether values are strictly between two bounds."""
     return (bounds[0] < x) & (x < bounds[1])
 
 
 def flatten_rows(x: np.ndarray) -> np.ndarray:
-    """Each row as a vector."""
+    """Flatten each row to a vector."""
     return x.reshape(len(x), -1)
 
 
 def drop_root_position(env: Any, position: np.ndarray, first: int) -> np.ndarray:
-    """The position without where it is in the world, unless that is asked for."""
+    """Return positions without the first ones, which locate the body in the world, unless the options include them."""
     return position[:, first:] if env._exclude_current_positions_from_observation else position
 
 
 def make_state_obs(first: int) -> Callable[[Any, Quantities], list[np.ndarray]]:
-    """Positions, without the first ones, and velocities."""
+    """Return an observation function: positions, without the `first` first ones, and velocities."""
     return lambda env, seen: [drop_root_position(env, seen["qpos"], first), seen["qvel"]]
 
 
 def walker_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """Positions, and velocities up to a limit."""
+    """Return positions without the first one, and velocities clipped to [-10, 10]."""
     return [drop_root_position(env, seen["qpos"], 1), np.clip(seen["qvel"], -10, 10)]
 
 
 def forward_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """HalfCheetah and Swimmer: forward, at little cost."""
+    """Return forward velocity minus control cost, without termination (HalfCheetah and Swimmer)."""
     cost = env._ctrl_cost_weight * sum_squares(step.action)
     return env._forward_reward_weight * step.velocity - cost, np.zeros(len(cost), bool)
 
 
 def healthy_outcome(env: Any, step: StepQuantities, healthy: np.ndarray) -> Outcome:
-    """The same for what may fall."""
+    """Return the forward reward plus a bonus while healthy; terminate if unhealthy and the options say so."""
     reward, _ = forward_outcome(env, step)
     return reward + healthy * env._healthy_reward, ~healthy & bool(env._terminate_when_unhealthy)
 
 
 def walker_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """By height and angle."""
+    """Return the outcome of Walker2d, which is healthy within ranges of height and angle."""
     z, angle = step.quantities["qpos"][:, 1:3].T
     return healthy_outcome(env, step, is_within(z, env._healthy_z_range) & is_within(angle, env._healthy_angle_range))
 
 
 def hopper_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """By height, angle and the rest of the state."""
+    """Return the outcome of Hopper, which is healthy within ranges of height, angle and the rest of the state."""
     z, angle = step.quantities["qpos"][:, 1:3].T
     rest = np.concatenate([step.quantities["qpos"][:, 2:], step.quantities["qvel"]], 1)
     healthy = is_within(rest, env._healthy_state_range).all(1)
@@ -95,18 +101,18 @@ def hopper_outcome(env: Any, step: StepQuantities) -> Outcome:
 
 
 def ant_forces(env: Any, seen: Quantities) -> np.ndarray:
-    """What acts on its bodies, within limits."""
+    """Return the external forces on Ant's bodies, clipped to the contact force range."""
     return np.clip(seen["cfrc_ext"], *env._contact_force_range)
 
 
 def ant_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """Positions, velocities and forces."""
+    """Return Ant's positions and velocities, and its contact forces if the options include them."""
     forces = [flatten_rows(ant_forces(env, seen)[:, 1:])] if env._include_cfrc_ext_in_observation else []
     return [drop_root_position(env, seen["qpos"], 2), seen["qvel"], *forces]
 
 
 def ant_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """By height; contacts cost."""
+    """Return the outcome of Ant, which is healthy within a range of height, minus a cost of contact forces."""
     qpos, qvel = step.quantities["qpos"], step.quantities["qvel"]
     low, high = env._healthy_z_range
     finite = np.isfinite(qpos).all(1) & np.isfinite(qvel).all(1)
@@ -115,13 +121,13 @@ def ant_outcome(env: Any, step: StepQuantities) -> Outcome:
 
 
 def humanoid_views(data: Any) -> Mapping[str, np.ndarray]:
-    """Inertia, velocities and forces of bodies, and where they are."""
+    """Return views of the inertias, velocities, forces and positions of Humanoid's bodies."""
     seen = {"cinert": data.cinert, "cvel": data.cvel, "qfrc_actuator": data.qfrc_actuator}
     return {**seen, "cfrc_ext": data.cfrc_ext, "xipos": data.xipos}
 
 
 def humanoid_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """Positions, velocities, and of what it reads what is asked for."""
+    """Return Humanoid's positions and velocities, and the other quantities that the options include."""
     parts = (
         (env._include_cinert_in_observation, seen["cinert"][:, 1:]),
         (env._include_cvel_in_observation, seen["cvel"][:, 1:]),
@@ -136,41 +142,44 @@ def humanoid_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
 
 
 def mass_center(env: Any, seen: Quantities) -> np.ndarray:
-    """Where the middle of all mass is, along x."""
+    """Return the x position of the center of mass."""
     mass = env.model.body_mass
     return (seen["xipos"][:, :, 0] * mass).sum(1) / mass.sum()
 
 
 def humanoid_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """By height; contacts cost, within limits."""
+    """Return the outcome of Humanoid, which is healthy within a range of height, minus a clipped contact cost."""
     reward, terminated = healthy_outcome(env, step, is_within(step.quantities["qpos"][:, 2], env._healthy_z_range))
     contact = env._contact_cost_weight * sum_squares(step.quantities["cfrc_ext"])
     return reward - np.clip(contact, *env._contact_cost_range), terminated
 
 
 def standup_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """Height, which Gymnasium divides by MuJoCo's time step."""
+    """Return the outcome of HumanoidStandup: height / time step (as in Gymnasium), minus costs, plus 1."""
     height = step.quantities["qpos"][:, 2] / env.model.opt.timestep
     impact = np.clip(env._impact_cost_weight * sum_squares(step.quantities["cfrc_ext"]), *env._impact_cost_range)
     return height - env._ctrl_cost_weight * sum_squares(step.action) - impact + 1, np.zeros(len(height), bool)
 
 
 def pendulum_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """As long as it stands."""
+    """Return 1 while InvertedPendulum stands; terminate when it has fallen."""
     state = np.concatenate([step.quantities["qpos"], step.quantities["qvel"]], 1)
     fallen = ~np.isfinite(state).all(1) | (np.abs(state[:, 1]) > 0.2)
     return (~fallen).astype(float), fallen
 
 
 def double_pendulum_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """The cart, the angles, velocities and the force of the rail."""
+    """Return the cart's position, sines and cosines of the angles, velocities, and the constraint force of the rail."""
     cart, angles = seen["qpos"][:, :1], seen["qpos"][:, 1:]
     forces = np.clip(seen["qfrc_constraint"], -10, 10)[:, :1]
     return [cart, np.sin(angles), np.cos(angles), np.clip(seen["qvel"], -10, 10), forces]
 
 
 def double_pendulum_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """The tip high and still."""
+    """Return the outcome of InvertedDoublePendulum: a bonus while it stands, minus costs.
+
+    Costs grow with the tip's distance from its highest point and with the angular velocities.
+    """
     x, y = step.quantities["tip"][:, 0], step.quantities["tip"][:, 2]
     v1, v2 = step.quantities["qvel"][:, 1:3].T
     fallen = y <= 1
@@ -179,12 +188,12 @@ def double_pendulum_outcome(env: Any, step: StepQuantities) -> Outcome:
 
 
 def pusher_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """The arm, and where it, the object and the goal are."""
+    """Return the arm's positions and velocities, and the positions of its tip, the object and the goal."""
     return [seen["qpos"][:, :7], seen["qvel"][:, :7], seen["tips_arm"], seen["object"], seen["goal"]]
 
 
 def pusher_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """The arm near the object, the object near the goal."""
+    """Return minus the weighted distances from arm to object and from object to goal, minus control cost (Pusher)."""
     arm, thing, goal = (step.quantities[name] for name in ("tips_arm", "object", "goal"))
     near, far = np.linalg.norm(thing - arm, axis=1), np.linalg.norm(thing - goal, axis=1)
     cost = sum_squares(step.action) * env._reward_control_weight
@@ -192,13 +201,13 @@ def pusher_outcome(env: Any, step: StepQuantities) -> Outcome:
 
 
 def reacher_obs(env: Any, seen: Quantities) -> list[np.ndarray]:
-    """The angles, the target, and the way to it."""
+    """Return cosines and sines of the angles, the target, angular velocities, and the fingertip's offset from it."""
     angles, away = seen["qpos"][:, :2], seen["fingertip"] - seen["target"]
     return [np.cos(angles), np.sin(angles), seen["qpos"][:, 2:], seen["qvel"][:, :2], away[:, :2]]
 
 
 def reacher_outcome(env: Any, step: StepQuantities) -> Outcome:
-    """The fingertip near the target."""
+    """Return minus the weighted distance from fingertip to target, minus control cost (Reacher)."""
     away = np.linalg.norm(step.quantities["fingertip"] - step.quantities["target"], axis=1)
     cost = sum_squares(step.action) * env._reward_control_weight
     return -away * env._reward_dist_weight - cost, np.zeros(len(cost), bool)

@@ -1,4 +1,4 @@
-"""One choice among several, of which one is right."""
+"""Multi-armed bandit, in which one arm is right."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,20 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class BanditParams:
-    arm: Int[Array, ""] | int = 7  # the right one
-    noise: Float[Array, ""] | float = 0.0  # std of what is added to every reward
+    arm: Int[Array, ""] | int = 7  # the right arm
+    noise: Float[Array, ""] | float = 0.0  # standard deviation of the noise on rewards
 
 
 @dataclass(frozen=True)
 class Bandit:
-    """One step: the right arm gives reward 1, any other 0. The observation says nothing. Score: the right arm."""
+    """Bandit with one step per episode: the right arm gives reward 1, all others 0.
+
+    The observation is constant. The env params (`BanditParams`) set the right arm and the standard deviation
+    of the noise that is added to rewards.
+
+    Args:
+        arms: Number of arms.
+    """
 
     arms: int = 10
 
@@ -33,7 +40,7 @@ class Bandit:
         return Discrete(self.arms)
 
     def reset(self, key: Key, params: BanditParams) -> tuple[Bool[Array, ""], Float[Array, "1"]]:
-        """The state is whether the right arm was chosen."""
+        """Return the initial state, which says whether the right arm was chosen, and the observation."""
         del key, params
         return jnp.bool_(False), jnp.ones(1)
 
@@ -46,4 +53,5 @@ class Bandit:
         return right, TimeStep(jnp.ones(1), reward, jnp.bool_(True), jnp.bool_(False))
 
     def score(self, env_state: Bool[Array, ""]) -> Float[Array, ""]:
+        """Return 1 if the right arm was chosen, else 0."""
         return env_state.astype(jnp.float32)

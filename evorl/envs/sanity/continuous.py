@@ -1,4 +1,4 @@
-"""A point to steer to a target by acceleration."""
+"""Continuous control of a point that has to reach a target."""
 
 from dataclasses import dataclass
 
@@ -28,10 +28,14 @@ class ContinuousState:
 
 @dataclass(frozen=True)
 class Continuous:
-    """From rest at a place drawn from the box [-1, 1]^2 to a target drawn from it too.
+    """A point that is accelerated to reach a target; start and target are uniform in [-1, 1]^2.
 
-    The reward is 0.02 (1 - distance); 5 at the target, which ends the episode, as leaving the box does, with reward -1.
-    The time limit truncates. The observation is position, velocity and target. Score: the target was reached.
+    The point starts at rest. Reaching the target gives reward 5 and leaving the box -1; both terminate the
+    episode. Every other step gives 0.02 (1 - distance). The observation is position, velocity and target. The
+    env params (`ContinuousParams`) set the acceleration and the radius of the target.
+
+    Args:
+        max_episode_steps: Steps after which an episode is truncated.
     """
 
     max_episode_steps: int = 100
@@ -63,8 +67,13 @@ class Continuous:
         return after, TimeStep(self.observe(after), reward, terminated, truncated)
 
     def observe(self, env_state: ContinuousState) -> Float[Array, "6"]:
-        """The observation."""
+        """Return the observation of a state: position, velocity and target, clipped to [-2, 2].
+
+        Args:
+            env_state: State to observe.
+        """
         return jnp.clip(jnp.concatenate([env_state.position, env_state.velocity, env_state.target]), -2, 2)
 
     def score(self, env_state: ContinuousState) -> Float[Array, ""]:
+        """Return 1 if the target was reached, else 0."""
         return env_state.hit.astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""A target to walk to on a grid."""
+"""Grid on which an agent walks to a target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOVES = np.array([(0, 0), (0, -1), (0, 1), (-1, 0), (1, 0)], np.int32)  # stay, 
 
 @struct.dataclass
 class GridState:
-    position: Int[Array, " 2"]  # from the centre
+    position: Int[Array, " 2"]  # relative to the center
     target: Int[Array, " 2"]
     steps: Int[Array, ""]
     hit: Bool[Array, ""]
@@ -27,12 +27,19 @@ class GridState:
 
 @dataclass(frozen=True)
 class Grid:
-    """From the centre of a square of side 2 distance + 1 to a target drawn from its other places.
+    """An agent that walks from the center of a grid, of side 2 `distance` + 1, to a random other cell.
 
-    Reaching it ends the episode with reward 1; leaving the grid, or the last step without it, with reward -1: an end of
-    the task, no time limit. The observation is where the agent and the target are, in units of distance; an agent that
-    has left is seen at the edge; with `image` it is the grid's cells: 0, 1 of the agent, 2 of the target. Score: the
-    target was reached.
+    Reaching the target gives reward 1. Leaving the grid, or not reaching the target within
+    `max_episode_steps`, gives reward -1. All three terminate the episode; it is never truncated.
+
+    The observation is the position of the agent and of the target, divided by `distance`. An agent that has
+    left the grid is observed at its edge.
+
+    Args:
+        distance: Cells from the center to the edge.
+        max_episode_steps: Steps after which an episode terminates.
+        image: Whether observations are the cells instead, uint8 [side, side, 1]: 1 for the agent, 2 for the
+            target, else 0.
     """
 
     distance: int = 5
@@ -69,7 +76,11 @@ class Grid:
         return after, TimeStep(self.observe(after), reward, hit | failed, jnp.bool_(False))
 
     def observe(self, env_state: GridState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         if self.image:
             line = np.arange(-self.distance, self.distance + 1)
             cells = np.stack(np.meshgrid(line, line, indexing="ij"), -1)
@@ -79,7 +90,11 @@ class Grid:
         return jnp.concatenate([env_state.position, env_state.target]) / self.distance
 
     def render(self, env_state: GridState) -> screen.Picture:
-        """A pixel for each cell."""
+        """Return an image of a state with one pixel per cell.
+
+        Args:
+            env_state: State to render.
+        """
         side = 2 * self.distance + 1
         rows, columns = np.mgrid[:side, :side] - self.distance
         picture = screen.create_picture(side, side)
@@ -88,8 +103,16 @@ class Grid:
         return picture
 
     def render_frames(self, states: Sequence[GridState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         return screen.render_screens(self, states)
 
     def score(self, env_state: GridState) -> Float[Array, ""]:
+        """Return 1 if the target was reached, else 0."""
         return env_state.hit.astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""Digits to recite after they were shown."""
+"""Digits that have to be remembered and repeated."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +15,20 @@ from evorl.types import Key, TimeStep
 @struct.dataclass
 class DigitMemoryState:
     digits: Int[Array, " length"]
-    right: Int[Array, ""]  # recited so far
+    right: Int[Array, ""]  # digits repeated correctly so far
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class DigitMemory:
-    """`length` digits, 0 or 1, are shown one per step; after `delay` blank steps they are to be recited, for reward 1
-    each that is right.
+    """Memory test: binary digits are shown one per step, and after a delay the agent has to repeat them.
 
-    The observation is the digit, or 2 where it is blank. Score: all right, which a policy without memory is in
-    1 / 2^length of all episodes.
+    Each correct digit gives reward 1. The observation is the digit, or 2 during the delay and the repetition.
+    A policy without memory repeats all digits correctly in 1 / 2^length of the episodes.
+
+    Args:
+        length: Number of digits.
+        delay: Number of blank steps before the repetition.
     """
 
     length: int = 2
@@ -56,9 +59,14 @@ class DigitMemory:
         return after, TimeStep(self.observe(after), jnp.float32(right), over, jnp.bool_(False))
 
     def observe(self, env_state: DigitMemoryState) -> Int[Array, ""]:
-        """The observation: a digit, or 2 where it is to be said again."""
+        """Return the observation of a state: a digit, or 2 once all digits have been shown.
+
+        Args:
+            env_state: State to observe.
+        """
         digit = env_state.digits[jnp.minimum(env_state.steps, self.length - 1)]
         return jnp.where(env_state.steps < self.length, digit, 2)
 
     def score(self, env_state: DigitMemoryState) -> Float[Array, ""]:
+        """Return 1 if all digits were repeated correctly, else 0."""
         return (env_state.right == self.length).astype(jnp.float32)

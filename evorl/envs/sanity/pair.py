@@ -1,4 +1,4 @@
-"""A game of two agents that see their number and must play it."""
+"""Game of two agents that have to play their own number."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from evorl.types import Key, TimeStep
 
 @dataclass(frozen=True)
 class PairGame:
-    """One step: the agents see 0 and 1, and each that plays what it sees gives both 1. Score: the part that does."""
+    """Game of one step for two agents, which observe 0 and 1: each that plays its number gives both reward 1."""
 
     default_params = None
     fresh_reset = True
@@ -21,7 +21,7 @@ class PairGame:
     action_space = Dict({"agent": Members(Discrete(2), 2)})
 
     def reset(self, key: Key, params: Any) -> tuple[Float[Array, ""], dict[str, Any]]:
-        """The state is the score."""
+        """Return the initial state, which holds the score, and the observations."""
         del key, params
         return jnp.float32(0), {"agent": jnp.arange(2, dtype=jnp.int32)}
 
@@ -35,4 +35,5 @@ class PairGame:
         return right.mean(), TimeStep({"agent": seen}, reward, jnp.bool_(True), jnp.bool_(False))
 
     def score(self, env_state: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the fraction of agents that played their number."""
         return env_state

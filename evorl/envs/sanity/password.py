@@ -1,4 +1,4 @@
-"""A password to guess bit by bit, with a reward for the whole of it alone."""
+"""Password that has to be guessed bit by bit, with a reward only for the whole."""
 
 from dataclasses import dataclass
 
@@ -18,16 +18,20 @@ class PasswordParams:
 
 @struct.dataclass
 class PasswordState:
-    guesses: Float[Array, " length"]  # -1 where none yet
+    guesses: Float[Array, " length"]  # -1 for bits to come
     steps: Int[Array, ""]
     solved: Bool[Array, ""]
 
 
 @dataclass(frozen=True)
 class Password:
-    """Each step guesses the next bit; after the last one the reward is 1 if all are right, else 0.
+    """Exploration test: each step guesses the next bit of a fixed password.
 
-    The observation is the guesses so far, -1 where there is none yet. Score: all right.
+    After the last bit, the reward is 1 if all bits are right, else 0. The observation is the guesses so far,
+    and -1 for the bits to come. The env params (`PasswordParams`) hold the bits.
+
+    Args:
+        password: Default password, bits 0 or 1.
     """
 
     password: tuple[int, ...] = (1, 0, 0, 1, 0)
@@ -63,4 +67,5 @@ class Password:
         return PasswordState(guesses, steps, solved), TimeStep(guesses, jnp.float32(solved), over, jnp.bool_(False))
 
     def score(self, env_state: PasswordState) -> Float[Array, ""]:
+        """Return 1 if all bits were right, else 0."""
         return env_state.solved.astype(jnp.float32)

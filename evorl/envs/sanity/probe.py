@@ -1,13 +1,16 @@
-"""Probe environments: each is solved in seconds, and the first that fails says which part of an agent is wrong.
+"""Probe environments, each solved in seconds; the first one that fails shows which part of an agent is wrong.
 
-Observation and action are one number each, or the action one of several; every episode starts anew. Values by hand:
+Observations and actions are scalars, or actions are discrete. The true values are known:
 
-environment            rule                                                  what it needs
-ConstantReward         one step, reward 1                                    the critic's loss; value 1
-ObsDependentReward     one step, the observation is +-1, so is the reward    the critic's input; value = observation
-DelayedReward          two steps, observations 0 and 1, reward 1 at the end  discounting; value(0) = discount
-ActionDependentReward  one step, reward 1 - (action - 0.5)^2                 the actor's loss; action 0.5
-ObsActionReward        one step, reward 1 - (action - observation / 2)^2     the actor's input; action = observation / 2
+- ConstantReward: one step with reward 1. It tests the critic's loss; the value is 1.
+- ObsDependentReward: one step; observation and reward are both +1 or both -1. It tests the critic's input;
+  the value is the observation.
+- DelayedReward: two steps with observations 0 and 1, and reward 1 at the end. It tests discounting; the value
+  of observation 0 is the discount.
+- ActionDependentReward: one step with reward 1 - (action - 0.5)^2. It tests the actor's loss; the best action
+  is 0.5.
+- ObsActionReward: one step with reward 1 - (action - observation / 2)^2. It tests the actor's input; the best
+  action is observation / 2.
 """
 
 from abc import ABC, abstractmethod
@@ -31,9 +34,13 @@ class ProbeState:
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """The frame of all five; continuing makes the end a time limit, which value estimates must look beyond.
+    """Base class of the probe environments.
 
-    With choices, the action is one of so many numbers from -1 to 1.
+    Args:
+        continuing: Whether the end is a truncation instead of a termination, so that values must bootstrap
+            beyond it.
+        num_actions: Number of discrete actions, which stand for evenly spaced values from -1 to 1; 0 makes
+            actions continuous.
     """
 
     continuing: bool = False
@@ -62,17 +69,17 @@ class Probe(ABC):
         return after, TimeStep(after.obs, reward, over & (not self.continuing), over & self.continuing)
 
     def sample_initial_obs(self, key: Key) -> Array:
-        """The observation at the start, [1]."""
+        """Draw the first observation, shape [1]."""
         del key
         return jnp.zeros(1)
 
     def advance_obs(self, obs: Array) -> Array:
-        """The observation after this one, [1]."""
+        """Return the observation after this one, shape [1]."""
         return obs
 
     @abstractmethod
     def reward(self, obs: Array, action: Array) -> Array:
-        """The reward of an action, both numbers []."""
+        """Return the reward of an action after an observation, both shape []."""
         ...
 
 

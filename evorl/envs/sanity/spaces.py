@@ -1,4 +1,4 @@
-"""Observations and actions of several parts."""
+"""Dict observations and Dict actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +20,11 @@ class SpacesState:
 
 @dataclass(frozen=True)
 class Spaces:
-    """One step: reward 0.5 for each part whose action is 1 where the sum of what it shows is above 0, and 0 elsewhere.
+    """Test of nested spaces, with one step: observations and actions are dicts with the parts "flat" and "image".
 
-    The image is of uniform numbers, the flat part of whole ones. Score: the reward.
+    For each part, the right action is 1 if the sum of its observation is above 0, and 0 otherwise; each right
+    action adds 0.5 to the reward. The flat part holds random integers from -1 to 1, the image uniform numbers
+    in [-1, 1].
     """
 
     default_params = None
@@ -48,4 +50,5 @@ class Spaces:
         return SpacesState(obs, score), TimeStep(obs, score, jnp.bool_(True), jnp.bool_(False))
 
     def score(self, env_state: SpacesState) -> Float[Array, ""]:
+        """Return the reward of the episode, from 0 to 1."""
         return env_state.score

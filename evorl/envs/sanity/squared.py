@@ -1,4 +1,4 @@
-"""Targets on the edge of a square, to be hit from its centre."""
+"""Targets on the edge of a square, which have to be hit from its center."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +25,21 @@ class SquaredState:
 
 @dataclass(frozen=True)
 class Squared:
-    """A king's moves from the centre of a square of side 2 distance + 1, on whose edge the targets are.
+    """An agent with the moves of a chess king, in a square whose edge has targets.
 
-    The reward is 1 - d / distance, with d the moves to the nearest target left, before who has reached the edge is back
-    at the centre. The observation is the places of the agent and of the targets, hit or not, from the lower left, and
-    the moves modulo distance, without which values would mix what is near the end with what is not. With one target it
-    suffices; with several the agent must remember what it has hit, or play at random.
-    The episode ends after targets * distance moves, which suffice for all. Score: the part of the targets hit.
+    The square has side 2 `distance` + 1, and the agent starts at its center. The reward is 1 - d /
+    `distance`, where d is the number of moves to the nearest target that has not been hit before. After this,
+    an agent on the edge returns to the center. The episode ends after `targets` * `distance` moves, which
+    suffice for all targets.
+
+    The observation is the positions of the agent and of all targets, counted from the lower left corner, and
+    the number of moves modulo `distance`. Without the last one, states near the end of an episode would look
+    like other states. For one target, the observation is sufficient. For several, the agent must remember
+    which targets it has hit, or act randomly.
+
+    Args:
+        distance: Moves from the center to the edge.
+        targets: Number of targets.
     """
 
     distance: int = 3
@@ -72,9 +80,14 @@ class Squared:
         return after, TimeStep(self.observe(after), reward, over, jnp.bool_(False))
 
     def observe(self, env_state: SquaredState) -> Int[Array, " numbers"]:
-        """The observation."""
+        """Return the observation of a state: positions of the agent and the targets, and moves modulo `distance`.
+
+        Args:
+            env_state: State to observe.
+        """
         places = jnp.concatenate([env_state.position, env_state.targets.reshape(-1)]) + self.distance
         return jnp.append(places, env_state.steps % self.distance)
 
     def score(self, env_state: SquaredState) -> Float[Array, ""]:
+        """Return the fraction of targets that were hit."""
         return env_state.hit.mean(dtype=jnp.float32)

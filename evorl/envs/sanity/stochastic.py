@@ -1,4 +1,4 @@
-"""Two actions to play in a given proportion, without seeing what was played."""
+"""Two actions that have to be played in a given proportion, without observing past actions."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class StochasticParams:
-    p: Float[Array, ""] | float = 0.7  # how often action 0 is to be played
+    p: Float[Array, ""] | float = 0.7  # target fraction of action 0
 
 
 @struct.dataclass
@@ -24,11 +24,16 @@ class StochasticState:
 
 @dataclass(frozen=True)
 class Stochastic:
-    """With f the fraction of action 0 so far, this one included, the reward is 1 - (p - f)^2 for the action that leads
-    to p, which is 0 where f < p and 1 elsewhere, and 0 for the other.
+    """Test of stochastic policies: action 0 has to be played a fraction p of the time.
 
-    The observation is always 0. The episode ends with its last step, which is no time limit: the score,
-    1 - (p - f)^2 then, is of exactly so many. No deterministic policy comes above 0.91 at p = 0.7.
+    Let f be the fraction of action 0 so far, including the current step. The action that moves f toward p
+    gets reward 1 - (p - f)^2, the other one 0. The right action is 0 if f < p, and 1 otherwise. The
+    observation is always 0. No deterministic policy gets a score above 0.91 at p = 0.7. The env params
+    (`StochasticParams`) hold p.
+
+    Args:
+        max_episode_steps: Steps after which an episode terminates. It is not a time limit, because the score
+            is defined for exactly this number of steps.
     """
 
     max_episode_steps: int = 100
@@ -54,4 +59,5 @@ class Stochastic:
         return StochasticState(error, count, steps), TimeStep(jnp.zeros(1), reward, over, jnp.bool_(False))
 
     def score(self, env_state: StochasticState) -> Float[Array, ""]:
+        """Return 1 - (p - f)^2 at the end of the episode."""
         return 1 - env_state.error

@@ -1,4 +1,4 @@
-"""Adapters of environments from other libraries."""
+"""Adapters for environments of other libraries."""
 
 from evorl import lazy
 

@@ -1,4 +1,4 @@
-"""Brax environments."""
+"""Adapter for Brax environments."""
 
 import contextlib
 import copy
@@ -33,28 +33,40 @@ BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 @struct.dataclass
 class BraxState:
-    pipeline_state: State  # Brax's, of the backend
+    pipeline_state: State  # Brax's state of the backend
     steps: Int[Array, ""]
 
 
 @struct.dataclass
 class BraxScales:
-    """How often a model's own gravity, masses and coefficients of friction are taken."""
+    """Factors that multiply the gravity, the masses and the friction coefficients of a Brax model."""
 
     gravity: Float[Array, ""] | float = 1.0
-    mass: Float[Array, ""] | float = 1.0  # above 0, of every body, with its inertia
-    friction: Float[Array, ""] | float = 1.0  # of every contact
+    mass: Float[Array, ""] | float = 1.0  # of each body, with its inertia; above 0
+    friction: Float[Array, ""] | float = 1.0  # of each contact
 
 
 @dataclass(frozen=True)
 class Brax:
-    """Any registered Brax environment (Freeman et al. 2021, arXiv:2106.13281); actions are in [-1, 1].
+    """Any registered Brax environment, with actions in [-1, 1].
 
-    Params are None or BraxScales, of which each environment may have its own.
+    The env params are None or a `BraxScales`, which may differ between vectorized environments. Truncation
+    follows from a step count kept here, since Brax's own `time_out` also marks falls (inverted_pendulum, Brax
+    0.14.2).
 
-    options go to the environment's constructor, such as {"terminate_when_unhealthy": False}. metrics says, by name,
-    what becomes of one of Brax's over an episode, its "sum", "mean" or "last" value. Time is counted here: Brax's own
-    `time_out` marks falls too (inverted_pendulum, 0.14.2).
+    Args:
+        name: Name in Brax's registry, such as "ant".
+        backend: Brax's physics backend: "generalized", "spring", "positional" or "mjx".
+        max_episode_steps: Steps after which an episode is truncated.
+        options: Keyword arguments of the environment's constructor, such as {"terminate_when_unhealthy":
+            False}.
+        metrics: Brax metrics to report per episode, by name, and how to aggregate each over the episode:
+            "sum", "mean" or "last".
+
+    Raises:
+        OptionError: If a value is not allowed or Brax does not know the name.
+
+    Source: Freeman et al. 2021, arXiv:2106.13281.
     """
 
     name: str
@@ -65,7 +77,7 @@ class Brax:
 
     default_params = None
     fresh_reset = False
-    positive_params = ("mass",)  # of its physics
+    positive_params = ("mass",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenDict(self.options))
@@ -77,8 +89,12 @@ class Brax:
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped brax.envs.Env."""
-        with _suppress_output(), mesh.eager_mode():  # also where a trace asks for it first
+        """Return the wrapped `brax.envs.Env`.
+
+        Raises:
+            OptionError: If Brax does not know the name or an option.
+        """
+        with _suppress_output(), mesh.eager_mode():  # eager even if first used within a trace
             from brax import envs
 
             patch_fluid()
@@ -91,7 +107,7 @@ class Brax:
 
     @cached_property
     def _obs_shape(self) -> tuple[int, ...]:
-        return jax.eval_shape(self.reset, jax.random.key(0), None)[1].shape  # traced once for all that equal it
+        return jax.eval_shape(self.reset, jax.random.key(0), None)[1].shape  # cached by jit for equal environments
 
     @property
     def observation_space(self) -> Box:
@@ -101,7 +117,7 @@ class Brax:
     def action_space(self) -> Box:
         return Box(-1.0, 1.0, (self.env.action_size,))
 
-    @partial(jax.jit, static_argnums=0)  # so that it is traced once, wherever it is called
+    @partial(jax.jit, static_argnums=0)  # so that it is traced only once
     def reset(self, key: Key, params: Any) -> tuple[BraxState, Any]:
         state = self._apply_scales(params).reset(key)
         return BraxState(state.pipeline_state, jnp.int32(0)), state.obs
@@ -111,7 +127,7 @@ class Brax:
         del key
         from brax.envs import State
 
-        # what a step reads of the last one is its physics alone: observation, reward, metrics and info are outputs
+        # a step reads only the physics state; observation, reward, metrics and info are outputs
         before = State(env_state.pipeline_state, jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
         after = self._apply_scales(params).step(before, action)
         steps = env_state.steps + 1
@@ -130,15 +146,19 @@ class Brax:
 
     @property
     def physics(self) -> dict[str, float]:
-        """The numbers of BraxScales, of an environment that has bodies."""
+        """Return the default scales by name (fields of `BraxScales`); empty if the environment has no bodies."""
         return {"gravity": 1.0, "mass": 1.0, "friction": 1.0} if hasattr(self.env, "sys") else {}
 
     def make_params(self, numbers: Mapping[str, Array]) -> BraxScales:
-        """Params with these scales, by name."""
+        """Return env params with these scales.
+
+        Args:
+            numbers: Scales by name; those not given are 1.
+        """
         return BraxScales(**numbers)
 
     def _apply_scales(self, params: Any) -> Any:
-        """The wrapped environment, or a copy of it, for a trace, whose bodies are scaled."""
+        """Return the wrapped environment, or a copy of it whose bodies are scaled by the params."""
         if not isinstance(params, BraxScales):
             return self.env
         env = copy.copy(self.env)
@@ -147,16 +167,34 @@ class Brax:
 
     @property
     def render_fps(self) -> float | None:
-        """Steps per second of the physics; None where there are no bodies."""
+        """Return the environment steps per second of simulated time, or None if the environment has no bodies."""
         return 1 / float(self.env.dt) if hasattr(self.env, "sys") else None
 
     def render_frames(self, states: Sequence[BraxState]) -> list[np.ndarray]:
-        """Render states by MuJoCo; raise OptionError where it finds no OpenGL."""
+        """Render states with MuJoCo.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+
+        Raises:
+            OptionError: If MuJoCo finds no OpenGL on this machine.
+        """
         with _suppress_output():
             return render_poses(self.env.sys.mj_model, [np.asarray(state.pipeline_state.q) for state in states])
 
     def draw(self, states: list[BraxState], folder: Path) -> list[Path]:
-        """Write viewer.html, a page that shows the bodies in three dimensions."""
+        """Write viewer.html, a page that shows the bodies in 3D.
+
+        Args:
+            states: States of one episode, in order.
+            folder: Folder to write into.
+
+        Returns:
+            Paths of the written files; empty if the environment has no bodies.
+        """
         if self.render_fps is None:
             print(f"no pictures: Brax's {self.name} has no bodies to draw", file=sys.stderr)
             return []
@@ -170,9 +208,11 @@ class Brax:
 
 
 def scale_system(sys: Any, by: BraxScales) -> Any:
-    """A brax.System with other gravity, masses and friction, in the fields of all backends.
+    """Return a `brax.System` with scaled gravity, masses and friction, in the fields that any backend reads.
 
-    What constraints weigh by is 1 / mass of links; of joints, whose armature a has no mass of a body, 1 / w - a is.
+    Constraints use inverse weights. For links, they are proportional to 1 / mass. A joint with inverse weight
+    w has an armature a, which does not belong to the mass of a body, so only 1 / w - a is proportional to the
+    mass.
     """
     inertia, mass = sys.link.inertia, by.mass
     inertia = inertia.replace(mass=mass * inertia.mass, i=mass * inertia.i)
@@ -193,9 +233,10 @@ def scale_system(sys: Any, by: BraxScales) -> Any:
 
 
 def patch_fluid() -> None:
-    """Lets Brax's fluid model, which the swimmer needs, run on a jax whose clip knows no a_min any more.
+    """Make Brax's fluid model, which the swimmer needs, run on JAX versions whose `clip` has no `a_min`.
 
-    Brax 0.14.2 calls jnp.clip(x, a_min=...) there; jax removed that name. Applied only where both are so.
+    Brax 0.14.2 calls `jnp.clip(x, a_min=...)`, an argument that JAX has removed. The patch is applied only if
+    that call fails.
     """
     from brax import fluid
 
@@ -210,7 +251,7 @@ def patch_fluid() -> None:
 
 
 def _import_mujoco() -> Any:
-    """MuJoCo's module; raises OptionError where it does not find the OpenGL that MUJOCO_GL asks for."""
+    """Import MuJoCo; raise OptionError if it does not find the OpenGL that MUJOCO_GL asks for."""
     try:
         import mujoco
     except (ImportError, AttributeError) as error:
@@ -222,7 +263,7 @@ def _import_mujoco() -> Any:
 
 @contextlib.contextmanager
 def _suppress_output() -> Any:
-    """Without what Brax and MuJoCo say of their maintenance, of warp, and into MUJOCO_LOG.TXT of old models."""
+    """Suppress messages of Brax and MuJoCo about maintenance, about warp, and in MUJOCO_LOG.TXT about old models."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         with suppress_warnings(_import_mujoco()):

@@ -1,4 +1,4 @@
-"""What the adapters of other libraries' environments share."""
+"""Helpers shared by the adapters for environments of other libraries."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -19,35 +19,35 @@ from evorl.types import Array, State, TimeStep
 
 @struct.dataclass
 class SuiteState:
-    """A library's own state, and the steps of the episode."""
+    """The state of a library's environment, and the number of steps in the episode."""
 
     inner: State
     steps: Int[Array, ""]
 
     @classmethod
     def init(cls, inner: Any) -> "SuiteState":
-        """At the start of an episode."""
+        """Create the state at the start of an episode."""
         return cls(tree.drop_weak_types(inner), jnp.int32(0))
 
     def advance(self, inner: Any) -> "SuiteState":
-        """One step later."""
+        """Return the state one step later."""
         return SuiteState(tree.drop_weak_types(inner), self.steps + 1)
 
     def to_timestep(self, obs: Any, reward: Any, terminated: Any, limit: int) -> TimeStep:
-        """What is seen of it: an episode that has not terminated is truncated at the limit."""
+        """Return the time step; an episode that has not terminated is truncated after `limit` steps."""
         terminated = jnp.asarray(terminated, bool)
         return TimeStep(obs, jnp.asarray(reward, jnp.float32), terminated, ~terminated & (self.steps >= limit))
 
 
 class SharedLeaves:
-    """Removes from a library's states the leaves that have no batch axis under vmap, and adds them again.
+    """Removes the leaves of a library's states that have no batch axis under vmap, and adds them again.
 
-    Such are the contacts of MJX-Warp, one array for all environments, which each step computes anew: a select between
-    two states, as at the end of an episode, cannot broadcast them.
+    An example are the contacts of MJX-Warp: one array for all environments, which each step recomputes.
+    Selecting between two states, as at the end of an episode, cannot broadcast such leaves.
     """
 
     def __init__(self, reset: Callable[[Any], Any]) -> None:
-        """reset gives a state for a key."""
+        """Find the shared leaves of the states that `reset`, a function of a key, returns."""
         with mesh.eager_mode():
             keys = jax.random.split(jax.random.key(0), 2)
             one, two = jax.eval_shape(reset, keys[0]), jax.eval_shape(jax.vmap(reset), keys)
@@ -57,18 +57,18 @@ class SharedLeaves:
         self._shared = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
 
     def remove(self, state: Any) -> Any:
-        """Return a state of one environment with None for each shared leaf."""
+        """Return the state of one environment with None in place of each shared leaf."""
         leaves = zip(jax.tree.leaves(state), self._shared, strict=True)
         return self._structure.unflatten([leaf if shared is None else None for leaf, shared in leaves])
 
     def restore(self, state: Any) -> Any:
-        """Return the state of which `remove` has given what it is called with."""
+        """Return the state with its shared leaves, the inverse of `remove`."""
         leaves = iter(jax.tree.leaves(state))
         return self._structure.unflatten([next(leaves) if x is None else jnp.asarray(x) for x in self._shared])
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """A module of another library; raises OptionError, with what to install, where it is not there."""
+    """Import a module of an optional library; if it is missing, raise OptionError with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -77,7 +77,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def freeze(value: Any) -> Any:
-    """Options of an environment, hashable: lists as tuples; raises OptionError where one cannot be."""
+    """Make the options of an environment hashable (lists become tuples); raise OptionError if a value cannot be."""
     if isinstance(value, Mapping):
         return FrozenDict({name: freeze(one) for name, one in value.items()})
     if isinstance(value, (list, tuple)):
@@ -90,19 +90,19 @@ def freeze(value: Any) -> Any:
 
 
 def unfreeze(value: Any) -> Any:
-    """Options in dicts, as a library takes them."""
+    """Convert frozen options to plain dicts, as libraries expect them."""
     return {name: unfreeze(one) for name, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def set_default_limit(env: Any, own: Callable[[], int]) -> None:
-    """Gives a new environment whose max_episode_steps is 0 its own limit; raises OptionError where it is below 0."""
+    """Replace `max_episode_steps` 0 of a new environment by its own limit; raise OptionError if it is negative."""
     require(env.max_episode_steps >= 0, "max_episode_steps", env.max_episode_steps, "must not be negative")
     if not env.max_episode_steps:
         object.__setattr__(env, "max_episode_steps", int(own()))
 
 
 def infer_space(shapes: Any) -> Space:
-    """The space of arrays of these shapes, or of dicts of them, of which nothing more is known."""
+    """Return an unbounded space for arrays of these shapes, or for dicts of them."""
     if isinstance(shapes, Mapping):
         return Dict({name: infer_space(part) for name, part in shapes.items()})
     if shapes.dtype == bool:
@@ -111,10 +111,10 @@ def infer_space(shapes: Any) -> Space:
 
 
 def cast_obs(obs: Any, space: Space) -> Any:
-    """Observations in the dtypes of their space."""
+    """Cast observations to the dtypes of their space."""
     return jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), obs, spaces.to_shape_structs(space))
 
 
 def sum_rewards(reward: Array) -> Array:
-    """The sum of the rewards of several agents, []."""
+    """Return the sum of the rewards of several agents, shape []."""
     return jnp.asarray(reward, jnp.float32).sum()

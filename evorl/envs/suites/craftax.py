@@ -1,4 +1,4 @@
-"""Craftax and Craftax-Classic (Matthews et al. 2024, arXiv:2402.16801)."""
+"""Adapter for Craftax and Craftax-Classic (Matthews et al. 2024, arXiv:2402.16801)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,10 +20,16 @@ NAMES = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v
 
 @dataclass(frozen=True)
 class Craftax:
-    """A game of Craftax by its name, such as Craftax("Craftax-Classic-Symbolic-v1").
+    """A Craftax or Craftax-Classic game by its name, such as Craftax("Craftax-Classic-Symbolic-v1").
 
-    max_episode_steps 0 takes the game's own limit, which is truncated here; of the score, that of each achievement is
-    kept by episode, "achievements" being their share in percent.
+    Args:
+        name: One of `names()`.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the game's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed or Craftax is not installed.
+
+    Source: Matthews et al. 2024, arXiv:2402.16801.
     """
 
     name: str
@@ -37,12 +43,12 @@ class Craftax:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all games."""
+        """Return the names of all games."""
         return list(NAMES)
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped game."""
+        """Return the wrapped game, without automatic resets."""
         if self.name not in NAMES:
             raise unknown_name_error("game of Craftax", self.name, NAMES)
         made = import_extra("craftax.craftax_env", "craftax")
@@ -51,7 +57,7 @@ class Craftax:
 
     @property
     def default_params(self) -> Any:
-        """Craftax's own, whose time limit plays no part."""
+        """Return Craftax's params, with a time limit that is never reached, because the adapter truncates."""
         return dataclasses.replace(self.env.default_params, max_timesteps=self.max_episode_steps + 1)
 
     @property
@@ -73,7 +79,14 @@ class Craftax:
         return state, state.to_timestep(cast_obs(obs, self.observation_space), reward, done, self.max_episode_steps)
 
     def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
-        """Render states by the game's own renderer."""
+        """Render states with the game's own renderer.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         classic = "Classic" in self.name
         renderer = import_extra(f"craftax.craftax{'_classic' * classic}.renderer", "craftax")
         size = 16

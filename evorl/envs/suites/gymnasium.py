@@ -1,4 +1,4 @@
-"""The way out: spaces and environments as those of Gymnasium, and its spaces as ours."""
+"""Export of evorl's environments and spaces to Gymnasium, and import of Gymnasium's spaces."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,9 +34,16 @@ AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
 
 def from_gymnasium_space(space: Any) -> Space:
-    """A space of Gymnasium as one of ours, of the same dtypes; spaces.narrow_dtypes makes of it what JAX holds.
+    """Convert a Gymnasium space to one of evorl, with the same dtypes.
 
-    Raises OptionError where it is none of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple.
+    `spaces.narrow_dtypes` then converts it to dtypes that JAX holds.
+
+    Args:
+        space: A Gymnasium space.
+
+    Raises:
+        OptionError: If it contains a space other than Box, Discrete, MultiDiscrete, MultiBinary, Dict and
+            Tuple.
     """
     match space:
         case gymnasium.spaces.Box():
@@ -56,7 +63,7 @@ def from_gymnasium_space(space: Any) -> Space:
 
 
 def to_gymnasium_space(space: Space) -> Any:
-    """A space of ours as one of Gymnasium; an ObsWithActionMask becomes a Dict of "obs" and "legal"."""
+    """Convert a space to one of Gymnasium; an ObsWithActionMask becomes a Dict of "obs" and "legal"."""
     match space:
         case Box():
             dtype: Any = np.dtype(_gymnasium_dtype(space))
@@ -76,10 +83,17 @@ def to_gymnasium_space(space: Space) -> Any:
 
 
 def to_gymnasium(env: Env, env_params: Any = None, render_mode: str | None = None) -> "GymnasiumEnv":
-    """An environment as one of Gymnasium, with env_params or its own default ones.
+    """Export an environment as a Gymnasium environment.
 
-    reset(seed=n) begins the same episodes each time, and reset() goes on from there; render_mode "rgb_array" gives
-    pictures where the environment has some. Raises OptionError.
+    `reset(seed=n)` starts the same sequence of episodes each time; `reset()` continues the sequence.
+
+    Args:
+        env: The environment.
+        env_params: Its env params; None takes its default ones.
+        render_mode: None, or "rgb_array" for frames, if the environment can render them.
+
+    Raises:
+        OptionError: If render_mode is not available.
     """
     return GymnasiumEnv(env, env_params, render_mode)
 
@@ -87,18 +101,18 @@ def to_gymnasium(env: Env, env_params: Any = None, render_mode: str | None = Non
 def to_gymnasium_vector(
     env: Env, n: int, env_params: Any = None, autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP
 ) -> "GymnasiumVectorEnv":
-    """Return copies of an environment as Gymnasium's VectorEnv, in one program.
+    """Export copies of an environment as a Gymnasium VectorEnv, compiled as one program.
 
-    Copy i of reset(seed=s) is to_gymnasium(env) of reset(seed=s + i).
+    Copy i of `reset(seed=s)` has the episodes of `to_gymnasium(env)` after `reset(seed=s + i)`.
 
     Args:
         env: The environment.
-        n: How many copies.
-        env_params: Its params; None takes its own default ones.
-        autoreset_mode: When a copy that has ended resets, by the value or the name of Gymnasium's AutoresetMode.
-            NEXT_STEP, Gymnasium's default, which its wrappers for vectors need: at the next step, whose action is
-            ignored and whose reward is 0. SAME_STEP: at the step that ends it, with its last observation in
-            infos["final_obs"].
+        n: Number of copies.
+        env_params: Env params of all copies; None takes the environment's default ones.
+        autoreset_mode: When an ended copy resets: a value or a name of Gymnasium's AutoresetMode. NEXT_STEP,
+            which is Gymnasium's default and which its vector wrappers need, resets at the next step; the
+            action of that step is ignored and its reward is 0. SAME_STEP resets within the step that ends the
+            episode; the final observation is then in infos["final_obs"].
 
     Raises:
         OptionError: If a value is not allowed.
@@ -107,15 +121,23 @@ def to_gymnasium_vector(
 
 
 def to_pettingzoo(env: Env, env_params: Any = None, render_mode: str | None = None) -> Any:
-    """A game as a ParallelEnv of PettingZoo, whose agents are named GROUP_0, GROUP_1 and so on.
+    """Export a multi-agent game as a PettingZoo ParallelEnv, whose agents are named GROUP_0, GROUP_1 and so on.
 
-    Where not all actions are legal, an agent is told {"observation": ..., "action_mask": ...}. Raises OptionError.
+    If the game masks actions, an agent observes {"observation": ..., "action_mask": ...}.
+
+    Args:
+        env: The game.
+        env_params: Its env params; None takes its default ones.
+        render_mode: None, or "rgb_array" for frames, if the game can render them.
+
+    Raises:
+        OptionError: If env is not a game, render_mode is not available, or PettingZoo is not installed.
     """
     return import_extra("evorl.envs.suites.pettingzoo", "pettingzoo").PettingZooEnv(env, env_params, render_mode)
 
 
 class GymnasiumEnv(gymnasium.Env):
-    """One environment; made by to_gymnasium."""
+    """One environment with Gymnasium's interface, as `to_gymnasium` returns it."""
 
     def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
         self.metadata, self.render_mode = make_render_metadata(env, render_mode), render_mode
@@ -142,12 +164,12 @@ class GymnasiumEnv(gymnasium.Env):
         return to_gymnasium_value(self._env.observation_space, timestep.obs), float(timestep.reward), *ends, info
 
     def render(self) -> Any:
-        """Return the frame of the state, uint8 [height, width, 3], or None without a render_mode."""
+        """Return the frame of the current state, uint8 [height, width, 3], or None without a render_mode."""
         return None if self.render_mode is None else render_state(self._env, self._state)
 
 
 class GymnasiumVectorEnv(VectorEnv):
-    """n environments; made by to_gymnasium_vector."""
+    """A batch of n environments with Gymnasium's vector interface, as `to_gymnasium_vector` returns it."""
 
     def __init__(self, env: Env, n: int, env_params: Any, autoreset_mode: str | AutoresetMode) -> None:
         require_int("n", n)
@@ -164,14 +186,17 @@ class GymnasiumVectorEnv(VectorEnv):
         self._env, self._params = env, env.default_params if env_params is None else env_params
         self._begin = jax.jit(jax.vmap(partial(split_and_reset, env), (0, None)))
         self._step = jax.jit(partial(_step_batch, env, self._same_step))
-        self._ended = np.zeros(n, bool)  # at the last step
+        self._ended = np.zeros(n, bool)  # whether the last step ended the episode
         self._keys: Any = None
         self._states: Any = None
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first observations, [n, ...]; of a seed s copy i has s + i, of several each its own."""
+        """Reset all copies and return the first observations, shape [n, ...].
+
+        With one seed s, copy i gets s + i; a sequence has a seed for each copy.
+        """
         alone = seed is None or isinstance(seed, (int, np.integer))
         super().reset(seed=int(seed) if alone and seed is not None else None)  # pyright: ignore[reportArgumentType]
         if seed is not None or self._keys is None:
@@ -184,7 +209,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return self._to_gymnasium_obs(obs), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all copies, by actions [n, ...]; those that have ended reset as the autoreset mode says."""
+        """Step all copies with actions, shape [n, ...]; ended copies reset as the autoreset mode says."""
         require(self._keys is not None, "step", "actions", "comes after reset")
         given = from_gymnasium_action(self._env.action_space, actions, self.num_envs)
         self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._ended, self._params)
@@ -207,7 +232,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
 
 def make_render_metadata(env: Env, render_mode: str | None) -> dict[str, Any]:
-    """Return the render modes and the frames per second of an environment; raise OptionError for another mode."""
+    """Return the render modes and frames per second of an environment; raise OptionError for another render_mode."""
     fps = render.get_fps(env)
     there = [] if fps is None else ["rgb_array"]
     wanted = f"must be None or one of {there}" if there else "must be None: this environment has no pictures"
@@ -216,24 +241,24 @@ def make_render_metadata(env: Env, render_mode: str | None) -> dict[str, Any]:
 
 
 def render_state(env: Env, state: Any) -> np.ndarray:
-    """Return the frame of a state, uint8 [height, width, 3]; raise OptionError before a reset, or without OpenGL."""
+    """Return the frame of a state, uint8 [height, width, 3]; raise OptionError before a reset or without OpenGL."""
     require(state is not None, "render", state, "comes after reset")
     return render.render_states(env, [state])[0]
 
 
 def key_from_any_seed(seed: Any) -> Key:
-    """Return the key of any whole number, taken modulo 2^32, as seeds of other libraries may be larger."""
+    """Return the key of an integer seed modulo 2^32, since seeds of other libraries may be larger."""
     return jax.random.key(int(seed) % 2**32)
 
 
 def split_and_reset(env: Env, key: Key, params: Any) -> tuple[Key, Any, Any]:
-    """The key for what follows, and the start of an episode."""
+    """Reset an environment; return a key for later calls, the state and the observation."""
     key, key_reset = jax.random.split(key)
     return key, *env.reset(key_reset, params)
 
 
 def split_and_step(env: Env, key: Key, state: Any, action: Any, params: Any) -> tuple[Key, Any, TimeStep]:
-    """The same, and a step of it."""
+    """Step an environment; return a key for later calls, the state and the time step."""
     key, key_step = jax.random.split(key)
     return key, *env.step(key_step, state, action, params)
 
@@ -241,9 +266,10 @@ def split_and_step(env: Env, key: Key, state: Any, action: Any, params: Any) -> 
 def _step_batch(
     env: Env, same_step: bool, keys: Key, states: Any, actions: Any, ended: Array, params: Any
 ) -> tuple[Key, Any, TimeStep, Any]:
-    """Step n environments; return their keys, states, what the step gave, and what they see.
+    """Step n environments; return their keys, states, time steps and the observations to act on next.
 
-    Reset those that end now where same_step, in the place of a step those that had ended before otherwise.
+    With same_step, environments whose episode ends are reset within this step. Otherwise, environments that
+    had ended before are reset instead of stepped.
     """
     stepped, after, timestep = jax.vmap(partial(split_and_step, env), (0, 0, 0, None))(keys, states, actions, params)
     if same_step:
@@ -264,21 +290,21 @@ def _step_batch(
 
 
 def to_gymnasium_value(space: Space, value: Any) -> Any:
-    """A value, or many, as Gymnasium has it."""
+    """Convert a value of a space, or a batch of values, to Gymnasium's dtypes."""
     parts = zip(spaces.leaf_spaces(space), spaces.flatten(space, value), strict=True)
     given = [(leaf, np.asarray(part).astype(_gymnasium_dtype(leaf))) for leaf, part in parts]
     return spaces.unflatten(space, (x[()] if isinstance(leaf, Discrete) else x for leaf, x in given))
 
 
 def _gymnasium_dtype(space: Simple) -> str:
-    """Of the values of a simple space, there."""
+    """Return the dtype that Gymnasium uses for values of a simple space."""
     if isinstance(space, Discrete | MultiDiscrete):
         return "int64"
     return {"bfloat16": "float32", "bool": "int8"}.get(space.dtype, space.dtype)
 
 
 def from_gymnasium_action(space: Space, action: Any, *batch: int) -> Any:
-    """An action of Gymnasium, or many, as ours; raises OptionError where it is not of the space's shape."""
+    """Convert a Gymnasium action, or a batch of actions, to evorl's dtypes; raise OptionError if its shape is wrong."""
     given = []
     for leaf, part in zip(spaces.leaf_spaces(space), spaces.flatten(space, action), strict=True):
         x = np.asarray(part)

@@ -1,4 +1,4 @@
-"""gymnax environments."""
+"""Adapter for gymnax environments."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Discrete, Space, to_bound
 from evorl.types import Array, Key, State, TimeStep
 
-# what gymnax keeps beside the numbers that it follows from, which step_env reads and does not compute; a link's centre
-# of mass is in its middle, as it is by default
+# params that gymnax derives from others but stores, so that step_env does not recompute them. The center of mass of a
+# link is in its middle, as by default
 DERIVED_PARAMS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "CartPole-v1": {
         "total_mass": lambda params: params.masscart + params.masspole,
@@ -33,15 +33,15 @@ DERIVED_PARAMS: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
 }
 
-POSITIVE_PARAMS = {  # what is divided by, or a mass, a length or a time
+POSITIVE_PARAMS = {  # divisors, masses, lengths and times
     "CartPole-v1": ("masscart", "masspole", "length", "tau"),
     "Pendulum-v1": ("dt", "m", "l"),
     "Acrobot-v1": ("dt", "link_length_1", "link_length_2", "link_mass_1", "link_mass_2", "link_moi"),
 }
 
 
-MNIST_FOLDER = Path("/tmp/mnist")  # where gymnax would download it to
-TIME_LIMIT_FIELD = "max_steps_in_episode"  # of gymnax's params
+MNIST_FOLDER = Path("/tmp/mnist")  # gymnax's download folder
+TIME_LIMIT_FIELD = "max_steps_in_episode"  # in gymnax's params
 
 
 @struct.dataclass
@@ -52,11 +52,21 @@ class GymnaxState:
 
 @dataclass(frozen=True)
 class Gymnax:
-    """Any environment of gymnax (Lange 2022) by its id, such as Gymnax("CartPole-v1").
+    """Any gymnax environment by its id, such as Gymnax("CartPole-v1").
 
-    max_episode_steps 0 takes the environment's own limit. The limit is kept here: gymnax 1.0.1's step_env does not
-    stop at it. With `bits`, observations of MinAtar, whose numbers are 0 or 1, are bytes, a quarter of the memory.
-    params are numbers of gymnax's own params by name, such as {"memory_length": 30}.
+    The adapter truncates episodes itself, since `step_env` of gymnax 1.0.1 does not stop at the time limit.
+
+    Args:
+        name: Id in gymnax's registry.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit.
+        bits: Whether MinAtar's observations, which are 0 or 1, are uint8 instead of float32: a quarter of the
+            memory.
+        params: Values that replace numbers in gymnax's params, by field name, such as {"memory_length": 30}.
+
+    Raises:
+        OptionError: If a value is not allowed or gymnax does not know the id.
+
+    Source: Lange 2022, gymnax.
     """
 
     name: str
@@ -77,7 +87,7 @@ class Gymnax:
 
     @staticmethod
     def names() -> list[str]:
-        """The ids of all."""
+        """Return the ids of all environments."""
         import gymnax
 
         return list(gymnax.registered_envs)
@@ -108,17 +118,20 @@ class Gymnax:
 
     @property
     def env(self) -> Any:
-        """The wrapped gymnax environment."""
+        """Return the wrapped gymnax environment."""
         return self._env_and_params[0]
 
     @property
     def default_params(self) -> Any:
-        """gymnax's own params, some replaced; its time limit plays no part."""
+        """Return gymnax's params with the replaced values; their time limit has no effect."""
         return dataclasses.replace(self._env_and_params[1], max_steps_in_episode=self.max_episode_steps)
 
     @property
     def physics(self) -> dict[str, float]:
-        """The real numbers of the params on which neither a space nor the time depends, nor follow from others."""
+        """Return the real-valued params that may vary freely, with their defaults.
+
+        The time limit, params that change a space, and params that are derived from others are left out.
+        """
         fields, params = dataclasses.fields(self._env_and_params[1]), self._env_and_params[1]
         real = {field.name: value for field in fields if isinstance(value := vars(params)[field.name], float)}
         fixed = {TIME_LIMIT_FIELD, *DERIVED_PARAMS.get(self.name, ())}
@@ -130,15 +143,19 @@ class Gymnax:
 
     @property
     def positive_params(self) -> tuple[str, ...]:
-        """Those of them that make sense above 0 alone."""
+        """Return the names of the params that must be above 0, such as masses."""
         return POSITIVE_PARAMS.get(self.name, ())
 
     def make_params(self, numbers: Mapping[str, Array]) -> Any:
-        """The default params with other numbers, by name, and with what follows from them."""
+        """Return the default params with other values, and with the params that are derived from them.
+
+        Args:
+            numbers: Values by name.
+        """
         return self._update_derived(dataclasses.replace(self.default_params, **numbers))
 
     def _update_derived(self, params: Any) -> Any:
-        """params with what follows from others."""
+        """Return the params with the derived ones recomputed."""
         derived = {name: follows(params) for name, follows in DERIVED_PARAMS.get(self.name, {}).items()}
         return dataclasses.replace(params, **derived)
 
@@ -164,7 +181,7 @@ class Gymnax:
         return GymnaxState(tree.drop_weak_types(inner), steps), timestep
 
     def _affects_spaces(self, name: str, value: float) -> bool:
-        """Whether a space has other bounds with this number."""
+        """Return whether a space changes if this param has this value."""
         other = dataclasses.replace(self._env_and_params[1], **{name: value})
         return any(_to_space(of, other) != _to_space(of, self._env_and_params[1]) for of in self._space_functions)
 
@@ -173,23 +190,30 @@ class Gymnax:
         return self.env.observation_space, self.env.action_space
 
     def _cast_obs(self, obs: Any) -> Any:
-        """obs in the dtype of its space, which gymnax 1.0.1's own is not always (Catch, FourRooms)."""
+        """Cast an observation to the dtype of its space, which gymnax 1.0.1 does not always give (Catch, FourRooms)."""
         space = self.observation_space
         return jnp.asarray(obs, space.dtype) if isinstance(space, Box) else obs
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the environment steps per second of an animation."""
         return gymnax_pictures.get_fps(self.name)
 
     def render_frames(self, states: Sequence[GymnaxState]) -> list[np.ndarray]:
-        """Render states by Pillow, with the default params; environments without a picture are told as text."""
+        """Render states with Pillow; environments without a painter are rendered as text.
+
+        Args:
+            states: States of one episode, in order, with the default params.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         inner = [state.inner for state in states]
         return gymnax_pictures.render_frames(self.name, self.env, self.default_params, inner)
 
 
 def _to_space(describe: Callable[[Any], Any], params: Any) -> Space:
-    with mesh.eager_mode():  # also where a trace asks for it
+    with mesh.eager_mode():  # eager even within a trace
         space = describe(params)
         if hasattr(space, "n"):
             return Discrete(int(space.n))

@@ -1,4 +1,4 @@
-"""Pictures of gymnax's environments, drawn from their states."""
+"""Frames of gymnax environments, drawn from their states."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,10 +10,10 @@ import numpy as np
 from evorl.envs.canvas import BLUE, GRAY, GREEN, INK, LIGHT, ORANGE, RED, Canvas, paint_cells
 from evorl.envs.render import render_text
 
-CLASSIC_FPS = {"CartPole-v1": 50.0, "Pendulum-v1": 20.0, "Acrobot-v1": 15.0}  # of Gymnasium, and 1 / dt of gymnax
+CLASSIC_FPS = {"CartPole-v1": 50.0, "Pendulum-v1": 20.0, "Acrobot-v1": 15.0}  # as in Gymnasium, and 1 / dt in gymnax
 CLASSIC_FPS |= {"MountainCar-v0": 30.0, "MountainCarContinuous-v0": 30.0}
 OTHER_FPS = 10.0
-PALETTE = np.array(  # of channels, readable by the color-blind: Okabe and Ito 2008, and grays
+PALETTE = np.array(  # colors of channels, safe for color blindness (Okabe and Ito 2008), and grays
     [BLUE, ORANGE, GREEN, RED, (86, 180, 233), (240, 228, 66), (204, 121, 167), (250, 250, 250), GRAY, LIGHT], np.uint8
 )
 NIGHT = np.array((18, 20, 26), np.uint8)
@@ -25,7 +25,7 @@ def get_fps(name: str) -> float:
 
 
 def render_frames(name: str, env: Any, params: Any, states: Sequence[Any]) -> list[np.ndarray]:
-    """Render states of an environment of gymnax; those without a picture are told as text."""
+    """Render states of a gymnax environment; those without a painter are rendered as text."""
     states = jax.device_get(list(states))
     if name.endswith("MinAtar") or name in CHANNEL_NAMES:
         observe = jax.jit(jax.vmap(lambda state: env.observe(jax.random.key(0), state, None, params)))
@@ -43,7 +43,10 @@ def format_state(state: Any) -> str:
 
 
 def paint_channels(obs: np.ndarray) -> np.ndarray:
-    """Paint what the channels of an observation [rows, columns, channels] show, the last on top, a pixel for a cell."""
+    """Paint an observation, shape [rows, columns, channels], with one color per channel and one pixel per cell.
+
+    Later channels cover earlier ones.
+    """
     picture = np.broadcast_to(NIGHT, (*obs.shape[:2], 3)).copy()
     for channel in range(obs.shape[2]):
         picture[obs[..., channel] > 0] = PALETTE[channel % len(PALETTE)]
@@ -174,7 +177,7 @@ def _paint_deep_sea(env: Any, params: Any, state: Any) -> np.ndarray:
 def _paint_frozen_lake(env: Any, params: Any, state: Any) -> np.ndarray:
     del params
     tiles = np.asarray(env.desc)
-    hole, goal = 2, 3  # of gymnax's FrozenLake
+    hole, goal = 2, 3  # tiles of gymnax's FrozenLake
     place = divmod(int(state.position), tiles.shape[1])
     return paint_cells(tiles.shape, {INK: np.argwhere(tiles == hole), GREEN: np.argwhere(tiles == goal), BLUE: place})
 
@@ -194,4 +197,4 @@ PAINTERS: dict[str, Callable[[Any, Any, Any], np.ndarray]] = {
     "DeepSea-bsuite": _paint_deep_sea,
     "FrozenLake-misc": _paint_frozen_lake,
 }
-CHANNEL_NAMES = {"Pong-misc"}  # whose observations are pictures, as those of MinAtar are
+CHANNEL_NAMES = {"Pong-misc"}  # observations are images with channels, as in MinAtar

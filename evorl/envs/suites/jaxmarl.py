@@ -1,4 +1,4 @@
-"""Games of JaxMARL (Rutherford et al. 2024, arXiv:2311.10090)."""
+"""Adapter for multi-agent games of JaxMARL (Rutherford et al. 2024, arXiv:2311.10090)."""
 
 import io
 import sys
@@ -29,25 +29,37 @@ from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete, Members, MultiDiscrete, ObsWithActionMask, Space, to_bound
 from evorl.types import Array, Key, TimeStep
 
-MAPS = {  # of which games: the option that is a map, the module that has them by name, and where
+MAPS = {  # by game: the option for the map, and the module and the name of the dict of maps
     "SMAX": ("scenario", "smax.smax_env", "MAP_NAME_TO_SCENARIO"),
     "HeuristicEnemySMAX": ("scenario", "smax.smax_env", "MAP_NAME_TO_SCENARIO"),
     "overcooked": ("layout", "overcooked.layouts", "overcooked_layouts"),
     "overcooked_v2": ("layout", "overcooked_v2.layouts", "overcooked_v2_layouts"),
     "jaxnav": ("map_id", "jaxnav.maps.map_registration", "registered_maps"),
 }
-SHAPED_GAMES = ("overcooked", "overcooked_v2")  # which say what shaped rewards would be
-TIME_OBSERVING_GAMES = ("overcooked",)  # which show how little time is left, and end by it alone
+SHAPED_GAMES = ("overcooked", "overcooked_v2")  # games with shaped rewards
+TIME_OBSERVING_GAMES = ("overcooked",)  # observations show the remaining time; only the time limit ends them
 STATE = "world_state"
 
 
 @dataclass(frozen=True)
 class JaxMARL:
-    """A game of JaxMARL by its name, such as JaxMARL("HeuristicEnemySMAX", "3m").
+    """A JaxMARL game by its name, such as JaxMARL("HeuristicEnemySMAX", "3m").
 
-    Agents of equal spaces whose names differ in a number alone are a group. map is a scenario of SMAX, a layout of
-    Overcooked or a kind of map of JaxNav; options are what else jaxmarl.make takes. max_episode_steps 0 takes the
-    game's own limit; it is truncated here. Rewards have `shaping` times Overcooked's shaped ones. Raises OptionError.
+    Agents with equal spaces whose names differ only in a number form a group. The time limit truncates an
+    episode, even if the library terminates it.
+
+    Args:
+        name: One of `names()`.
+        map: Scenario of SMAX, layout of Overcooked, or kind of map of JaxNav; empty takes the game's default.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the game's own limit.
+        shaping: Coefficient of Overcooked's shaped reward, which is added to the reward that agents learn
+            from.
+        options: Other keyword arguments of `jaxmarl.make`.
+
+    Raises:
+        OptionError: If a value is not allowed or the game cannot be created.
+
+    Source: Rutherford et al. 2024, arXiv:2311.10090.
     """
 
     name: str
@@ -66,13 +78,16 @@ class JaxMARL:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all, without those of JaxRobotarium, which is no package, and enemies that are given."""
+        """Return the names of the available games.
+
+        JaxRobotarium, which is not a package, and games whose enemies need a learned policy are left out.
+        """
         others = "Robotarium", "LearnedPolicy"
         return [name for name in _import_quietly("jaxmarl").registered_envs if not any(x in name for x in others)]
 
     @cached_property
     def _default_env(self) -> Any:
-        """The game as it is."""
+        """Return the game with the library's own time limit."""
         if self.name not in self.names():
             raise unknown_name_error("game of JaxMARL", self.name, self.names(), "--list env=jaxmarl")
         return self._make_env()
@@ -89,7 +104,7 @@ class JaxMARL:
 
     @property
     def _map_option(self) -> dict[str, Any]:
-        """The map as an option of the game; raises OptionError."""
+        """Return the map as an option of the game; raise OptionError if the game does not have it."""
         if not self.map:
             return {}
         require(self.name in MAPS, "env.map", self.map, f"{self.name} has none; {', '.join(MAPS)} have")
@@ -101,11 +116,14 @@ class JaxMARL:
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped game, whose own limit is never reached, but where what is seen depends on it."""
+        """Return the wrapped game, with a time limit that is never reached, since the adapter truncates.
+
+        Games that show the remaining time in observations (Overcooked) keep the limit itself.
+        """
         own, limit = self._default_env, self.max_episode_steps
-        if hasattr(own, "episode_length"):  # of Brax, which would also reset itself
+        if hasattr(own, "episode_length"):  # MABrax, which would also reset itself
             return self._make_env(episode_length=(limit + 1) * own.action_repeat, auto_reset=False)
-        if hasattr(own, "num_outer_steps"):  # games in a row, which the library begins anew within a step
+        if hasattr(own, "num_outer_steps"):  # repeated games, which the library restarts within a step
             inner, outer = own.num_inner_steps, own.num_outer_steps
             longer = {"num_inner_steps": limit + 1} if outer == 1 else {"num_outer_steps": limit // inner + 2}
             return self._make_env(**longer)
@@ -119,7 +137,7 @@ class JaxMARL:
 
     @cached_property
     def _start_shapes(self) -> tuple[dict[Any, Any], Any, Any]:
-        """The shapes of what each agent sees at first, of the state of the game, and of what all know, None without."""
+        """Return the shapes of each agent's observation, of the game's state, and of the global state (or None)."""
 
         def reset_game(key: Key) -> Any:
             seen, inner = self.env.reset(key)
@@ -130,7 +148,7 @@ class JaxMARL:
 
     @cached_property
     def _agent_spaces(self) -> dict[Any, tuple[Space, Space]]:
-        """By agent what it sees, apart from what is legal, and does."""
+        """Return the observation space (without the action mask) and the action space of each agent."""
         seen = self._start_shapes[0]
         return {
             agent: (infer_space(seen[agent]), _to_action_space(self.env.action_space(agent)))
@@ -139,12 +157,12 @@ class JaxMARL:
 
     @cached_property
     def agents(self) -> dict[str, tuple[Any, ...]]:
-        """The library's agents of each group."""
+        """Return JaxMARL's agents of each group."""
         return group_agents(self._agent_spaces)
 
     @cached_property
     def masked(self) -> bool:
-        """Whether the game tells which actions are legal."""
+        """Return whether the game has action masks."""
         try:
             masks = jax.eval_shape(self._get_legal_actions, self._start_shapes[1])
         except NotImplementedError:
@@ -190,17 +208,17 @@ class JaxMARL:
         return state, timestep.with_shaped_reward(self._group_rewards(learned))
 
     def _group_rewards(self, reward: dict[Any, Any]) -> Any:
-        """Rewards of agents as those of groups."""
+        """Stack the rewards of agents by group."""
         return stack_groups(self.agents, {agent: jnp.asarray(x, jnp.float32) for agent, x in reward.items()})
 
     def _split_by_agent(self, values: Any) -> dict[Any, Any]:
-        """What the library has by name, in a row, or in arrays that lead with the agents."""
-        if self.name == "storm" and isinstance(values, Mapping):  # whose inventories do not
+        """Return values by agent; the library has them by name, as a sequence, or as arrays [agents, ...]."""
+        if self.name == "storm" and isinstance(values, Mapping):  # its inventories have the agents on the last axis
             values = {**values, "inventory": values["inventory"].T}
         return {agent: _take_agent(values, i, agent) for i, agent in enumerate(self.env.agents)}
 
     def _get_legal_actions(self, inner: Any) -> dict[Any, Array]:
-        """Of each agent, which actions are legal; raises NotImplementedError where the game does not tell."""
+        """Return the action mask of each agent; raise NotImplementedError if the game has none."""
         return getattr(self.env, "get_legal_moves", self.env.get_avail_actions)(inner)
 
     def _build_obs(self, seen: Any, inner: Any) -> dict[str, Any]:
@@ -221,19 +239,21 @@ def _take_agent(values: Any, i: int, agent: Any) -> Any:
 
 
 def _get_time_limit(game: Any) -> int:
-    """After how many steps a game of the library ends."""
+    """Return the number of steps after which a game of the library ends."""
     if hasattr(game, "episode_length"):
         return game.episode_length // game.action_repeat
     if hasattr(game, "num_outer_steps"):
         return game.num_inner_steps * game.num_outer_steps
     if hasattr(game, "max_steps"):
         return game.max_steps
-    draws = int(game.deck_size) - game.num_agents * game.hand_size  # Hanabi: then all act once more, and each hint
-    return 2 * (draws + game.num_agents) + int(game.max_info_tokens)  # was there or came with a discard or a firework
+    # Hanabi has no limit. Upper bound: each play or discard draws a card; after the last card each agent acts once
+    # more; each hint uses an initial token or one that a discard or a complete firework has given back
+    draws = int(game.deck_size) - game.num_agents * game.hand_size
+    return 2 * (draws + game.num_agents) + int(game.max_info_tokens)
 
 
 def _to_action_space(space: Any) -> Space:
-    """A space of actions as one of ours."""
+    """Convert an action space of JaxMARL to one of evorl."""
     if hasattr(space, "num_categories"):
         return MultiDiscrete(tuple(np.asarray(space.num_categories).tolist()))
     if hasattr(space, "n"):
@@ -243,7 +263,7 @@ def _to_action_space(space: Any) -> Space:
 
 
 def _to_option(value: Any) -> Any:
-    """An option as the library takes it: rows of numbers are arrays there."""
+    """Convert an option to the type that the library expects: tuples of numbers become arrays."""
     numbers = isinstance(value, tuple) and np.asarray(value).dtype.kind in "biuf"
     return jnp.asarray(value) if numbers else unfreeze(value)
 
@@ -255,8 +275,8 @@ def _import_quietly(module: str) -> Any:
 
 @contextmanager
 def _suppress_output() -> Iterator[None]:
-    """Without what the library prints and warns of when it is imported, made or traced."""
-    nowhere, kept = io.StringIO(), (sys.__stdout__, sys.__stderr__)  # where its import of Brax sends the rest
+    """Suppress what the library prints and its warnings during import, creation and tracing."""
+    nowhere, kept = io.StringIO(), (sys.__stdout__, sys.__stderr__)  # importing Brax writes to sys.__stdout__
     with redirect_stdout(nowhere), redirect_stderr(nowhere), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sys.__stdout__ = sys.__stderr__ = nowhere  # pyright: ignore

@@ -1,4 +1,4 @@
-"""Jumanji (Bonnet et al. 2024, arXiv:2306.09884)."""
+"""Adapter for Jumanji (Bonnet et al. 2024, arXiv:2306.09884)."""
 
 import dataclasses
 import math
@@ -16,18 +16,29 @@ from evorl.errors import require, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, ObsWithActionMask, Space, to_bound
 from evorl.types import Key, TimeStep
 
-MASK = "action_mask"  # what an observation says of legal actions
-SOKOBAN_LEVELS = "InstaDeepAI/boxoban-levels", "unfiltered-train.npy"  # of Sokoban, which Jumanji would download
-DEFAULT_MAX_STEPS = 1000  # steps of an environment that has no limit of its own
+MASK = "action_mask"  # field of observations
+SOKOBAN_LEVELS = "InstaDeepAI/boxoban-levels", "unfiltered-train.npy"  # Jumanji would download these
+DEFAULT_MAX_STEPS = 1000  # for environments without a time limit
 
 
 @dataclass(frozen=True)
 class Jumanji:
-    """An environment of Jumanji by its name, such as Jumanji("Snake-v1").
+    """A Jumanji environment by its name, such as Jumanji("Snake-v1").
 
-    max_episode_steps 0 takes its own time limit, or 1000 where it has none; it is truncated here, while most call it
-    the end. Several agents are one, whose action has a number for each and whose reward is their sum; a choice of
-    several numbers that are legal together only is one number. Which are legal is not part of what a network sees.
+    A single agent controls multi-agent environments: its action has a component for each of their agents, and
+    its reward is the sum of theirs. If the action mask covers combinations of components, as in Tetris, the
+    action is the index of a combination. The mask is not part of the observation that a network receives. The
+    time limit truncates an episode, though most of these environments terminate it.
+
+    Args:
+        name: One of `names()`.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit, or
+            1000 if it has none.
+
+    Raises:
+        OptionError: If a value is not allowed, or Jumanji or files that the environment needs are missing.
+
+    Source: Bonnet et al. 2024, arXiv:2306.09884.
     """
 
     name: str
@@ -42,12 +53,12 @@ class Jumanji:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all."""
+        """Return the names of all environments, sorted."""
         return sorted(import_extra("jumanji", "jumanji").registered_environments())
 
     @cached_property
     def _default_env(self) -> Any:
-        """The environment as it is."""
+        """Return the environment with the library's own time limit."""
         jumanji = import_extra("jumanji", "jumanji")
         if self.name not in self.names():
             raise unknown_name_error("environment of Jumanji", self.name, self.names(), "--list env=jumanji")
@@ -60,12 +71,12 @@ class Jumanji:
 
     @property
     def _default_time_limit(self) -> int:
-        """Its time limit, 0 for none."""
+        """Return the library's own time limit, or 0 if there is none."""
         return int(vars(self._default_env).get("time_limit") or 0)
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped environment, whose own time limit, where it has one, is never reached."""
+        """Return the wrapped environment; its own time limit, if it has one, is never reached."""
         if not self._default_time_limit:
             return self._default_env
         with mesh.eager_mode():
@@ -78,7 +89,7 @@ class Jumanji:
         if not isinstance(seen, Dict) or MASK not in seen.parts:
             return seen
         parts = {name: part for name, part in seen.parts.items() if name != MASK}
-        if self.name.startswith("TSP"):  # which is at city -1 before the first, and declares none
+        if self.name.startswith("TSP"):  # it starts at city -1, which its spec does not declare
             parts["position"] = Discrete(self.env.num_cities + 1, -1)
         return ObsWithActionMask(Dict(parts), tuple(spaces.choice_counts(self.action_space)))
 
@@ -88,7 +99,7 @@ class Jumanji:
 
     @cached_property
     def _env_action_space(self) -> Space:
-        """The actions of the wrapped environment."""
+        """Return the action space of the wrapped environment."""
         specs = import_extra("jumanji.specs", "jumanji")
         with mesh.eager_mode():
             spec = self.env.action_spec
@@ -97,7 +108,7 @@ class Jumanji:
             if isinstance(spec, specs.MultiDiscreteArray):
                 return MultiDiscrete(tuple(np.ravel(spec.num_values).tolist()), (), tuple(spec.shape))
             low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-            if np.issubdtype(spec.dtype, np.integer):  # of MultiCVRP, which masks one choice fewer than it declares
+            if np.issubdtype(spec.dtype, np.integer):  # MultiCVRP: its mask has one choice fewer than its spec
                 mask = _get_mask_spec(self.env)
                 numbers = high - low + 1 if mask is None else np.full(spec.shape, mask.shape[-1])
                 return MultiDiscrete(
@@ -107,12 +118,12 @@ class Jumanji:
 
     @property
     def _action_sizes(self) -> tuple[int, ...]:
-        """Of several numbers of an action, how many each may be."""
+        """Return the number of choices of each action component, or () if the action is not multi-discrete."""
         return self._env_action_space.choices if isinstance(self._env_action_space, MultiDiscrete) else ()
 
     @property
     def _has_joint_mask(self) -> bool:
-        """Whether several numbers are legal together."""
+        """Return whether the action mask covers combinations of several action components."""
         mask = _get_mask_spec(self.env)
         return mask is not None and len(self._action_sizes) > 1 and tuple(mask.shape) == self._action_sizes
 
@@ -137,7 +148,14 @@ class Jumanji:
         return cast_obs(seen, self.observation_space)
 
     def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
-        """Render states by the library's own viewer, which needs matplotlib and draws into its current figure."""
+        """Render states with the library's own viewer, which needs matplotlib and draws into its current figure.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         import matplotlib
 
         matplotlib.use("Agg")
@@ -154,12 +172,12 @@ class Jumanji:
 
 
 def _get_mask_spec(env: Any) -> Any:
-    """The spec of what is legal, or None."""
+    """Return the spec of the action mask, or None if there is none."""
     return vars(env.observation_spec)["_specs"].get(MASK)
 
 
 def _to_space(spec: Any) -> Space:
-    """A spec of Jumanji; whole numbers without bounds are real ones here."""
+    """Convert a Jumanji spec to a space; unbounded integers become an unbounded float Box."""
     specs = import_extra("jumanji.specs", "jumanji")
     if isinstance(spec, specs.DiscreteArray):
         return Discrete(int(spec.num_values))
@@ -175,7 +193,7 @@ def _to_space(spec: Any) -> Space:
 
 
 def _to_dicts(value: Any) -> Any:
-    """A value whose structures, of whichever kind, are dicts."""
+    """Convert nested named tuples and dataclasses to dicts."""
     if isinstance(value, tuple):
         return {name: _to_dicts(part) for name, part in value._asdict().items()}  # pyright: ignore[reportAttributeAccessIssue]
     if dataclasses.is_dataclass(value):

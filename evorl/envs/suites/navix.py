@@ -1,4 +1,4 @@
-"""navix (Pignatelli et al. 2024, arXiv:2407.19396)."""
+"""Adapter for navix (Pignatelli et al. 2024, arXiv:2407.19396)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,21 @@ from evorl.errors import unknown_name_error
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
 
-MAX_ENTITY_ID = 10  # the largest of navix's EntityIds
+MAX_ENTITY_ID = 10  # the largest value in navix's EntityIds
 
 
 @dataclass(frozen=True)
 class Navix:
-    """An environment of navix by its name, such as Navix("Navix-Empty-8x8-v0").
+    """A navix environment (MiniGrid in JAX) by its name, such as Navix("Navix-Empty-8x8-v0").
 
-    max_episode_steps 0 takes its own limit.
+    Args:
+        name: One of `names()`.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed or navix is not installed.
+
+    Source: Pignatelli et al. 2024, arXiv:2407.19396.
     """
 
     name: str
@@ -36,12 +43,12 @@ class Navix:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all."""
+        """Return the names of all environments."""
         return list(import_extra("navix", "navix").registry())
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped environment."""
+        """Return the wrapped environment."""
         navix = import_extra("navix", "navix")
         if self.name not in navix.registry():
             raise unknown_name_error("environment of navix", self.name, navix.registry(), "--list env=navix")
@@ -52,7 +59,7 @@ class Navix:
     @cached_property
     def observation_space(self) -> Space:
         shape = tuple(self.env.observation_space.shape)
-        return Box(0, MAX_ENTITY_ID, shape, "uint8")  # navix declares 9 kinds of things, and has more
+        return Box(0, MAX_ENTITY_ID, shape, "uint8")  # navix declares only 9 kinds of entities
 
     @cached_property
     def action_space(self) -> Space:
@@ -66,11 +73,18 @@ class Navix:
 
     def step(self, key: Key, env_state: Any, action: Any, params: Any) -> tuple[Any, TimeStep]:
         del key, params
-        state = tree.drop_weak_types(self.env._step(env_state, action))  # step resets by itself
+        state = tree.drop_weak_types(self.env._step(env_state, action))  # `step` would reset automatically
         obs, reward = cast_obs(state.observation, self.observation_space), jnp.asarray(state.reward, jnp.float32)
         return state, TimeStep(obs, reward, state.is_termination(), state.is_truncation())
 
     def render_frames(self, states: Sequence[Any]) -> list[np.ndarray]:
-        """Render states by the library's own renderer."""
+        """Render states with the library's own renderer.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         rgb = import_extra("navix.observations", "navix").rgb
         return [np.asarray(rgb(state.state)).astype(np.uint8) for state in states]

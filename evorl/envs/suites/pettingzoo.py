@@ -1,4 +1,4 @@
-"""The way out for games: as environments of PettingZoo."""
+"""Export of evorl's multi-agent games as PettingZoo environments."""
 
 from functools import partial
 from typing import Any
@@ -30,9 +30,11 @@ STATE = "state"
 
 
 class PettingZooEnv(ParallelEnv):
-    """A game; made by to_pettingzoo. The agents of a group are GROUP_0, GROUP_1 and so on.
+    """A game with PettingZoo's parallel interface, as `to_pettingzoo` returns it.
 
-    They end together, or one before the others where the game says so (TimeStep.member_ends)."""
+    The agents of a group are named GROUP_0, GROUP_1 and so on. They end together, unless the game ends
+    members earlier (`TimeStep.member_ends`).
+    """
 
     def __init__(self, env: Env, env_params: Any, render_mode: str | None) -> None:
         require_game(env, "to_pettingzoo")
@@ -68,7 +70,7 @@ class PettingZooEnv(ParallelEnv):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The start of an episode: the same ones each time with a seed, without it what comes next."""
+        """Start an episode; a seed fixes this and the following episodes, None continues the sequence."""
         if seed is not None or self._key is None:
             self._key = key_from_any_seed(np.random.SeedSequence().entropy if seed is None else seed)
         self._key, self._state, self._obs = self._begin(self._key, self._params)
@@ -76,7 +78,7 @@ class PettingZooEnv(ParallelEnv):
         return self._split_observations(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """What follows an action of each agent."""
+        """Step the game with an action of each agent; return PettingZoo's five dicts by agent."""
         require(bool(self.agents), "step", list(actions), "comes after reset")
         missing = [agent for agent in self.agents if agent not in actions]
         require(not missing, "actions", list(actions), f"must be of all, also of {', '.join(missing)}")
@@ -98,15 +100,15 @@ class PettingZooEnv(ParallelEnv):
         return seen, rewards, terminated, truncated, {agent: {} for agent in acted}
 
     def state(self) -> Any:
-        """What all know where values are learned, where the game has it."""
+        """Return the global state that centralized critics see; raise NotImplementedError if the game has none."""
         return super().state() if self._whole is None else to_gymnasium_value(self._whole, self._obs[STATE])
 
     def render(self) -> Any:
-        """The picture [height, width, 3] of the state, or None without a render_mode."""
+        """Return the frame of the current state, uint8 [height, width, 3], or None without a render_mode."""
         return None if self.render_mode is None else render_state(self._env, self._state)
 
     def _get_noop(self, agent: str) -> Any:
-        """An action of one that is there no more: nothing comes of it."""
+        """Return a placeholder action for an agent that has left; it has no effect."""
         return make_zero_value(self.action_spaces[agent])
 
     def _iterate_agents(self) -> Any:
@@ -121,12 +123,12 @@ class PettingZooEnv(ParallelEnv):
 
 
 def _get_member_ends(ends: MemberEnds, group: str, i: int) -> tuple[bool, bool]:
-    """Whether a member alone is terminated, and whether it is truncated."""
+    """Return whether one member has terminated, and whether it was truncated."""
     return bool(ends.terminated[group][i]), bool(ends.truncated[group][i])
 
 
 def _to_agent_space(space: Space) -> Any:
-    """The space of what an agent is told: with its legal actions, as PettingZoo has them, where not all are."""
+    """Return an agent's observation space; with an action mask, a Dict as PettingZoo defines it."""
     if not isinstance(space, ObsWithActionMask):
         return to_gymnasium_space(space)
     masks = [gym.MultiBinary(n) for n in space.choices]
@@ -135,7 +137,7 @@ def _to_agent_space(space: Space) -> Any:
 
 
 def _to_agent_obs(space: Space, obs: Any) -> Any:
-    """A value of it."""
+    """Convert an agent's observation to a value of `_to_agent_space`."""
     if not isinstance(space, ObsWithActionMask):
         return to_gymnasium_value(space, obs)
     masks = np.split(obs["legal"].astype(np.int8), np.cumsum(space.choices)[:-1])

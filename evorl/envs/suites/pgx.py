@@ -1,4 +1,4 @@
-"""Games of pgx (Koyamada et al. 2023, arXiv:2303.17503): alone, against a policy, or in all seats."""
+"""Adapters for games of pgx (Koyamada et al. 2023, arXiv:2303.17503): one seat against an opponent, or all seats."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,19 +16,27 @@ from evorl.errors import require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
 from evorl.types import Agent, Key, State, TimeStep
 
-TWO_PLAYERS = 2  # players at most
+TWO_PLAYERS = 2
 
 
 @struct.dataclass
 class PgxState:
     inner: State
-    player: Int[Array, ""]  # which player this is
+    player: Int[Array, ""]  # index of the agent's player
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class PgxBase:
-    """A game of pgx by its name; raises OptionError."""
+    """Base class of the adapters for pgx games.
+
+    Args:
+        name: Name of the game, one of `names()`.
+        max_episode_steps: Steps after which a game is truncated.
+
+    Raises:
+        OptionError: If a value is not allowed or pgx is not installed.
+    """
 
     name: str
     max_episode_steps: int = 1000
@@ -41,12 +49,12 @@ class PgxBase:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all, those for more than two players among them."""
+        """Return the names of all games, including those for more than two players."""
         return list(import_extra("pgx", "pgx").available_envs())
 
     @cached_property
     def env(self) -> Any:
-        """The wrapped game."""
+        """Return the wrapped game."""
         if self.name not in self.names():
             raise unknown_name_error("game of pgx", self.name, self.names(), "--list env=pgx")
         with mesh.eager_mode():
@@ -54,39 +62,41 @@ class PgxBase:
 
     @cached_property
     def board_space(self) -> Box:
-        """What a player sees of it."""
+        """Return the space of a player's observation without the action mask."""
         seen = jax.eval_shape(self.env.init, jax.random.key(0)).observation
         whole = jnp.issubdtype(seen.dtype, jnp.bool_)
         return Box(0, 1, tuple(seen.shape), "uint8") if whole else Box(-jnp.inf, jnp.inf, tuple(seen.shape))
 
     @property
     def move_space(self) -> Discrete:
-        """What a player does."""
+        """Return the space of a player's action."""
         return Discrete(int(self.env.num_actions))
 
     @property
     def player_space(self) -> ObsWithActionMask:
-        """What a player observes."""
+        """Return the space of a player's observation with its action mask."""
         return ObsWithActionMask(self.board_space, (self.move_space.n,))
 
     def init_game(self, key: Key) -> Any:
-        """A new game."""
+        """Return the state of a new game."""
         return _drop_observation(self.env.init(key))
 
     def step_game(self, game: Any, action: Any, key: Key) -> Any:
-        """The game after a move of whose turn it is."""
+        """Return the game after an action of the current player."""
         return _drop_observation(self.env.step(game, action, key))
 
     def observe_board(self, game: Any, player: Array) -> Array:
-        """What a player sees of a game."""
-        return jnp.asarray(self.env._observe(game, player), self.board_space.dtype)  # observe warns that it will not be
+        """Return a player's observation of a game."""
+        return jnp.asarray(
+            self.env._observe(game, player), self.board_space.dtype
+        )  # the public `observe` is deprecated
 
     def compute_ends(self, game: Any, steps: Array) -> tuple[Array, Array]:
-        """Whether a game has terminated, and whether it is truncated."""
+        """Return whether a game has terminated and whether it is truncated."""
         return game.terminated, ~game.terminated & (game.truncated | (steps >= self.max_episode_steps))
 
     def draw(self, states: list[Any], folder: Path) -> list[Path]:
-        """The board of the last of states, as SVG."""
+        """Write board.svg, which shows the last of the states, and return its path."""
         path = folder / "board.svg"
         states[-1].inner.save_svg(path)
         return [path]
@@ -94,11 +104,20 @@ class PgxBase:
 
 @dataclass(frozen=True)
 class Pgx(PgxBase):
-    """A game of pgx for one player or two by its name, such as Pgx("connect_four"), in a seat that is drawn.
+    """A pgx game for one or two players, such as Pgx("connect_four"), in which an agent plays one seat.
 
-    The other player's moves are those of `opponent`, an agent whose parameters are the env params, or random legal
-    ones without; between two steps it makes all of its own. An illegal action loses at once, as pgx has it. Of what is
-    seen, which moves are legal is a mask. Games that last longer than max_episode_steps moves of ours are truncated.
+    The seat is drawn at reset. Between two steps the opponent makes all its moves. An illegal action loses at
+    once, as in pgx; observations include the action mask. Games longer than `max_episode_steps` moves of the
+    agent are truncated.
+
+    Args:
+        opponent: Agent that plays the other seat, whose parameters are the env params. None plays random
+            legal moves.
+
+    Raises:
+        OptionError: If the game has more than two players.
+
+    Source: Koyamada et al. 2023, arXiv:2303.17503.
     """
 
     opponent: Agent | None = None
@@ -110,7 +129,7 @@ class Pgx(PgxBase):
 
     @property
     def default_params(self) -> Any:
-        """The first parameters of the opponent, where it is an agent; None otherwise."""
+        """Return initial parameters of the opponent, or None without an opponent."""
         if self.opponent is None:
             return None
         key = jax.random.key(0)
@@ -122,7 +141,7 @@ class Pgx(PgxBase):
 
     @property
     def episode_info(self) -> dict[str, str]:
-        """Of a game of two whether it was won."""
+        """Return the info of an episode: in two-player games, whether it was won."""
         return {"won": "last"} if self.env.num_players == TWO_PLAYERS else {}
 
     @property
@@ -149,7 +168,7 @@ class Pgx(PgxBase):
         return PgxState(inner, seat, steps), TimeStep(self._build_obs(inner, seat), reward, over, truncated, info)
 
     def _play_opponent(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:
-        """The game after the other player's moves, and what these gave us."""
+        """Return the game after the opponent's moves, and the reward that they give to the agent."""
         if self.env.num_players == 1:
             return inner, jnp.float32(0)
 
@@ -167,7 +186,7 @@ class Pgx(PgxBase):
         return game, reward
 
     def _choose_opponent_move(self, key: Key, game: Any, params: Any) -> Array:
-        """The other player's move."""
+        """Return the opponent's move."""
         obs = self._build_obs(game, game.current_player)
         if self.opponent is None:
             return random_action(self.action_space, self.observation_space, obs, key)
@@ -179,10 +198,13 @@ class Pgx(PgxBase):
 
 @dataclass(frozen=True)
 class PgxGame(PgxBase):
-    """A game of pgx for any number, all of whose players are members of one group, `player`: PgxGame("connect_four").
+    """A pgx game for any number of players, such as PgxGame("connect_four"), as a multi-agent environment.
 
-    Who begins is drawn. Each player observes the game from its own seat; who is not to move, and all once the game
-    has ended, have one legal action, the first. Games that last longer than max_episode_steps moves are truncated.
+    All players are members of one group, `player`. The starting player is drawn at reset. Each player
+    observes the game from its own seat. A player that is not to move has one legal action, the first; once
+    the game has ended, so have all. Games longer than `max_episode_steps` moves are truncated.
+
+    Source: Koyamada et al. 2023, arXiv:2303.17503.
     """
 
     default_params = None
@@ -218,5 +240,5 @@ class PgxGame(PgxBase):
 
 
 def _drop_observation(game: Any) -> Any:
-    """A game without what its next player sees, which is then not computed."""
+    """Return a game without the observation of its next player, which is then not computed."""
     return tree.drop_weak_types(game.replace(observation=None))

@@ -1,4 +1,4 @@
-"""MuJoCo Playground (Zakka et al. 2025, arXiv:2502.08844)."""
+"""Adapter for MuJoCo Playground (Zakka et al. 2025, arXiv:2502.08844)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,12 +19,22 @@ IMPLS = ("jax", "warp")
 
 @dataclass(frozen=True)
 class Playground:
-    """A task of MuJoCo Playground by its name, such as Playground("CheetahRun").
+    """A MuJoCo Playground task by its name, such as Playground("CheetahRun"), with actions in [-1, 1].
 
-    max_episode_steps 0 takes the task's own limit; impl is what computes the physics: jax or warp, which is
-    made for GPUs and also runs on a CPU. options
-    are the task's own, such as {"ctrl_dt": 0.02}. The robots of locomotion and manipulation are files that are not part
-    of the package; where they are not there, the task is refused, as nothing is downloaded.
+    The locomotion and manipulation tasks need robot models of MuJoCo Menagerie, which are not part of the
+    package. If they are missing, the task is refused, because nothing is downloaded.
+
+    Args:
+        name: One of `names()`.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit.
+        impl: Physics implementation: "jax" or "warp" (MJX-Warp, which is made for GPUs and also runs on
+            CPUs).
+        options: Entries of the task's config, such as {"ctrl_dt": 0.02}.
+
+    Raises:
+        OptionError: If a value is not allowed, or the package or the robot models are missing.
+
+    Source: Zakka et al. 2025, arXiv:2502.08844.
     """
 
     name: str
@@ -42,7 +52,7 @@ class Playground:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all tasks."""
+        """Return the names of all tasks."""
         return list(import_extra("mujoco_playground", "playground").registry.ALL_ENVS)
 
     @cached_property
@@ -66,7 +76,7 @@ class Playground:
 
     @property
     def env(self) -> Any:
-        """The wrapped task."""
+        """Return the wrapped task."""
         return self._env_and_config[0]
 
     @cached_property
@@ -90,7 +100,7 @@ class Playground:
     def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
         del key, params
         own = self._warp_leaves.restore(env_state.inner) if self.impl == "warp" else env_state.inner
-        own = jax.tree.map(lambda x: x, own)  # in containers of its own, as tasks write into theirs
+        own = jax.tree.map(lambda x: x, own)  # copies the containers, since tasks write into them
         inner = self.env.step(own, action)
         obs = cast_obs(inner.obs, self.observation_space)
         state = env_state.advance(self._warp_leaves.remove(inner) if self.impl == "warp" else inner)

@@ -1,4 +1,4 @@
-"""XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044)."""
+"""Adapter for XLand-MiniGrid (Nikulin et al. 2023, arXiv:2312.12044)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,19 @@ from evorl.types import Key, TimeStep
 
 @dataclass(frozen=True)
 class XLand:
-    """An environment of XLand-MiniGrid by its name, such as XLand("MiniGrid-DoorKey-8x8").
+    """An XLand-MiniGrid environment by its name, such as XLand("MiniGrid-DoorKey-8x8").
 
-    What is seen is a picture of tiles and colours [view, view, 2]. max_episode_steps 0 takes the environment's own
-    limit. Those named XLand have the ruleset that they are made with, as rulesets are downloads.
+    Observations are the tiles and colors in view, uint8 [view, view, 2]. Environments named XLand have the
+    ruleset that the library creates them with, because other rulesets would have to be downloaded.
+
+    Args:
+        name: One of `names()`.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the environment's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed or XLand-MiniGrid is not installed.
+
+    Source: Nikulin et al. 2023, arXiv:2312.12044.
     """
 
     name: str
@@ -35,7 +44,7 @@ class XLand:
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all."""
+        """Return the names of all environments."""
         return list(import_extra("xminigrid", "xland").registered_environments())
 
     @cached_property
@@ -51,7 +60,7 @@ class XLand:
 
     @property
     def env(self) -> Any:
-        """The wrapped environment."""
+        """Return the wrapped environment."""
         return self._env_and_params[0]
 
     @property
@@ -76,5 +85,12 @@ class XLand:
         return state, TimeStep(obs, state.reward.astype(jnp.float32), over, state.last() & ~over)
 
     def render_frames(self, states: Sequence[Any]) -> list[np.ndarray]:
-        """Render states by the library's own renderer."""
+        """Render states with the library's own renderer.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         return [np.asarray(self.env.render(self._env_and_params[1], state)) for state in states]
