@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require, to_printable, unknown_name_error
+from evorl.part_docs import complete_docstring
 from evorl.priors import Fixed
 from evorl.schedules import Schedule
 from evorl.types import Numbers, Prior
@@ -100,6 +101,7 @@ def part(cls: type[T]) -> type[T]:
 
     if own_check is not None or not is_part(plain):  # else that of a base checks the numbers of this class too
         plain.__post_init__ = check
+    documented = plain.__doc__ is not None  # else dataclass writes the signature
     made = dataclass(frozen=True)(plain)
     hash_fields = made.__hash__
 
@@ -114,6 +116,8 @@ def part(cls: type[T]) -> type[T]:
         return hash_fields(self)
 
     made.__hash__ = hash_unbound
+    if documented:
+        complete_docstring(made)
     setattr(made, MARK, True)
     return made
 

@@ -1,0 +1,57 @@
+"""Docstrings of parts: every field is described in `Args:`, hyperparameters by their `about`."""
+
+import inspect
+import re
+import textwrap
+from dataclasses import fields
+from typing import Any
+
+ENTRY = re.compile(r"    (\w+): ")
+
+
+def complete_docstring(cls: Any) -> None:
+    """Rewrite the docstring of a part so that its `Args:` list every field that is described somewhere.
+
+    A field is described in the docstring itself, in that of a base class, or by the `about` of a hyperparameter, in
+    this order.
+    """
+    before, own, after = _split(cls.__doc__)
+    known: dict[str, str] = {}
+    for base in reversed(cls.__mro__[1:]):
+        known |= _split(base.__doc__)[1]
+    known |= own
+    described = []
+    for field in fields(cls):
+        text = known.get(field.name) or _describe_number(field.metadata)
+        if text and field.init:
+            described.append(f"    {field.name}: {text}")
+    if described:
+        cls.__doc__ = "\n\n".join(filter(None, [before, "\n".join(["Args:", *described]), after]))
+
+
+def _describe_number(metadata: Any) -> str:
+    """Return the `about` of a hyperparameter as a sentence, followed by its range; "" for other fields."""
+    about = metadata.get("about", "")
+    if not about:
+        return ""
+    text = f"{about[:1].upper()}{about[1:]}. Range [{metadata['low']:g}, {metadata['high']:g}]."
+    return textwrap.fill(text, 100, subsequent_indent=" " * 8)
+
+
+def _split(docstring: str | None) -> tuple[str, dict[str, str], str]:
+    """Split a docstring into the text before `Args:`, its entries by name, and the text after them."""
+    before, found, rest = inspect.cleandoc(docstring or "").partition("Args:\n")
+    if not found:
+        before, *source = re.split(r"\n\n(?=Sources?:)", before)
+        return before, {}, "".join(source)
+    section, _, after = rest.partition("\n\n")
+    entries: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        begins = ENTRY.match(line)
+        if begins:
+            name = begins[1]
+            entries[name] = line[begins.end() :]
+        elif name:
+            entries[name] += f"\n{line}"
+    return before.rstrip(), entries, after
