@@ -1,7 +1,8 @@
 """python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
 
 import sys
-from collections.abc import Mapping
+import webbrowser
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,7 +20,9 @@ from evorl.command import (
 )
 from evorl.errors import OptionError, require
 
-HELP = """usage: python -m evorl.play RUN [option=value ...]
+HELP = """usage: python -m evorl.play [RUN] [option=value ...]
+
+  RUN              the folder of a run; by default the run in runs/ that was written last
 
   episodes=128     episodes to evaluate; of a suite on each maze (the paper's tables have 10)
   which=           best: as it was at its best evaluation, the default; last: as it is now, the default of a front
@@ -42,10 +45,12 @@ HELP = """usage: python -m evorl.play RUN [option=value ...]
   attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
   trust=[NAME]     packages whose classes its configuration may name
   json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
+  browser=false    true: opens the viewer, or else the picture of the episode, in the web browser
   record=FILE.npz  writes the transitions of so many episodes, for preload= of evorl.train (docs/demonstrations.md)
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
+SHOWN = (".html", ".svg", ".mp4", ".gif", ".png")  # files for a web browser, the best first
 INTERNAL_FIELDS = {"given", "of_env"}  # fields that others fill
 
 
@@ -70,6 +75,7 @@ class PlayOptions:
     levels: int = 10_000
     attempts: int = 10
     json: bool = False
+    browser: bool = False
     record: str | None = None
     out: str | None = ""
     trust: tuple[str, ...] = ()
@@ -87,6 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
 
             with redirect_text(False, options.json) as out, nullcontext() if options.human else heartbeat("playing"):
                 found = play_run(options)
+            if options.browser:
+                open_browser(found["files"])
             if out is not None:
                 print(make_json_line(found), file=out)
 
@@ -98,17 +106,45 @@ def parse_play_options(arguments: list[str]) -> PlayOptions:
     kinds = {field.name: field.type for field in fields(PlayOptions) if field.name not in INTERNAL_FIELDS}
     dotted = {word.partition("=")[0] for word in arguments if "." in word.partition("=")[0] and "=" in word}
     runs, options = split_options(arguments, kinds | dict.fromkeys(dotted, Any) | {"trust": Any})
-    require_words(len(runs) == 1, "run", runs, "give one run directory: python -m evorl.play RUN")
-    options["run"], options["given"] = runs[0], {name: options.pop(name) for name in dotted}
+    require_words(len(runs) <= 1, "run", runs, "give one run directory: python -m evorl.play RUN")
+    options["run"] = runs[0] if runs else str(find_newest_run(Path("runs")))
+    options["given"] = {name: options.pop(name) for name in dotted}
     if "trust" in options:
         options["trust"] = parse_trust(options["trust"])
     require(options.get("episodes", 1) >= 1, "episodes", options.get("episodes"), "must be at least 1")
+    if options.get("browser"):
+        for name in ("human", "suite"):
+            require(not options.get(name), name, options.get(name), "has no pictures for browser=true")
+        require(options.get("out", "") is not None, "out", "null", "writes no pictures for browser=true")
     record = options.get("record")
     require(record is None or record.endswith(".npz"), "record", record, "must end with .npz")
     if options.get("eval_env"):
         of_env = [name for name in options["given"] if name.startswith("eval_env.")]
         options["of_env"] = {name.partition(".")[2]: options["given"].pop(name) for name in of_env}
     return PlayOptions(**options)
+
+
+def find_newest_run(folder: Path) -> Path:
+    """Return the run of a folder whose metrics were written last.
+
+    Raises:
+        OptionError: The folder has no runs.
+    """
+    written = {path.parent: path.stat().st_mtime for path in folder.glob("*/metrics.jsonl")}
+    if not written:
+        raise OptionError(f"run={folder}: has no runs; give a run directory: python -m evorl.play RUN")
+    newest = max(written, key=lambda run: written[run])
+    print(f"{newest}: the newest run of {folder}", file=sys.stderr)
+    return newest
+
+
+def open_browser(files: Sequence[Path]) -> None:
+    """Open the viewer, or else the best picture, in the web browser."""
+    shown = sorted((path for path in files if path.suffix in SHOWN), key=lambda path: SHOWN.index(path.suffix))
+    if not shown:
+        print("there is no viewer and no picture of this environment", file=sys.stderr)
+    elif not webbrowser.open(shown[0].resolve().as_uri()):
+        print(f"there is no web browser here; open {shown[0]}", file=sys.stderr)
 
 
 def play_run(options: PlayOptions) -> dict[str, Any]:
