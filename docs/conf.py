@@ -84,6 +84,12 @@ def copy_notebooks(app) -> None:
         shutil.copy(notebook, folder)
 
 
+def link_notebooks(app, name: str, source: list[str]) -> None:
+    """Let links to the folder of notebooks lead to their pages."""
+    del app, name
+    source[0] = re.sub(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)", r"](/tutorials/notebooks/\1)", source[0])
+
+
 def escape_markup(app, what, name, value, options, lines: list[str]) -> None:
     """Escape what reStructuredText would read as markup: a shape [steps, *batch] is no emphasis."""
     del app, what, name, value, options
@@ -101,5 +107,6 @@ def write_math(self, node: nodes.math | nodes.math_block) -> None:
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon
+    app.connect("source-read", link_notebooks)
     app.connect("builder-inited", write_reference)
     app.connect("builder-inited", copy_notebooks)

@@ -1,4 +1,4 @@
-"""Parts of one's own: those of the docs train as printed, and one that lacks what it needs is refused with one line."""
+"""A user's own components: those of the tutorials train as printed, and an incomplete one is refused with one line."""
 
 import json
 import re
@@ -10,8 +10,19 @@ from evorl.cli import train
 from evorl.training.configuration import config
 from tests.tiers import program_fixture
 
-PAGE = (Path(__file__).parents[1] / "docs" / "your_own.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^python -m evorl.train (.*)$", PAGE, re.MULTILINE)
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[1] / "scripts" / "docs"))
+    import pages
+
+TUTORIALS = [
+    pages.ROOT / "docs" / "tutorials" / f"{name}.md"
+    for name in ("index", "your_agent", "your_evolver", "your_workflow", "your_meta_workflow")
+]
+COMMANDS = [
+    command
+    for page in TUTORIALS
+    for command in re.findall(r"^python -m evorl.train (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+]
 TINY = {  # of what has it
     **{"hidden": "[8]", "eval_episodes": 2, "num_envs": 2, "num_steps": 8, "batch_size": 16, "random_steps": 16},
     **{"capacity": 64, "vbn_steps": 16, "min_updates": 1, "max_updates": 2, "max_episode_steps": 5, "size": 5},
@@ -118,14 +129,14 @@ def test_what_is_lacking_is_named_before_there_is_a_folder(command, folder, caps
 
 @program_fixture(scope="module")
 def own(tmp_path_factory):
-    """An empty folder into which the files of the page were written."""
+    """An empty folder into which the files of the tutorials were written."""
     folder = tmp_path_factory.mktemp("own")
-    names = [name for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", PAGE) if not name.startswith("evorl/")]
-    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.DOTALL)
-    for made in re.search(r"^mkdir -p (.*)$", PAGE, re.MULTILINE)[1].split():
+    for made in re.search(r"^mkdir -p (.*)$", TUTORIALS[0].read_text(encoding="utf-8"), re.MULTILINE)[1].split():
         (folder / made).mkdir(parents=True)
-    for name, block in zip(names, blocks, strict=True):
-        (folder / name).write_text(block)
+    for page in TUTORIALS:
+        for block in pages.read_blocks(page):
+            if block.file:
+                (folder / block.file).write_text(block.code)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(folder)

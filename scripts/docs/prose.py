@@ -118,9 +118,10 @@ def find_faults(passage: Passage) -> Iterator[str]:
         opening = OPENING.match(sentence)
         if opening:
             yield f"a sentence begins with '{opening[1]}', as a fragment does: '{sentence[:60]}'"
-        words = len(re.findall(r"[\w'’`./-]*\w[\w'’`./-]*", sentence))
-        if words > RULES["sentence_words"]:
-            yield f"a sentence of {words} words, above {RULES['sentence_words']}: '{sentence[:60]}...'"
+        for clause in re.split(r"[;:] ", sentence):  # a list of conditions is no long sentence
+            words = len(re.findall(r"[\w'’`./-]*\w[\w'’`./-]*", clause))
+            if words > RULES["clause_words"]:
+                yield f"{words} words without a stop, above {RULES['clause_words']}: '{clause[:60]}...'"
 
 
 def list_files() -> list[Path]:
