@@ -188,17 +188,3 @@ def test_the_corridor_of_the_docs_is_checked_learns_from_its_replays_and_has_a_s
         )
         assert ran.returncode == 0, ran.stderr
         assert ran.stderr == ""
-
-
-@pytest.mark.program
-def test_the_first_programs_of_the_readme_print_lines_that_one_reads(capsys):
-    first, _, functions = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    small = first.replace("iterations=20", "iterations=1").replace("(64, 64)", "(8, 8)").replace("2_000", "400")
-    assert small != first
-    names = {}
-    exec(small.replace("random_steps=400", "random_steps=400, min_updates=2, max_updates=2, eval_episodes=4"), names)
-    exec(functions.replace("key, 10)", "key, 1)"), names)
-    lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"return -\d+ after [\d,]+ env steps", lines[0])
-    assert re.fullmatch(r"return -\d+, by iteration \[-\d+\.\]", lines[1])
-    assert len(lines) == 2

@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from pages import ROOT, list_pages
+
 BUDGET = ["iterations=1", "evaluations=1"]
 RUNS = {  # what NAME is: the first one of which a command line holds a word
     "experiment=brax/nsga2_hopper": ("solution=",),
@@ -28,16 +29,15 @@ RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent.workflow.random_steps=64": ("init_from=",),
     "agent=ppo env=cartpole": ("",),
 }
-OWN = ("your_own.md", "environments.md")  # whose lines need the files that they write; tests run them
-# and those of other pages that do, or need a keyboard
-OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true")
+# those of other pages that need their files, a keyboard or a browser
+OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true", "browser=true")
 
 
 def commands() -> list[str]:
     """The command lines of all blocks, each once, with backslashes joined and variables filled in."""
     found: dict[str, None] = {}
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        if page.name in OWN:
+    for page in list_pages():
+        if page.parent.name == "tutorials":  # whose lines need the files that they write; tests run them
             continue
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             variables: dict[str, str] = {}
