@@ -39,18 +39,32 @@ html_math_renderer = "mathml"
 html_copy_source = False
 
 
+COPIED = ("contributing", "changelog")
+PUBLIC_MODULES = ("evorl.errors", "evorl.parts", "evorl.priors", "evorl.schedules", "evorl.stats", "evorl.types")
+
+
 def public_names() -> dict[str, list[tuple[str, str]]]:
-    """Return the public names of each package, as (module that defines it, name), from the stubs."""
+    """Return the public names of each package and module, as (module that defines it, name)."""
     stubs = sorted((ROOT / "evorl").rglob("__init__.pyi"))
     packages = {".".join(stub.parent.relative_to(ROOT).parts): stub.read_text("utf-8") for stub in stubs}
-    return {name: re.findall(r"^from (\S+) import (\w+) as \w+$", text, re.MULTILINE) for name, text in packages.items()}
+    found = {of: re.findall(r"^from (\S+) import (\w+) as \w+$", text, re.MULTILINE) for of, text in packages.items()}
+    for name in PUBLIC_MODULES:
+        values = vars(importlib.import_module(name)).items()
+        inside = name if name != "evorl.types" else "evorl.types."
+        found[name] = [
+            (value.__module__, one)
+            for one, value in values
+            if not one.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value))
+            if value.__module__.startswith(inside)
+        ]
+    return found
 
 
 def describe(package: str, module: str, name: str, elsewhere: dict[tuple[str, str], str]) -> list[str]:
     """Return the lines of reStructuredText for one public name: its documentation, or a link to it."""
     value = getattr(importlib.import_module(package), name)
     if inspect.ismodule(value):
-        return [f"* :doc:`{value.__name__}`"]
+        return [f"* :doc:`/reference/packages/{value.__name__}`"] if package == "evorl" else []
     if (module, name) in elsewhere:
         role = "class" if inspect.isclass(value) else "func" if callable(value) else "data"
         return [f"* :py:{role}:`{elsewhere[module, name]}.{name}`"]
@@ -59,35 +73,40 @@ def describe(package: str, module: str, name: str, elsewhere: dict[tuple[str, st
 
 
 def write_reference(app) -> None:
-    """Write a page of the reference for each package that has a stub."""
+    """Write a page of the reference for each public package and module."""
     del app
     folder = DOCS / "reference" / "packages"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    packages = public_names()
-    elsewhere = {}
-    for package, names in reversed(packages.items()):  # a name of two packages is described in the inner one
-        lines = [line for module, name in names for line in describe(package, module, name, elsewhere)]
-        elsewhere |= {one: package for one in names if one not in elsewhere}
+    packages, elsewhere = public_names(), {}
+    for package in sorted(packages, reverse=True):  # a name of two packages is described in the inner one
+        lines = [line for module, name in packages[package] for line in describe(package, module, name, elsewhere)]
+        elsewhere |= {one: package for one in packages[package] if one not in elsewhere}
         summary = (importlib.import_module(package).__doc__ or "").strip()
         page = [f"# {package}", "", summary, "", "```{eval-rst}", *lines, "```", ""]
         (folder / f"{package}.md").write_text("\n".join(page), encoding="utf-8")
 
 
-def copy_notebooks(app) -> None:
-    """Copy the notebooks into the folder that Sphinx reads."""
+def copy_pages(app) -> None:
+    """Copy what is outside of this folder to where Sphinx finds it: notebooks, CONTRIBUTING.md and CHANGELOG.md."""
     del app
     folder = DOCS / "tutorials" / "notebooks"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, folder)
+    for name in COPIED:
+        text = (ROOT / f"{name.upper()}.md").read_text(encoding="utf-8")
+        text = re.sub(r"\]\((?!https?:|#|docs/)([^)]+)\)", r"](../\1)", text).replace("](docs/", "](")
+        (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def link_notebooks(app, name: str, source: list[str]) -> None:
-    """Let links to the folder of notebooks lead to their pages."""
+def adapt_links(app, name: str, source: list[str]) -> None:
+    """Let links to the copied files lead to their pages."""
     del app, name
     source[0] = re.sub(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)", r"](/tutorials/notebooks/\1)", source[0])
+    for copied in COPIED:
+        source[0] = re.sub(rf"\]\((?:\.\./)+{copied.upper()}\.md", f"](/{copied}.md", source[0])
 
 
 def escape_markup(app, what, name, value, options, lines: list[str]) -> None:
@@ -107,6 +126,6 @@ def write_math(self, node: nodes.math | nodes.math_block) -> None:
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon
-    app.connect("source-read", link_notebooks)
+    app.connect("source-read", adapt_links)
     app.connect("builder-inited", write_reference)
-    app.connect("builder-inited", copy_notebooks)
+    app.connect("builder-inited", copy_pages)

@@ -1,6 +1,6 @@
-"""Evolutionary reinforcement learning on JAX: the names that most programs use, imported when first asked for.
+"""Evolutionary reinforcement learning on JAX: the most common names, imported lazily.
 
-The other public names are in the packages `agents`, `ec`, `envs` and those below it, `leagues`, `networks`,
+The other public names are in the packages `agents`, `ec`, `envs` and its subpackages, `leagues`, `networks`,
 `population`, `problems`, `replay`, `spaces`, `sweeps`, `ued` and `workflows`.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from evorl import lazy
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's alarm at slow compilations; evorl tells how long it compiles
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides XLA's slow-compile alarm; evorl reports compile times
 
 _get_public_name, __dir__, __all__ = lazy.attach(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
 

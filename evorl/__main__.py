@@ -1,4 +1,4 @@
-"""python -m evorl: lists the commands."""
+"""Entry point of `python -m evorl`, which lists the commands."""
 
 import sys
 
@@ -22,7 +22,10 @@ python -m evorl.COMMAND --help explains a command. This is evorl {package.versio
 
 
 def main() -> None:
-    """Print the usage and the commands; with anything but --help or --version, end with exit code 2."""
+    """Print the usage and the list of commands, or the version.
+
+    The exit code is 2 for any argument except --help and --version.
+    """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(package.version())

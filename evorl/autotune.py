@@ -1,4 +1,4 @@
-"""Run `python -m evorl.autotune`; `evorl.cli.autotune` has the code."""
+"""Entry point of `python -m evorl.autotune`, implemented in `evorl.cli.autotune`."""
 
 from evorl.cli.autotune import main
 

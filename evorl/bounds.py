@@ -1,4 +1,4 @@
-"""Search within bounds: an unbounded space in which evolvers search, and its smooth map to a box."""
+"""Box constraints for evolvers: a smooth map from an unbounded search space to a box."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from jaxtyping import Array, Float
 from evorl.errors import require
 from evorl.types import Bound, Params
 
-MARGIN = 0.05  # of a bound, pycma's
+MARGIN = 0.05  # relative to the bound, as in pycma
 
 
 class Edges(NamedTuple):
-    """The numbers of a box, each [] or [size]."""
+    """Bounds of a box and the half-widths of the transition regions at them, each [] or [size]."""
 
     low: np.ndarray
     high: np.ndarray
-    low_margin: np.ndarray  # width of the margin at low
+    low_margin: np.ndarray  # half-width of the transition region at low
     high_margin: np.ndarray  # and at high
 
 
 def reflect(x: Array, low: Any, high: Any) -> Array:
-    """Reflect numbers at the ends of [low, high], as often as needed; an end that is infinite reflects nothing."""
+    """Reflect values at the ends of [low, high] as often as needed; nothing is reflected at an infinite end."""
     up, down = jnp.abs(x - low), jnp.abs(high - x)  # distances from the ends
     width = jnp.where(jnp.isfinite(high - low) & (high > low), high - low, 1.0)
     both = low + jnp.abs(jnp.mod(x - low + width, 2 * width) - width)
@@ -37,17 +37,25 @@ def reflect(x: Array, low: Any, high: Any) -> Array:
 
 @dataclass(frozen=True)
 class BoundTransform:
-    """Bounds of the numbers of parameters, and a space without bounds to search in their place.
+    """Map from an unbounded search space to parameters within bounds.
 
-    An evolver that is told the fitness of clipped points sees a function that is flat outside of the bounds: where the
-    optimum lies on one, its mean walks away and its step size grows without limit. `fold` maps its points smoothly into
-    the box instead, so that it searches a function without bounds: the identity but for a margin at each bound, there
-    quadratic, and periodic outside. It is the boundary transformation of Hansen's pycma (`BoundTransform`), of which
-    half of a margin lies on either side of its bound: a twentieth of the bound, or of 1 where that is more, and at most
-    half of the box.
+    If an evolver receives the fitness of clipped points, the function that it sees is flat outside of the
+    bounds. If the optimum lies on a bound, the mean of the evolver then drifts away, and its step size grows
+    without limit. `fold` instead maps the points of the evolver smoothly into the box, so that the evolver
+    searches a function without bounds.
 
-    low and high are numbers, or one for each number of the parameters in the order of their rows; infinite where there
-    is no bound. Raises OptionError unless low is below high.
+    `fold` is the identity except in a transition region at each bound, in which it is quadratic. Outside, it
+    is periodic. It is the boundary transformation of Hansen's pycma (`BoundTransform`). The transition region
+    extends equally far to either side of its bound: 5 % of |bound|, at least 0.05, and at most half of the
+    box.
+
+    Args:
+        low: Lower bound, one value for all parameters, or one for each parameter in their flattened order,
+            shape [size]; -inf for no bound.
+        high: Upper bound, in the same form; inf for no bound.
+
+    Raises:
+        OptionError: If low is not below high.
     """
 
     low: Bound
@@ -59,12 +67,12 @@ class BoundTransform:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is any bound."""
+        """Return whether any bound is finite."""
         return bool(np.isfinite(self.edges.low).any() or np.isfinite(self.edges.high).any())
 
     @cached_property
     def edges(self) -> Edges:
-        """The bounds and the margins at them, in float32."""
+        """Return the bounds and the half-widths of the transition regions at them, in float32."""
         low, high = np.broadcast_arrays(*(np.asarray(bound, np.float64) for bound in (self.low, self.high)))
 
         def margin(bound: np.ndarray) -> np.ndarray:
@@ -74,19 +82,19 @@ class BoundTransform:
         return Edges(*(x.astype(np.float32) for x in (low, high, margin(low), margin(high))))
 
     def clip(self, params: Params) -> Params:
-        """Parameters, each number at the nearest that the bounds allow."""
+        """Return the parameters, with each value clipped to the bounds."""
         return _map_raveled(lambda x: jnp.clip(x, self.edges.low, self.edges.high), params)
 
     def fold(self, params: Params) -> Params:
-        """Parameters within the bounds, of any point that is searched."""
+        """Map a point of the search space to parameters within the bounds."""
         return _map_raveled(self.fold_array, params)
 
     def unfold(self, params: Params) -> Params:
-        """The point to search at for parameters within the bounds, which `fold` maps to them."""
+        """Return a point of the search space that `fold` maps to the given parameters within the bounds."""
         return _map_raveled(self.unfold_array, params)
 
     def fold_array(self, x: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """fold of numbers, of which the last axis are those of the parameters."""
+        """Apply `fold` to an array whose last axis holds the flattened parameters."""
         low, high, below, above = self.edges
         x = reflect(x, low - below, high + above)
         y = jnp.where(x < low + below, low + (x - (low - below)) ** 2 / (4 * below), x)
@@ -94,7 +102,7 @@ class BoundTransform:
         return jnp.clip(y, low, high)
 
     def unfold_array(self, y: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """unfold of numbers, of which the last axis are those of the parameters."""
+        """Apply `unfold` to an array whose last axis holds the flattened parameters."""
         low, high, below, above = self.edges
         y = jnp.clip(y, low, high)
         x = jnp.where(y < low + below, low - below + 2 * jnp.sqrt(below * jnp.maximum(y - low, 0)), y)
@@ -102,9 +110,9 @@ class BoundTransform:
 
 
 def _map_raveled(function: Callable[[Array], Array], params: Params) -> Params:
-    """Parameters whose numbers, in a row, are what a function makes of them."""
+    """Apply a function to the flattened parameters, and restore their structure."""
     row, restore = ravel_pytree(params)
     return restore(function(row))
 
 
-UNIT_CUBE = BoundTransform(0.0, 1.0)  # of points of a space of hyperparameters
+UNIT_CUBE = BoundTransform(0.0, 1.0)  # bounds of the points of a hyperparameter search

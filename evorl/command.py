@@ -1,4 +1,4 @@
-"""What the commands share: how they end, how they read their arguments, and what they draw with."""
+"""Functions that the commands share: exit codes, command-line arguments and figures."""
 
 import contextlib
 import os
@@ -14,12 +14,14 @@ from evorl.errors import OptionError, escape, exit_with_error, require, unknown_
 
 @contextmanager
 def command(arguments: list[str] | None) -> Iterator[list[str]]:
-    """Around what a command does with arguments, by default those of the process.
+    """Run the body of a command with its arguments (None: those of the process), and report errors.
 
-    A user's mistake ends it with one line, so do Ctrl-C and a full disk; a reader that has gone (| head) ends it
-    quietly. --version prints the versions and ends it.
-    A process of its own that failed or was interrupted leaves at once: Python would wait for what the device is still
-    at, minutes of compiling among it, and end with SIGSEGV.
+    A user error ends the command with one line and exit code 2, Ctrl-C with exit code 130, and an OSError,
+    such as a full disk, with exit code 1. If the reader of the output has exited (| head), the command ends
+    silently. --version prints the versions and exits.
+
+    If `arguments` is None, a command that failed or was interrupted exits at once. Otherwise, Python would
+    wait for pending work of the device, such as a compilation of several minutes, and end with SIGSEGV.
     """
     try:
         with _report_errors():
@@ -47,7 +49,7 @@ def _report_errors() -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         print(str(interrupt) or "stopped", file=sys.stderr)
         sys.exit(130)
-    except SystemExit:  # as --help ends
+    except SystemExit:  # for example after --help
         with contextlib.suppress(OSError):
             _flush_stdout()
         raise
@@ -59,7 +61,7 @@ def _report_errors() -> Iterator[None]:
 
 
 def _flush_stdout() -> None:
-    """Writes what is left for a reader, or nowhere where that has gone, so that Python finds nothing left to write."""
+    """Flush standard output; if its reader has exited, discard the rest, so that Python's own flush does not fail."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -68,14 +70,14 @@ def _flush_stdout() -> None:
 
 @contextmanager
 def redirect_text(quiet: bool, json: bool) -> Iterator[TextIO | None]:
-    """Keep printed text from standard output.
+    """Keep printed text away from standard output.
 
     Args:
-        quiet: Whether text is dropped.
-        json: Whether standard output is for JSON, and text goes to stderr.
+        quiet: True to discard text.
+        json: True to reserve standard output for JSON, so that text goes to stderr.
 
     Returns:
-        A context that gives the stream for JSON, or None where there is none.
+        A context manager that gives the stream for JSON; None without JSON.
     """
     out = sys.stdout if json else None
     with contextlib.ExitStack() as stack:
@@ -87,23 +89,23 @@ def redirect_text(quiet: bool, json: bool) -> Iterator[TextIO | None]:
 
 
 def wants_help(words: Sequence[str]) -> bool:
-    """Return whether the words of a command ask how it is used."""
+    """Return whether the arguments of a command ask for its help."""
     return bool({"-h", "--help"} & set(words))
 
 
 def require_words(fits: bool, name: str, words: Sequence[str], usage: str) -> None:
-    """Raise OptionError, with how a command is used, where its positional words are not as many as it takes."""
+    """Raise OptionError with the usage of a command if the number of its positional arguments is wrong."""
     if not fits:
         raise OptionError(f"{name}={' '.join(words)}: {usage}" if words else usage)
 
 
 def resume_folders(words: Sequence[str]) -> list[str]:
-    """Return the words of a command that trains, with a folder among them as `resume=FOLDER`.
+    """Return the arguments of a training command, with a folder among them rewritten as `resume=FOLDER`.
 
     Raises:
-        OptionError: where there are several, or resume= too.
+        OptionError: If several folders are given, or a folder and resume=.
     """
-    flags = ["", *words]  # each word behind the one before it, of which it may be the value
+    flags = ["", *words]  # the word before each word; if it is a flag, the word may be its value
     folders = [
         word
         for before, word in zip(flags, words, strict=False)
@@ -120,18 +122,19 @@ def resume_folders(words: Sequence[str]) -> list[str]:
 def split_options(
     words: Sequence[str], kinds: Mapping[str, Any], labels: bool = False
 ) -> tuple[list[str], dict[str, Any]]:
-    """Split the words of a command into positional ones and options.
+    """Split the arguments of a command into positional arguments and options.
 
     Args:
-        words: of the command line.
-        kinds: type of each option, by name; options are `name=value`, with a value in YAML.
-        labels: whether `LABEL=PATH` is positional where LABEL is no option.
+        words: Arguments of the command line.
+        kinds: Type of each option, by name. Options have the form `name=value`, with a value in YAML.
+        labels: True if `LABEL=PATH` is a positional argument unless LABEL is an option.
 
     Returns:
-        Positional words, and the values of the options that are given.
+        The positional arguments, and the values of the given options.
 
     Raises:
-        OptionError: of an unknown option, a flag such as `--seed`, or a value that is of another type.
+        OptionError: If an option is unknown, an argument is a flag such as `--seed`, or a value has the wrong
+            type.
     """
     positional, options = [], {}
     for word in words:
@@ -148,7 +151,7 @@ def split_options(
 
 
 def parse_option(name: str, text: str, kind: Any) -> Any:
-    """Return the value of an option, which is of a type or of one of a union; raises OptionError."""
+    """Return the value of an option; raise OptionError if it has none of the types of `kind`, a type or a union."""
     import yaml
 
     try:
@@ -158,48 +161,48 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     kinds = get_args(kind) or (kind,)
     if float in kinds and type(value) is not bool:
         with contextlib.suppress(ValueError, TypeError):
-            value = float(text)  # YAML takes 1e9 for a word
+            value = float(text)  # YAML reads 1e9 as a string
     shown = getattr(kind, "__name__", str(kind).replace("None", "null"))
     require(kind is Any or type(value) in (*kinds, *map(get_origin, kinds)), name, text, f"must be of type {shown}")
     return value
 
 
 def escape_cell(name: str) -> str:
-    """Return a name for a table that a spreadsheet may open, which takes what begins like a formula for one."""
+    """Return a name for a table cell, escaped if a spreadsheet would take it for a formula."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def choose_opengl() -> None:
-    """EGL where there is no window and EGL is there: without it MuJoCo could not even be imported."""
+    """Select EGL if it is available and there is no display; without it, MuJoCo could not even be imported."""
     if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot, which draws into files; raises OptionError where it is missing."""
+    """Return matplotlib.pyplot, set up to draw into files; raise OptionError if matplotlib is missing."""
     try:
         import matplotlib
 
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
 
-        plt.rcParams["text.parse_math"] = False  # names from elsewhere may hold a $
+        plt.rcParams["text.parse_math"] = False  # external names may contain a $
     except ImportError as error:
         raise OptionError(f"matplotlib is missing; {package.install_command('plot')}") from error
     return plt
 
 
 def set_whole_ticks(*axes: Any) -> None:
-    """Let axes of a figure, such as `axis.xaxis`, have ticks at whole numbers alone."""
+    """Restrict the ticks of figure axes, such as `axis.xaxis`, to integers."""
     for axis in axes:
         axis.get_major_locator().set_params(integer=True)
 
 
 def save_figure(figure: Any, out: Any) -> None:
-    """Write a figure and close it, as pyplot keeps it otherwise; raise OptionError where it cannot be written."""
+    """Write a figure and close it, since pyplot would keep it; raise OptionError if it cannot be written."""
     try:
         figure.savefig(out, dpi=130)
-    except (OSError, ValueError) as error:  # the latter of a suffix that is no format
+    except (OSError, ValueError) as error:  # ValueError: the suffix is not an image format
         raise OptionError(f"out={out}: cannot be written: {str(error).splitlines()[0]}") from error
     finally:
         pyplot().close(figure)

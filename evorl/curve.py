@@ -1,4 +1,4 @@
-"""Run `python -m evorl.curve`; `evorl.cli.curve` has the code."""
+"""Entry point of `python -m evorl.curve`, implemented in `evorl.cli.curve`."""
 
 from evorl.cli.curve import main
 

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.distribute`; `evorl.cli.distribute` has the code."""
+"""Entry point of `python -m evorl.distribute`, implemented in `evorl.cli.distribute`."""
 
 from evorl.cli.distribute import main
 

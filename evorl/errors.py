@@ -1,4 +1,4 @@
-"""What a command says in one line: a user's mistake, or why a training cannot go on."""
+"""Errors that a command reports without a traceback: user errors, and why a training cannot continue."""
 
 import difflib
 import sys
@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, NoReturn
 
-MIN_SIMILARITY = 0.6  # of difflib's ratio, from which names look alike
-MAX_LISTED_NAMES = 10  # names that fit on a line
-INT32_MAX = 2**31 - 1  # that an int32 holds
+MIN_SIMILARITY = 0.6  # difflib ratio from which names count as similar
+MAX_LISTED_NAMES = 10  # number of names that fit on a line
+INT32_MAX = 2**31 - 1  # largest int32
 
 
 class OptionError(ValueError):
-    """An option that cannot be used as given: its message names it, what was given and what is allowed, on one line.
+    """Invalid option. The message, one line, says which option, the given value and what is allowed.
 
-    What the message shows of a file cannot move the cursor of a terminal: all that does not print is escaped.
+    Unprintable characters in the message are escaped, so that text from a file cannot move the cursor of a
+    terminal.
     """
 
     def __init__(self, message: object) -> None:
@@ -22,45 +23,45 @@ class OptionError(ValueError):
 
 
 class EnvError(ValueError):
-    """An environment that is not as evorl needs it; its message has a line for each fault."""
+    """Environment that does not satisfy the interface of evorl. The message has one line for each fault."""
 
 
 class DivergedError(ArithmeticError):
-    """A training whose numbers are lost; its message is one line."""
+    """Training that cannot continue because of NaN or infinite values. The message is one line."""
 
 
 class HostError(RuntimeError):
-    """An environment on the host that has failed, and ended a training; its message is one line."""
+    """Failure of an environment on the host, which ended a training. The message is one line."""
 
 
 class WorkerError(RuntimeError):
-    """Processes that have died again and again, or a task that has failed in one; its message is one line."""
+    """Failure of worker processes that died repeatedly, or of a task in one. The message is one line."""
 
 
 def escape(text: str) -> str:
-    """Return a text with Python's escapes for all that does not print, such as what moves the cursor."""
+    """Return a text with Python escapes in place of unprintable characters, such as those that move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def to_printable(value: object, most: int = 80) -> str:
-    """Return what a message shows of a value from elsewhere: not too much, and nothing that moves the cursor."""
+    """Return an untrusted value as text for a message, escaped and cut to `most` characters."""
     text = escape(str(value)[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def require(condition: bool, option: str, value: object, allowed: str) -> None:
-    """Raises OptionError unless condition."""
+    """Raise OptionError unless the condition holds."""
     if not condition:
         raise OptionError(f"{option}={value}: {allowed}")
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, and neither NaN nor a truth value."""
+    """Return whether a value is a real number, neither NaN nor bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
 
 def require_int(option: str, value: Any, least: int = 1, most: int = INT32_MAX) -> None:
-    """Raises OptionError unless a value is a whole number from least to most."""
+    """Raise OptionError unless a value is an integer from `least` to `most`."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise OptionError(f"{option}={to_printable(value)}: must be a whole number, at least {least}")
     require(int(value) >= least, option, value, f"must be at least {least}" if least else "must not be negative")
@@ -68,9 +69,10 @@ def require_int(option: str, value: Any, least: int = 1, most: int = INT32_MAX) 
 
 
 def unknown_name_error(what: str, name: str, names: Iterable[str], everything: str = "") -> OptionError:
-    """The error for a name that is not among names: the nearest three, and the command that prints everything.
+    """Return the error for an unknown name, with up to three similar names as suggestions.
 
-    Where none is near, all are told, unless they are many and there is such a command.
+    If there are more than MAX_LISTED_NAMES names and `everything`, a command that prints them all, is given,
+    the message refers to that command. Otherwise, it lists all names if none is similar.
     """
     names = sorted(set(names))
     scores = {known: _similarity(name, known) for known in names}
@@ -85,7 +87,11 @@ def unknown_name_error(what: str, name: str, names: Iterable[str], everything: s
 
 
 def _similarity(given: str, known: str) -> float:
-    """How alike two names are, from 0 to 1: their last parts, or all that comes after the parts that they share."""
+    """Return the similarity of two dotted names, from 0 to 1.
+
+    The larger of two similarities counts: of their last parts, and of what follows their common first parts.
+    It is at least MIN_SIMILARITY if the given name is one word of the last part of the known name.
+    """
     a, b = given.split("."), known.split(".")
     shared = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     pairs = (a[-1], b[-1]), (".".join(a[shared:]), ".".join(b[shared:]))
@@ -94,6 +100,6 @@ def _similarity(given: str, known: str) -> float:
 
 
 def exit_with_error(error: OptionError) -> NoReturn:
-    """Ends a command for a user's mistake: its line on the terminal, exit code 2."""
+    """Print a user error on stderr and exit with code 2."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.export`; `evorl.cli.export` has the code."""
+"""Entry point of `python -m evorl.export`, implemented in `evorl.cli.export`."""
 
 from evorl.cli.export import main
 

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported when they are first asked for, as the stub beside each lists them."""
+"""Lazy imports: the public names of a package, listed in its stub, are imported when they are first used."""
 
 import ast
 import importlib
@@ -15,10 +15,10 @@ def read_public_names(package: str) -> dict[str, str]:
     """Return the module that defines each public name of a package of evorl, in the order of its stub.
 
     Args:
-        package: dotted name, "evorl" or below it.
+        package: Dotted name, "evorl" or a package within it.
 
     Returns:
-        Dotted names of modules, by name; a package that is itself public stands for itself.
+        Dotted names of modules, by public name. A public subpackage maps to itself.
     """
     stub = ROOT.joinpath(*package.split(".")[1:], "__init__.pyi").read_text(encoding="utf-8")
     found = {}
@@ -30,7 +30,7 @@ def read_public_names(package: str) -> dict[str, str]:
 
 
 def list_packages() -> list[str]:
-    """Return the dotted names of the packages of evorl that have a stub, sorted."""
+    """Return the sorted dotted names of the packages of evorl that have a stub."""
     folders = [path.parent.relative_to(ROOT).parts for path in ROOT.rglob("__init__.pyi")]
     return sorted(".".join(["evorl", *parts]) for parts in folders)
 

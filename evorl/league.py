@@ -1,4 +1,4 @@
-"""Run `python -m evorl.league`; `evorl.cli.league` has the code."""
+"""Entry point of `python -m evorl.league`, implemented in `evorl.cli.league`."""
 
 from evorl.cli.league import main
 

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.lineage`; `evorl.cli.lineage` has the code."""
+"""Entry point of `python -m evorl.lineage`, implemented in `evorl.cli.lineage`."""
 
 from evorl.cli.lineage import main
 

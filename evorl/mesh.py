@@ -1,7 +1,7 @@
-"""Several devices: what is independent in a program runs side by side on them.
+"""Sharding over several devices: the independent parts of a program run in parallel on them.
 
-The driver compiles with a mesh whose axes have these names; without one, or within a part that has been spread already,
-everything here does nothing.
+The driver compiles with a mesh whose axes have the names below. Without a mesh, or inside a function that is
+already sharded over the axis, these functions change nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,40 +20,45 @@ SEEDS, MEMBERS, ENVS = AXES = ("seeds", "members", "envs")
 
 @contextmanager
 def eager_mode() -> Iterator[None]:
-    """Here jnp computes at once, also where a trace has asked for it, or a part that is spread."""
+    """Execute jnp operations eagerly within this context, even during a trace or inside a sharded function."""
     nowhere = jax.sharding.AbstractMesh((), ())
     with jax.ensure_compile_time_eval(), jax.sharding.use_abstract_mesh(nowhere):
         yield
 
 
 def count_shards(axis: str, of_type: AxisType = AxisType.Auto) -> int:
-    """Over how many devices an axis can be spread here, or is where of_type is Manual."""
+    """Return the number of devices over which an axis can be sharded here; 1 if it cannot.
+
+    With `of_type` Manual, it is the number of devices over which the axis is sharded here.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     return mesh.shape[axis] if types.get(axis) == of_type else 1
 
 
 def shard_over_axis(f: Callable[..., T], axis: str, ins: Any, outs: Any) -> Callable[..., T]:
-    """f, of which each device computes its part: ins and outs say of the arguments and results whether they lead with
-    the axis, True, or are the same everywhere, False; each is a prefix of their trees.
+    """Shard a function over a mesh axis, so that each device computes its part.
+
+    `ins` and `outs` are prefixes of the trees of the arguments and of the results. A leaf is True if they
+    have the axis as their leading axis, and False if they are replicated.
     """
     if count_shards(axis) == 1:
         return f
     whole = jax.sharding.get_abstract_mesh().shape
-    names = {axis, *(name for name in AXES if whole[name] == 1)}  # with all of them it may call the host
+    names = {axis, *(name for name in AXES if whole[name] == 1)}  # host callbacks need all axes to be manual
     to_specs = lambda tree: jax.tree.map(lambda leads: PartitionSpec(axis) if leads else PartitionSpec(), tree)  # noqa: E731
     return jax.shard_map(f, in_specs=to_specs(ins), out_specs=to_specs(outs), axis_names=names, check_vma=False)
 
 
 def gather_shards(x: T, axis: str, at: int = 0) -> T:
-    """Within a part that is spread: x of all devices, leaves joined along the axis `at`."""
+    """Gather x from all devices inside a sharded function, and concatenate its leaves along the array axis `at`."""
     if count_shards(axis, AxisType.Manual) == 1:
         return x
     return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, axis=at, tiled=True), x)
 
 
 def local_shard(x: T, axis: str, n: int) -> T:
-    """Of x, leaves [total, ...], the n rows of this device; all of them where nothing is spread, so that total is n."""
+    """Return the n rows of this device from x, leaves [total, ...]; all rows if total is n, without sharding."""
 
     def slice_leaf(x: Array) -> Array:
         if x.shape[0] == n:
@@ -64,7 +69,10 @@ def local_shard(x: T, axis: str, n: int) -> T:
 
 
 def local_index(i: Array, axis: str, n: int, total: int) -> tuple[Array, Bool[Array, ""]]:
-    """Where this device, which has n rows of total, has row i, or another row; and whether it has it."""
+    """Return the local index of row i on this device, and whether the device has that row.
+
+    The device has n of the total rows. If it does not have row i, the index is that of another valid row.
+    """
     if n == total:
         return i, jnp.bool_(True)
     found = i - jax.lax.axis_index(axis) * n
@@ -72,7 +80,7 @@ def local_index(i: Array, axis: str, n: int, total: int) -> tuple[Array, Bool[Ar
 
 
 def broadcast_row(x: T, i: Array, axis: str, total: int) -> T:
-    """Row i of total of x, leaves [n, ...] on each device, on all of them."""
+    """Return row i of the `total` rows of x on all devices; x has leaves [n, ...] on each device."""
     n = jax.tree.leaves(x)[0].shape[0]
     at, here = local_index(i, axis, n, total)
 
@@ -86,12 +94,12 @@ def broadcast_row(x: T, i: Array, axis: str, total: int) -> T:
 
 
 def any_device(mask: Bool[Array, ""], axis: str) -> Bool[Array, ""]:
-    """Whether on any device of a part that is spread."""
+    """Return whether the mask is true on any device, inside a sharded function."""
     if count_shards(axis, AxisType.Manual) == 1:
         return mask
     return jax.lax.psum(mask.astype(jnp.int32), axis) > 0
 
 
 def psum(x: T, axis: str) -> T:
-    """Within a part that is spread: the sum of x over the devices."""
+    """Sum x over the devices inside a sharded function."""
     return x if count_shards(axis, AxisType.Manual) == 1 else jax.lax.psum(x, axis)

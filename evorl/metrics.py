@@ -1,30 +1,33 @@
-"""How the metrics of several steps, or of several members, become those of one."""
+"""Aggregation of metrics over steps, evaluation rounds and members."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts", "bad_rewards")  # these add up; others are means
-LEARNED_RETURN = "learned_return"  # of the rewards that are learned from, where a wrapper has changed the task's own
+COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts", "bad_rewards")  # these are summed, others averaged
+LEARNED_RETURN = "learned_return"  # return of the rewards for learning, if a wrapper changed those of the task
 EPISODE_MEANS = (
     "return",
     "return_best",
     "episode_length",
     LEARNED_RETURN,
-)  # means that weigh by episodes, as do those of
-EPISODE_PREFIX = "episode/"  # which begins the names of what an environment summarizes of its episodes
-GROUP_RETURN_PREFIX = "return/"  # which begins those of the returns of a game's groups
-RETURN_ERROR = "return_error"  # of an evaluation: the standard error of its return
-BEST_PREFIX = "best_"  # begins those of the best policies, evaluated anew at the end: best_return, best_return_error
-MEASURED_STEPS = "measured_steps"  # of an evaluation: env steps of what `fit` measures beside it
-MEMBERS_PREFIX = "members/"  # begins the names of metrics that stay apart for each member of a population
+)  # means weighted by episodes, like all names with the next two prefixes
+EPISODE_PREFIX = "episode/"  # prefix of an environment's own episode statistics
+GROUP_RETURN_PREFIX = "return/"  # prefix of the returns of the groups of a game
+RETURN_ERROR = "return_error"  # standard error of the return of an evaluation
+BEST_PREFIX = "best_"  # prefix for the best policy, evaluated again at the end: best_return, best_return_error
+MEASURED_STEPS = "measured_steps"  # env steps of the additional measurements of `fit` in an evaluation
+MEMBERS_PREFIX = "members/"  # prefix of metrics listed by member of a population
 
 Metrics = dict[str, Any]
 
 
 def split_components(values: Metrics, axes: int = 0) -> Metrics:
-    """Every number of values, which lead with so many axes, under a name of its own: speed, of a vector place/1."""
+    """Split arrays into scalars, each under its own name: a scalar `speed`, a vector as `place/0`, `place/1`, ...
+
+    The first `axes` axes of all values are batch axes, which stay.
+    """
     found = {}
     for name, x in values.items():
         numbers = x.reshape(*x.shape[:axes], -1)
@@ -33,18 +36,18 @@ def split_components(values: Metrics, axes: int = 0) -> Metrics:
 
 
 def is_episode_mean(name: str) -> bool:
-    """Whether a metric is a mean over episodes."""
+    """Return whether a metric is a mean over episodes."""
     return name in EPISODE_MEANS or name.startswith((EPISODE_PREFIX, GROUP_RETURN_PREFIX))
 
 
 def weight_by_episodes(metrics: Metrics) -> Metrics:
-    """The metrics of one step as they add up."""
+    """Multiply the episode means of one step by its number of episodes, so that steps can be added up."""
     weight = metrics.get("episodes", 1)
     return {name: values * weight if is_episode_mean(name) else values for name, values in metrics.items()}
 
 
 def average_sums(sums: Metrics, steps: Any) -> Metrics:
-    """Sums of weighted metrics over `steps` >= 1 as the metrics of one: counts stay sums, the others are means."""
+    """Convert sums of weighted metrics over `steps` >= 1 to metrics: counts stay sums, the others become means."""
     episodes = sums["episodes"].clip(1) if "episodes" in sums else steps
 
     def average_metric(name: str, total: Any) -> Any:
@@ -56,9 +59,10 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
 
 
 def reduce_steps(metrics: Metrics) -> Metrics:
-    """Metrics [steps, ...] as one: counts add up, returns weigh by episodes, the others average.
+    """Reduce metrics [steps, ...]: sum counts, weight episode means by episodes, average the others.
 
-    On the device, counts stay int32; those of NumPy's add up as int64. Those of members keep their steps.
+    On the device, counts stay int32; in NumPy, they add up as int64. Metrics with MEMBERS_PREFIX keep the
+    axis of steps.
     """
     steps = len(next(iter(metrics.values())))
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS_PREFIX)}
@@ -67,24 +71,27 @@ def reduce_steps(metrics: Metrics) -> Metrics:
 
 
 def count_episodes(rounds: list[Metrics], otherwise: int) -> Any:
-    """Return how many episodes ended or were cut in rounds of an evaluation, where one does not tell `otherwise`."""
+    """Return the number of episodes that ended or were cut in the rounds of an evaluation.
+
+    A round without the metric "episodes" counts as `otherwise` episodes.
+    """
     return sum(np.asarray(one.get("episodes", otherwise)) + one.get("restarts", 0) for one in rounds)
 
 
 def reduce_rounds(rounds: list[Metrics]) -> Metrics:
-    """Return the metrics of several rounds of an evaluation as those of one, on the host.
+    """Reduce the metrics of several rounds of an evaluation to those of one, on the host.
 
-    Means are taken in float64, in which the mean of equal float32 numbers is that number.
+    Means are computed in float64, so that the mean of equal float32 numbers is exactly that number.
     """
     found = {name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]}
-    if "episodes" in found:  # returns of a round in which none ended are NaN
+    if "episodes" in found:  # returns are NaN in a round in which no episode ended
         ended = found["episodes"] > 0
         empty = ~ended & ended.any(0)
         found |= {name: np.where(empty, 0, x).astype(x.dtype) for name, x in found.items() if is_episode_mean(name)}
     apiece = found.get(RETURN_ERROR)
     found = reduce_steps({name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()})
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS_PREFIX)}
-    if apiece is not None:  # of a mean that weighs by episodes
+    if apiece is not None:  # standard error of a mean weighted by episodes
         weight = [metrics.get("episodes", np.ones(())) for metrics in rounds]
         squares = sum(np.square(n * np.where(n > 0, error, 0)) for n, error in zip(weight, apiece, strict=True))
         found[RETURN_ERROR] = np.where(sum(weight) > 0, np.sqrt(squares) / np.maximum(sum(weight), 1), np.inf)
@@ -92,9 +99,9 @@ def reduce_rounds(rounds: list[Metrics]) -> Metrics:
 
 
 def reduce_members(metrics: Metrics) -> Metrics:
-    """Metrics [n, ...] of n members as those of a population, without the members that are NaN.
+    """Reduce metrics [n, ...] of n members to those of the population, without NaN values.
 
-    Those that stay apart for the members of a member are left out.
+    Metrics with MEMBERS_PREFIX, which describe members within a member, are left out.
     """
     episodes = metrics.get("episodes", jnp.ones(()))
 

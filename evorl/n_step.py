@@ -1,4 +1,4 @@
-"""Transitions over several steps, for a replay."""
+"""N-step transitions for a replay buffer."""
 
 from dataclasses import replace
 
@@ -14,29 +14,40 @@ from evorl.types import Transition
 
 @struct.dataclass
 class NStepWindow:
-    """The last transitions of n environments, leaves [length, n, ...], whose successors are still to come."""
+    """Last transitions of n environments, leaves [length, n, ...], whose n-step successors are not known yet."""
 
     rows: Transition
-    num_filled: Int[Array, "*n"]  # how many, at the end, are there: [], or [n] where environments are not in step
-    lost_mask: Bool[Array, "length n"] | None = None  # of which no outcome is known; None where none can be lost
+    num_filled: Int[Array, "*n"]  # number of valid (last) rows: [], or [n] if environments step unevenly
+    lost_mask: Bool[Array, "length n"] | None = None  # transitions without a known outcome; None if none can be lost
 
     @classmethod
     def empty(
         cls, length: int, num_envs: int, row: Transition, loses: bool = False, per_env: bool = False
     ) -> "NStepWindow":
-        """Of transitions like row, an array or shapes; apart where environments are not in step with each other."""
+        """Create an empty window for transitions like `row`, arrays or their shapes.
+
+        Args:
+            length: Number of transitions of each environment in the window.
+            num_envs: Number of environments, n.
+            row: Transition of one environment.
+            loses: True if transitions may be lost.
+            per_env: True if environments may take different numbers of steps.
+        """
         lost = jnp.zeros((length, num_envs), bool) if loses else None
         filled = jnp.zeros((num_envs,) if per_env else (), jnp.int32)
         return cls(tree.broadcast(tree.zeros_like(row), length, num_envs), filled, lost)
 
     def widen_row(self, row: Transition) -> Transition:
-        """row, or its shape, with the rewards and the number of steps of a longer transition."""
+        """Return the shape of an n-step transition: `row` with length + 1 rewards and a number of steps."""
         length = tree.leading_size(self.rows) + 1
         reward = jax.tree.map(lambda x: jnp.zeros((*x.shape, length)), row.reward)
         return jax.eval_shape(lambda: replace(row, reward=reward, extras=row.extras | {"steps": jnp.int32(0)}))
 
     def truncate(self, where: Bool[Array, " n"]) -> "NStepWindow":
-        """The window, whose environments go on elsewhere where so: their longer transitions end with what is there."""
+        """Truncate the last transition of the environments in `where`, whose next step belongs to another episode.
+
+        Their n-step transitions then end with the steps in the window.
+        """
         rows = self.rows
         truncated = rows.truncated.at[-1].set(rows.truncated[-1] | (where & ~rows.terminated[-1]))
         return replace(self, rows=replace(rows, truncated=truncated))
@@ -44,12 +55,20 @@ class NStepWindow:
     def push(
         self, transitions: Transition, steps: Int[Array, "*n"], lost: Bool[Array, "chunk n"] | None = None
     ) -> tuple["NStepWindow", Transition, Bool[Array, "..."]]:
-        """Takes in the first steps, [] or of each environment [n], of transitions [chunk, n, ...].
+        """Add transitions to the window, and return the n-step transitions that become complete.
 
-        Some of the steps may be lost. Returns what is then in the window, transitions from each of [chunk]
-        starts on, and which of those are there, [chunk], or [chunk, n] where some may be lost. A longer one ends with
-        its episode, where a member of a game is truncated, or before what is lost; its rewards [length + 1] are 0 from
-        there on.
+        An n-step transition ends early at the end of its episode, if a member of a game is truncated, or
+        before a lost step. Its rewards, length + 1 of them, are 0 from there on.
+
+        Args:
+            transitions: Transitions, leaves [chunk, n, ...].
+            steps: Number of leading transitions to add, [], or of each environment, [n].
+            lost: Mask of the transitions that were lost, [chunk, n]; None if none can be lost.
+
+        Returns:
+            The new window; the n-step transitions, leaves [chunk, n, ...]; and the mask of those that are
+            complete, [chunk], or [chunk, n] if transitions may be lost or the environments take different
+            numbers of steps.
         """
         before, chunk = tree.leading_size(self.rows), tree.leading_size(transitions)
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self.rows, transitions)
@@ -95,6 +114,6 @@ class NStepWindow:
 
 
 def to_single_step(batch: Transition, discount: Array | float) -> Transition:
-    """Longer transitions [batch] as ordinary ones, with the discount of each one's bootstrap."""
+    """Convert n-step transitions [batch] to one-step transitions that carry the discount of their bootstrap."""
     reward, worth = jax.vmap(n_step_return, (0, 0, None))(batch.reward, batch.extras["steps"], discount)
     return replace(batch, reward=reward, discount=worth)

@@ -1,4 +1,4 @@
-"""Dotted names, and those that are short for one."""
+"""Dotted names and their abbreviations."""
 
 from collections.abc import Iterable
 
@@ -6,17 +6,17 @@ from evorl.errors import OptionError
 
 
 def find_by_ending(short: str, names: Iterable[str]) -> str | None:
-    """Return the name that a short one stands for.
+    """Return the full name that a short name stands for.
 
     Args:
-        short: dotted, such as learning_rate or evolver.std.
-        names: all there are.
+        short: Dotted ending of a name, such as learning_rate or evolver.std.
+        names: All full names.
 
     Returns:
-        The name in full; None where none ends so.
+        The full name; None if no name ends in `short`.
 
     Raises:
-        OptionError: where several do.
+        OptionError: If several names end in `short` and none equals it.
     """
     found = sorted(name for name in names if name == short or name.endswith(f".{short}"))
     if len(found) > 1 and short not in found:

@@ -16,19 +16,19 @@ class RunningStatistics:
 
     @classmethod
     def empty(cls, like: PyTree) -> "RunningStatistics":
-        """No observation yet; like is one observation or its shapes."""
+        """Return the statistics of no observations; `like` is one observation or its shapes."""
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
         return cls(jnp.float32(0), zeros, zeros)
 
     def update(self, batch: PyTree, mask: Array | None = None) -> "RunningStatistics":
-        """Takes in a batch, leaves [n, ...]; rows where ~mask [n] do not count."""
+        """Add a batch, leaves [n, ...]; rows where the mask [n] is False do not count."""
         n = jax.tree.leaves(batch)[0].shape[0]
         weight = jnp.ones(n) if mask is None else mask.astype(jnp.float32)
         count = weight.sum()
 
         def moments(x: Array) -> tuple[Array, Array]:
             w = weight.reshape(-1, *(1,) * (x.ndim - 1))
-            x = x if mask is None else jnp.where(w > 0, x, 0)  # what does not count may be NaN
+            x = x if mask is None else jnp.where(w > 0, x, 0)  # masked rows may be NaN
             mean = (w * x).sum(0) / jnp.maximum(count, 1)
             return mean, (w * (x - mean) ** 2).sum(0)
 
@@ -37,7 +37,7 @@ class RunningStatistics:
         return self.merge(RunningStatistics(count, treedef.unflatten(means), treedef.unflatten(squares)))
 
     def merge(self, other: "RunningStatistics") -> "RunningStatistics":
-        """The statistics of both streams together."""
+        """Return the statistics of both streams together."""
         count = self.count + other.count
         share = other.count / jnp.maximum(count, 1)
         mean = jax.tree.map(lambda a, b: a + (b - a) * share, self.mean, other.mean)
@@ -51,9 +51,10 @@ class RunningStatistics:
         return RunningStatistics(count, mean, squares)
 
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
-        """(obs - mean) / std, clipped; leaves [..., *]; the identity (clipped) before the first observation.
+        """Return (obs - mean) / std, clipped to [-clip, clip], leaves [..., *].
 
-        Whole numbers, which are choices or pixels, and what is true or not stay as they are.
+        Before the first observation, mean and std are 0 and 1. Integer leaves (discrete observations or
+        pixels) and boolean leaves stay unchanged.
         """
 
         def normalize_leaf(x: Array, mean: Array, squares: Array) -> Array:

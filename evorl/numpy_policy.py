@@ -1,8 +1,11 @@
-"""A policy that `python -m evorl.export RUN policy.npz` wrote, in NumPy alone: copy this file to where it is to act.
+"""Reader for policies exported with `python -m evorl.export RUN policy.npz`, in NumPy alone.
 
-policy = load("policy.npz"); action = policy(obs)
+Copy this file to where the policy runs. It needs neither evorl nor JAX.
 
-It holds nothing of evorl or JAX. A file is arrays and a list of operations by name, in JSON; no code is read from it.
+    policy = load("policy.npz")
+    action = policy(obs)
+
+A policy file contains arrays and a list of operations by name, in JSON. No code is executed from it.
 """
 
 import json
@@ -63,12 +66,13 @@ OPERATIONS: dict[str, Any] = {  # by their names in jax.lax
 
 
 class NumpyPolicy:
-    """Acts greedily on one observation, an array or what the observation space has, and returns an action.
+    """Greedy policy for one observation, an array or a nested structure as in the observation space.
 
-    One that remembers takes its memory too and returns both: action, memory = policy(obs, memory), from `memory` on.
+    A recurrent policy also takes and returns its recurrent state: `action, memory = policy(obs, memory)`,
+    which starts at `policy.memory`.
 
     Attributes:
-        memory: at the start of an episode; a list of arrays, empty for a policy that does not remember.
+        memory: Recurrent state at the start of an episode, a list of arrays; empty without recurrent state.
     """
 
     def __init__(self, program: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -98,7 +102,7 @@ def _nest(names: Any, values: dict[str, np.ndarray]) -> Any:
 
 
 def load(path: str | os.PathLike[str]) -> NumpyPolicy:
-    """Return the policy in a file."""
+    """Read a policy from a file."""
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     return NumpyPolicy(json.loads(str(arrays.pop("program"))), arrays)

@@ -1,4 +1,4 @@
-"""The distribution that evorl is installed from: its version, its dependencies and its commands."""
+"""Distribution package of evorl: its version, its dependencies, and the commands to install and run it."""
 
 import platform
 import re
@@ -9,12 +9,12 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-DISTRIBUTION = "evorl-workflows"  # `evorl` and `evorl-jax` on the index are other projects
+DISTRIBUTION = "evorl-workflows"  # `evorl` and `evorl-jax` on PyPI are other projects
 
 
 @cache
 def _read_metadata() -> tuple[str, tuple[str, ...]]:
-    """The version and the requirements: of what is installed, or else of the source tree."""
+    """Return the version and the requirements of the installed package or, if there is none, of the source tree."""
     try:
         found = metadata.distribution(DISTRIBUTION)
         return found.version, tuple(found.requires or ())
@@ -31,33 +31,33 @@ def version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of evorl, of jax and brax, and of Python, by name."""
+    """Return the versions of evorl, jax, brax and Python, by name."""
     others = {name: metadata.version(name) for name in ("jax", "brax")}
     return {"evorl": version(), **others, "python": platform.python_version()}
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra of evorl needs.
+    """Return the command that installs the requirements of an extra of evorl.
 
     Args:
-        extra: a name of `project.optional-dependencies` in pyproject.toml.
+        extra: Name of an extra, a key of `project.optional-dependencies` in pyproject.toml.
 
     Returns:
-        Such as `pip install "ray>=2.60"`, for a message.
+        A command for messages, such as `pip install "ray>=2.60"`.
     """
-    name = re.sub("[-_.]", "[-_.]", extra)  # which an installer may write otherwise (PEP 503)
+    name = re.sub("[-_.]", "[-_.]", extra)  # installers may normalize the name (PEP 503)
     of_extra = re.compile(rf"""extra == ['"]{name}['"]""")
     needed = [one.partition(";")[0].strip() for one in _read_metadata()[1] if of_extra.search(one)]
     return " ".join(["pip install", *(f'"{one}"' for one in needed)])
 
 
 def format_command(module: str, *words: str, trust: Sequence[str] = ()) -> str:
-    """Return a command that can be pasted into a shell, whatever a folder is called.
+    """Return a command to paste into a shell, quoted for any folder name.
 
     Args:
-        module: of evorl, such as "train".
-        words: its arguments.
-        trust: packages that it needs to be told to trust.
+        module: Module of evorl, such as "train".
+        words: Arguments of the command.
+        trust: Packages to add as the option trust.
     """
     told = [f"trust=[{','.join(trust)}]"] if trust else []
     return shlex.join(["python", "-m", f"evorl.{module}", *words, *told])

@@ -1,4 +1,8 @@
-"""Parts: frozen dataclasses whose numbers are leaves of a state, so that any workflow can be vmapped over them."""
+"""Parts, the components of a training: frozen dataclasses whose hyperparameters are leaves of a state.
+
+A hyperparameter is declared with `number`. Since it is a leaf of the state, any workflow can be vmapped over
+it.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -19,17 +23,17 @@ from evorl.priors import Fixed
 from evorl.schedules import Schedule
 from evorl.types import Numbers, Prior
 
-# as configured a float or int, a prior, Fixed or a schedule; in a bound part an array, or a tracer
+# as configured: a float, an int, a prior, Fixed or a schedule; in a bound part: an array or a tracer
 Number: TypeAlias = Any
 T = TypeVar("T")
 MARK = "__evorl_part__"
 SKELETON = "__evorl_skeleton__"
-MAPPING = "numbers by name"  # in the metadata of a field
+MAPPING = "numbers by name"  # key in the metadata of a field
 OF_STEPS = {"default": math.nan, "low": 0.0, "high": math.inf, "about": "env steps of a schedule", "prior": None}
 
 
 def number_metadata(default: Any, low: float, high: float, about: str, prior: Prior | None) -> dict[str, Any]:
-    """Return what is known of a number; raises OptionError where default or prior are out of the range."""
+    """Return the declaration of a hyperparameter; raise OptionError if default or prior are out of the range."""
     require(low < high, "high", f"{high:g}", f"must be above low, {low:g}")
     for name, value in (("default", default), ("prior", prior)):
         _check_range(value, name, low, high)
@@ -37,13 +41,16 @@ def number_metadata(default: Any, low: float, high: float, about: str, prior: Pr
 
 
 def _check_range(value: Any, name: str, low: float, high: float) -> None:
-    """Raise OptionError where a number, or one of those between which it will lie, is out of its range."""
+    """Raise OptionError if a number, or an end of a prior or schedule in its place, is out of its range."""
     for end in _list_ends(value):
         require(low <= end <= high, name, to_printable(value), f"must be between {low:g} and {high:g}")
 
 
 def _list_ends(value: Any) -> tuple[Any, ...]:
-    """Return between which numbers one will lie: itself, the bounds of a prior, the ends of a schedule; no arrays."""
+    """Return the values that bound a number: itself, the bounds of a prior, or the ends of a schedule.
+
+    There are none for arrays.
+    """
     if isinstance(value, Schedule):
         return tuple(end for name, one in value.items() if name in value.ends for end in _list_ends(one))
     if isinstance(value, Prior | Fixed):
@@ -58,38 +65,49 @@ def number(
     about: str = "",
     prior: Prior | None = None,
 ) -> Any:
-    """Declare a number of a part, which is given by its name: as in `OpenES(64, std=0.1)`.
+    """Declare a hyperparameter as a field of a part, which is set by keyword, as in `OpenES(64, std=0.1)`.
 
     Args:
-        default: a float or an int; the number is of this type. Off is 0 or inf, never None. Or a schedule.
-        low: the least that is legal.
-        high: the most that is legal.
-        about: what it is, for listings.
-        prior: where it is worth searching; without one it is not searched.
+        default: Default value, a float or an int, which also sets the type, or a schedule. Use 0 or inf to
+            switch something off, never None.
+        low: Lowest allowed value.
+        high: Highest allowed value.
+        about: Description, for the docstring and for listings of options.
+        prior: Search space of the hyperparameter; None if it is not searched by default.
+
+    Returns:
+        The dataclass field.
 
     Raises:
-        OptionError: where default or prior are out of the range.
+        OptionError: If default or prior are out of the range.
     """
     return field(default=default, kw_only=True, metadata=number_metadata(default, low, high, about, prior))
 
 
 def number_mapping() -> Any:
-    """Declare a field of numbers by name, for a part whose numbers are known only when it is made.
+    """Declare a field of hyperparameters by name, for a part that knows them only when it is created.
 
-    The part makes a FrozenDict of what it is given, so that it has a hash.
+    The part must convert the given mapping to a FrozenDict, so that the part has a hash.
     """
     return field(default_factory=FrozenDict, kw_only=True, metadata={MAPPING: True})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def part(cls: type[T]) -> type[T]:
-    """Make a class a part: a frozen dataclass whose fields are numbers, other parts, or static.
+    """Make a class a part: a frozen dataclass whose fields are hyperparameters, other parts, or static.
 
-    Numbers are range-checked when a part is made, unless they are arrays. A part that holds arrays is bound to a state
-    and has no hash, so that no program is compiled for their values.
+    Hyperparameters are range-checked when a part is created, unless they are arrays. A part that holds arrays
+    is bound to a state. It has no hash, so that no program is compiled for their values.
 
-    Raises:
-        OptionError: where a part is made with a number that is none or out of its range.
+    Describe the fields in `Args:` of the docstring. The descriptions of inherited fields and of
+    hyperparameters (their `about`) are added to it automatically.
+
+    Args:
+        cls: Class with annotated fields. Fields declared with `number` are hyperparameters.
+
+    Returns:
+        The class as a frozen dataclass. It raises OptionError if a part is created with a hyperparameter that
+        is not a number or is out of its range.
     """
     plain: Any = cls
     own_check = plain.__dict__.get("__post_init__")
@@ -99,9 +117,9 @@ def part(cls: type[T]) -> type[T]:
         if own_check is not None:
             own_check(self)
 
-    if own_check is not None or not is_part(plain):  # else that of a base checks the numbers of this class too
+    if own_check is not None or not is_part(plain):  # else the base class already checks the numbers of this class
         plain.__post_init__ = check
-    documented = plain.__doc__ is not None  # else dataclass writes the signature
+    documented = plain.__doc__ is not None  # else dataclass sets it to the signature
     made = dataclass(frozen=True)(plain)
     hash_fields = made.__hash__
 
@@ -127,20 +145,20 @@ def _has_arrays(value: Any) -> bool:
 
 
 def is_part(value: Any) -> bool:
-    """Return whether something is a part, or a class of parts."""
+    """Return whether a value is a part or a class of parts."""
     return hasattr(value, MARK)
 
 
 def bind(skeleton: T, numbers: Numbers, env_steps: Any = 0) -> T:
-    """Return a part with the numbers of a state in place of its own.
+    """Return a part with the hyperparameters of a state in place of its own.
 
     Args:
-        skeleton: a part; what is none stays as it is.
-        numbers: nested by field name, as `read_numbers` gives them.
-        env_steps: [] how many have been taken, by which schedules go; None where they stay schedules.
+        skeleton: A part. A value that is not a part is returned unchanged.
+        numbers: Hyperparameters nested by field name, in the form of `read_numbers`.
+        env_steps: Number of env steps taken, [], at which schedules are evaluated; None to keep schedules.
 
     Raises:
-        OptionError: where they are not the numbers of this part.
+        OptionError: If the names do not match the hyperparameters of the part.
     """
     return _bind(skeleton, numbers, "numbers", env_steps)
 
@@ -167,7 +185,7 @@ def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
 
 
 def _evaluate_schedules(value: Any, env_steps: Any, declared: Mapping[str, Any]) -> Any:
-    """Return a number, or numbers by name, with what schedules give after so many env steps in their place."""
+    """Return a hyperparameter, or hyperparameters by name, with schedules replaced by their values at env_steps."""
 
     def evaluate(one: Any) -> Any:
         if env_steps is None or not isinstance(one, Schedule):
@@ -179,7 +197,10 @@ def _evaluate_schedules(value: Any, env_steps: Any, declared: Mapping[str, Any])
 
 
 def _iterate_fields(value: Any) -> Iterator[tuple[str, "Field[Any] | None", Any]]:
-    """Give the fields of a part with what they hold, or the elements of a mapping or tuple: name, field, value."""
+    """Yield the name, the field and the value of each field of a part, or element of a mapping or tuple.
+
+    The field is None for elements of a mapping or tuple.
+    """
     if is_part(value):
         yield from ((one.name, one, getattr(value, one.name)) for one in fields(value))
     elif isinstance(value, Mapping):
@@ -189,16 +210,16 @@ def _iterate_fields(value: Any) -> Iterator[tuple[str, "Field[Any] | None", Any]
 
 
 def _list_mappings(value: Any) -> set[str]:
-    """Return the names of the fields of a part that are numbers by name, of which it may be given more."""
+    """Return the names of the fields of a part declared with `number_mapping`, which accept additional names."""
     return {one.name for one in fields(value) if _is_mapping(one)} if is_part(value) else set()
 
 
 def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
-    """Return a part with other fields, without the checks of one that is made, which may not run in a trace.
+    """Return a part with some fields replaced, without the checks on creation, which may not run in a trace.
 
     Args:
-        skeleton: a part, bound or not.
-        changes: fields by name.
+        skeleton: A part, bound or not.
+        changes: New values of fields, by name.
     """
     derived = {name for name in vars(skeleton) if isinstance(getattr(type(skeleton), name, None), cached_property)}
     copy = object.__new__(type(skeleton))
@@ -208,9 +229,10 @@ def replace_unchecked(skeleton: T, changes: Mapping[str, Any]) -> T:
 
 
 def is_bound(value: Any) -> bool:
-    """Return whether a value is a part with the numbers of a state, or is none, so that it could not have any.
+    """Return whether a value is a bound part, or is no part and thus has no hyperparameters.
 
-    One that was made of a bound part by `dataclasses.replace` is bound, as it has arrays for numbers.
+    A part that `dataclasses.replace` made from a bound part counts as bound, since its hyperparameters are
+    arrays.
     """
     if not is_part(value) or SKELETON in vars(value):
         return True
@@ -218,26 +240,27 @@ def is_bound(value: Any) -> bool:
 
 
 def get_skeleton(value: T) -> T:
-    """Return the part that a bound one was made of, which has a hash; any other as it is."""
+    """Return the part from which a bound part was made, which has a hash; return any other part unchanged."""
     return vars(value).get(SKELETON, value)
 
 
 def read_numbers(value: Any) -> dict[str, Any]:
-    """Return the numbers of a part as they are given, nested by field name, without parts that have none.
+    """Return the hyperparameters of a part as given, nested by field name; parts without any are omitted.
 
-    Those of a population stay out, whose members' states have them.
+    The hyperparameters of the members of a population are not included, since they are in the states of the
+    members.
     """
     return map_numbers(lambda name, own, declared: own, value)
 
 
 def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the numbers of a part, nested by field name, with what a function makes of each.
+    """Apply a function to each hyperparameter of a part, and return the results nested by field name.
 
     Args:
-        change: of the dotted name of a number, its value and what is declared of it: its default, low, high, about and
-            prior, or nothing in a `number_mapping`.
-        value: a part.
-        prefix: of the names.
+        change: Function of the dotted name of a hyperparameter, its value, and its declaration, which has the
+            keys default, low, high, about and prior; it is empty within a `number_mapping`.
+        value: A part.
+        prefix: Prefix of the dotted names.
     """
     found = {}
     for name, one, own in _iterate_fields(value):
@@ -255,7 +278,7 @@ def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any
 def _map_number(
     change: Callable[[str, Any, Mapping[str, Any]], Any], place: str, own: Any, declared: Mapping[str, Any]
 ) -> Any:
-    """Return what a function makes of a number, or of each of those of a schedule in its place."""
+    """Apply a function to a hyperparameter or, if it is a schedule, to each number of the schedule."""
     if not isinstance(own, Schedule):
         return change(place, own, declared)
     at_start = {} if isinstance(declared.get("default"), Schedule) else {"start": declared}
@@ -265,28 +288,32 @@ def _map_number(
 
 
 def iterate_numbers(value: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
-    """Return every number of a part and of its own parts, in the order of fields, as `map_numbers` gives it."""
+    """Return the name, value and declaration of every hyperparameter of a part, in the order of fields.
+
+    They include those of parts within the part, in the form in which `map_numbers` gives them.
+    """
     found: list[tuple[str, Any, Mapping[str, Any]]] = []
     map_numbers(lambda *of: found.append(of), value)
     return found
 
 
 def get_dtype(declared: Mapping[str, Any]) -> Any:
-    """Return the type of a number in a state: int32 where its declared default is an int, else float32."""
+    """Return the dtype of a hyperparameter in a state: int32 if its declared default is an int, else float32."""
     return jnp.int32 if isinstance(declared.get("default"), int) else jnp.float32
 
 
 def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "numbers") -> dict[str, Any]:
-    """Return the numbers of a part as leaves of a state: arrays, float32, or int32 where the default is an int.
+    """Return the hyperparameters of a part as leaves of a state, with float32 or, for int defaults, int32 arrays.
 
     Args:
-        value: a part; of what is none there are no numbers.
-        numbers: those that differ from the part's own, nested by field name; arrays, also with leading axes.
-        place: where they stand, for errors.
+        value: A part. A value that is not a part has no hyperparameters.
+        numbers: Hyperparameters that differ from those of the part, nested by field name. They may be arrays
+            with additional leading axes.
+        place: Name of the part, for error messages.
 
     Raises:
-        OptionError: where one is no number or out of its range, is a prior, or is of no field, and where JAX computes
-            in 64 bits, for which no state is made.
+        OptionError: If a hyperparameter is not a number, is out of its range, is a prior or belongs to no
+            field; or if JAX computes in 64 bits, for which states are not supported.
     """
     tree.require_32_bits()
     return _resolve(value, numbers or {}, f"{place}.")
@@ -310,7 +337,7 @@ def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
 
 
 def _resolve_number(own: Any, given: Any, place: str, declared: Mapping[str, Any]) -> Any:
-    """Return a number as an array, or a schedule of arrays: its own but for what is given."""
+    """Return a hyperparameter as an array, or a schedule of arrays, in which given values replace its own."""
     if isinstance(given, Mapping) and isinstance(own, Schedule):
         known = dict(own.items())
         for name in given:
@@ -323,7 +350,7 @@ def _resolve_number(own: Any, given: Any, place: str, declared: Mapping[str, Any
 
 
 def _to_array(value: Any, name: str, declared: Mapping[str, Any]) -> Any:
-    """Return a number as an array; raises OptionError where it is none, or out of its range, which tracers are not."""
+    """Return a number as an array; raise OptionError if it is invalid or, except for tracers, out of its range."""
     value = value.value if isinstance(value, Fixed) else value
     low, high = declared.get("low", -math.inf), declared.get("high", math.inf)
     needs = "a prior needs a meta-workflow that searches, such as agent=pbt"
@@ -338,7 +365,7 @@ def _to_array(value: Any, name: str, declared: Mapping[str, Any]) -> Any:
 
 
 def abstract_numbers(value: Any) -> dict[str, Any]:
-    """Return the numbers of a part as shapes, also where priors stand for them."""
+    """Return the shapes and dtypes of the hyperparameters of a part, which may be priors."""
 
     def get_shapes(name: str, own: Any, declared: Mapping[str, Any]) -> Any:
         del name
@@ -348,7 +375,7 @@ def abstract_numbers(value: Any) -> dict[str, Any]:
 
 
 def _check_numbers(value: Any) -> None:
-    """Check what is no array, and make floats of ints where the default is one."""
+    """Check all hyperparameters of a part except arrays, and convert ints to floats if the default is a float."""
     for one in filter(_is_number, fields(value)):
         given, low, high = getattr(value, one.name), one.metadata["low"], one.metadata["high"]
         ends = _list_ends(given)
@@ -364,7 +391,7 @@ def _check_numbers(value: Any) -> None:
 
 
 def _check_mapping(value: Any, name: str) -> None:
-    """Raise OptionError where one of numbers by name is none; lists are arrays."""
+    """Raise OptionError if a value in a mapping of hyperparameters is not a number; lists count as arrays."""
     if isinstance(value, Mapping):
         for key, one in value.items():
             _check_mapping(one, f"{name}.{key}")
@@ -374,14 +401,15 @@ def _check_mapping(value: Any, name: str) -> None:
 
 
 def require_constants(value: Any, but: str) -> None:
-    """Check that no number of a part changes with env steps, for one that counts none.
+    """Require that no hyperparameter of a part is a schedule, for a part that does not count env steps.
 
     Args:
-        value: a part.
-        but: the dotted name of its part that counts its own, whose numbers may.
+        value: A part.
+        but: Dotted name of the inner part that counts its own env steps, whose hyperparameters may be
+            schedules.
 
     Raises:
-        OptionError: where one does.
+        OptionError: If another hyperparameter is a schedule.
     """
     found = jax.tree_util.tree_leaves_with_path(read_numbers(value), is_leaf=lambda one: isinstance(one, Schedule))
     for path, one in found:
@@ -395,7 +423,7 @@ def _is_number(one: "Field[Any] | None") -> bool:
 
 
 def _get_declaration(one: "Field[Any] | None") -> dict[str, Any]:
-    """Return what is declared of a number; of one of a mapping, which has a field with others, nothing."""
+    """Return the declaration of a hyperparameter; it is empty for a `number_mapping` and for other fields."""
     return {"default": one.default, **one.metadata} if one is not None and _is_number(one) else {}
 
 
@@ -404,5 +432,5 @@ def _is_mapping(one: "Field[Any] | None") -> bool:
 
 
 def get_default(one: "Field[Any]") -> Any:
-    """Return the default of a field of a dataclass, made anew where it has a factory; MISSING where it has none."""
+    """Return the default of a dataclass field, created anew if it has a factory; MISSING if it has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()

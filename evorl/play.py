@@ -1,4 +1,4 @@
-"""Run `python -m evorl.play`; `evorl.cli.play` has the code."""
+"""Entry point of `python -m evorl.play`, implemented in `evorl.cli.play`."""
 
 from evorl.cli.play import main
 

@@ -1,4 +1,4 @@
-"""Priors: where a number is searched. Each maps the unit interval, in which search moves, to its numbers."""
+"""Priors, the search spaces of hyperparameters: maps from the unit interval, in which the search takes place."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,12 @@ from evorl.types import Prior
 
 @dataclass(frozen=True)
 class Uniform:
-    """Any number from low to high."""
+    """Uniform prior on real numbers.
+
+    Args:
+        low: Lowest value.
+        high: Highest value.
+    """
 
     low: float
     high: float
@@ -34,7 +39,12 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """Any number from low to high, above 0, each order of magnitude as likely as another."""
+    """Log-uniform prior on positive real numbers: all orders of magnitude are equally likely.
+
+    Args:
+        low: Lowest value, above 0.
+        high: Highest value.
+    """
 
     low: float
     high: float
@@ -60,7 +70,13 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class OneMinus:
-    """1 minus a number: OneMinus(LogUniform(1e-3, 1e-1)) gives discounts between 0.9 and 0.999."""
+    """Prior of 1 - x, where x has another prior.
+
+    Example: OneMinus(LogUniform(1e-3, 1e-1)) gives discounts between 0.9 and 0.999.
+
+    Args:
+        prior: Prior of x.
+    """
 
     prior: Prior
 
@@ -82,7 +98,13 @@ class OneMinus:
 
 @dataclass(frozen=True)
 class Neg:
-    """A number with the opposite sign: Neg(LogUniform(1e-5, 1)) gives numbers between -1 and -1e-5."""
+    """Prior of -x, where x has another prior.
+
+    Example: Neg(LogUniform(1e-5, 1)) gives numbers between -1 and -1e-5.
+
+    Args:
+        prior: Prior of x.
+    """
 
     prior: Prior
 
@@ -104,7 +126,12 @@ class Neg:
 
 @dataclass(frozen=True)
 class Integer:
-    """Any whole number from low to high."""
+    """Uniform prior on integers.
+
+    Args:
+        low: Lowest value.
+        high: Highest value, included.
+    """
 
     low: int
     high: int
@@ -128,7 +155,12 @@ class Integer:
 
 @dataclass(frozen=True)
 class PowerOfTwo:
-    """Any power of two from low to high."""
+    """Uniform prior on powers of two.
+
+    Args:
+        low: Lowest value, a power of two, at least 1.
+        high: Highest value, a power of two, included.
+    """
 
     low: int
     high: int
@@ -144,10 +176,10 @@ class PowerOfTwo:
 
     @property
     def e_folds(self) -> float:
-        return self._count * math.log(2)  # an octave to each part of the unit interval
+        return self._count * math.log(2)  # one octave per cell of the unit interval
 
     def decode(self, u: Array) -> Array:
-        powers = [self.low * 2.0**i for i in range(self._count)]  # those that XLA computes are not whole
+        powers = [self.low * 2.0**i for i in range(self._count)]  # powers computed by XLA are not exact integers
         return jnp.asarray(powers, jnp.float32)[_cell_index(u, self._count)]
 
     def encode(self, x: Array) -> Array:
@@ -160,7 +192,14 @@ class PowerOfTwo:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some numbers; put them in order where they have one, as search moves to the neighbours first."""
+    """Uniform prior on a list of numbers.
+
+    If the numbers have an order, list them in that order, since a search tries the neighbors of a good value
+    first.
+
+    Args:
+        values: Numbers to choose from, at least two.
+    """
 
     values: tuple[float, ...]
     e_folds = 0.0
@@ -184,7 +223,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A number that a search leaves alone, although a prior is declared for it."""
+    """Constant value of a hyperparameter, which is not searched even if it has a declared prior.
+
+    Args:
+        value: Value of the hyperparameter.
+    """
 
     value: float
 
@@ -197,7 +240,7 @@ class Fixed:
 
 
 def _cell_index(u: Array, count: int) -> Array:
-    """Into which of `count` equal parts of the unit interval u falls."""
+    """Return the index of the cell that contains u, if the unit interval is divided into `count` equal cells."""
     return jnp.clip(jnp.floor(u * count), 0, count - 1).astype(jnp.int32)
 
 

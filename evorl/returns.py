@@ -1,7 +1,8 @@
-"""Returns and advantages: one equation on one trajectory each, [num_steps]; the caller vmaps.
+"""Returns and advantages. Each function takes one trajectory, [num_steps]; the caller vmaps it.
 
-Throughout, an episode that ends inside the trajectory cuts it. next_value is the value of the true successor of each
-step; it counts where the episode did not terminate, so also where it was truncated.
+An episode that ends within the trajectory cuts the sums. `next_value` is the value of the true successor of
+each step. It is used unless the episode terminated at the step, so it is also used if the episode was
+truncated.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from evorl.parts import Number
 
 Steps = Float[Array, " steps"]
 Flags = Bool[Array, " steps"]
-SLOPE = 1e-3  # of rescaled numbers where they are large
+SLOPE = 1e-3  # slope of rescale_value for large values
 
 
 def gae(
@@ -26,15 +27,19 @@ def gae(
     discount: Number,
     decay: Number,
 ) -> Steps:
-    """Generalized advantage estimation with decay lambda (Schulman et al. 2016, arXiv:1506.02438, eq. 16)."""
+    """Compute the generalized advantage estimates, with decay = lambda.
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, equation 16.
+    """
     error = reward + discount * ~terminated * next_value - value
     return _accumulate(error, discount * decay * ~ended)
 
 
 def n_step_return(reward: Any, steps: Int[Array, ""], discount: Number) -> tuple[Any, Float[Array, ""]]:
-    """The discounted sum of rewards, which are 0 from `steps` on, and the discount of the value that comes after it.
+    """Return the discounted sum of rewards, and the discount of the value of the last successor.
 
-    Rewards are an array [steps], or of several the leaves [..., steps].
+    The rewards are an array [steps], or a pytree with leaves [..., steps], and must be 0 from index `steps`
+    on.
     """
 
     def total(x: Array) -> Array:
@@ -55,10 +60,13 @@ def vtrace(
     max_rho: Number,
     max_c: Number,
 ) -> tuple[Steps, Steps]:
-    """V-trace targets of the value and advantages of the policy gradient (Espeholt et al. 2018, arXiv:1802.01561).
+    """Return the V-trace value targets and the policy-gradient advantages.
 
-    ratio is pi(a|s) / mu(a|s). Equation 1 with c = decay * min(max_c, ratio), and the advantages of section 4.2,
-    rho (r + discount v' - V), where v' is the target of the successor, or its value where the trajectory is cut.
+    `ratio` is pi(a|s) / mu(a|s). The targets follow equation 1 with c = decay * min(max_c, ratio). The
+    advantages follow section 4.2: rho (r + discount v' - V), where v' is the target of the successor, or its
+    value at the end of an episode or of the trajectory.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561.
     """
     rho, c = jnp.minimum(max_rho, ratio), decay * jnp.minimum(max_c, ratio)
     error = rho * (reward + discount * ~terminated * next_value - value)
@@ -69,10 +77,12 @@ def vtrace(
 
 
 def is_known(terminated: Flags, cut: Flags, choice: Flags, next_choice: Flags) -> Flags:
-    """Whether what follows each step is worth a known sum: up to an end, or to a step with a choice, which has a value.
+    """Return a mask of the steps whose following return is known, for games with forced steps.
 
-    choice says of which steps there was one, next_choice after which ones there is; cut where time ran out, and of the
-    last step.
+    The return is known if the episode terminates, or if a step with a choice follows after only forced steps,
+    since such a step has a value. A step has a choice if several actions are valid; otherwise, it is forced.
+    `choice` marks the steps with a choice, `next_choice` the steps whose next observation offers one. `cut`
+    marks truncations and the last step of the trajectory.
     """
 
     def scan_back(known: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -93,10 +103,11 @@ def skip_forced_steps(
     known: Flags,
     discount: Number,
 ) -> tuple[Steps, Steps, Steps]:
-    """Rewards, values and next values of a trajectory in which a step without a choice is worth what comes of it.
+    """Return the rewards, values and next values of a trajectory, modified so that forced steps have TD error 0.
 
-    Its error is then 0, so that what it earns reaches the last choice before it. The error is 0 too where what follows
-    is not known (is_known). next_value counts where cut.
+    A step is forced if only one action is valid. Its value becomes the return that follows it, so that its
+    reward counts for the last step before it with a choice. The TD error is also 0 if the following return is
+    not known (`is_known`). `next_value` is used only at steps with `cut`.
     """
 
     def scan_back(worth: Array, now: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -111,7 +122,7 @@ def skip_forced_steps(
 
 
 def _accumulate(step: Steps, factor: Steps) -> Steps:
-    """x_t = step_t + factor_t x_{t+1}, 0 after the last."""
+    """Solve x_t = step_t + factor_t * x_{t+1} backwards, with x = 0 after the last step."""
 
     def add(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         x = now[0] + now[1] * after
@@ -121,12 +132,15 @@ def _accumulate(step: Steps, factor: Steps) -> Steps:
 
 
 def rescale_value(x: Array) -> Array:
-    """sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, which makes large numbers small (Pohlen et al. 2018, arXiv:1805.11593)."""
+    """Compute sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, which compresses large values.
+
+    Source: Pohlen et al. 2018, arXiv:1805.11593.
+    """
     return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1) - 1) + SLOPE * x
 
 
 def unrescale_value(x: Array) -> Array:
-    """What rescale_value gives x for."""
+    """Invert `rescale_value`."""
     more = 4 * SLOPE * (jnp.abs(x) + 1 + SLOPE)
-    root = more / (jnp.sqrt(1 + more) + 1) / (2 * SLOPE)  # sqrt(1 + more) - 1 without loss
+    root = more / (jnp.sqrt(1 + more) + 1) / (2 * SLOPE)  # (sqrt(1 + more) - 1) / (2 * SLOPE) without loss of precision
     return jnp.sign(x) * (root**2 - 1)

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.sanity`; `evorl.cli.sanity` has the code."""
+"""Entry point of `python -m evorl.sanity`, implemented in `evorl.cli.sanity`."""
 
 from evorl.cli.sanity import main
 

@@ -1,4 +1,4 @@
-"""Schedules: numbers that change with the env steps taken, which stand in the place of a number of a part."""
+"""Schedules, which change a hyperparameter with the number of env steps."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -13,10 +13,14 @@ from evorl.errors import require
 
 @struct.dataclass
 class Schedule:
-    """The base of schedules, whose fields are numbers: floats or ints, priors or `Fixed` as configured, else arrays.
+    """Base class of schedules, which change a hyperparameter with the number of env steps.
 
-    A subclass is a flax.struct.dataclass with `value`; `ends` are those of its fields that must be in the range of the
-    number that it stands for, the others count env steps.
+    A subclass is a flax.struct.dataclass that implements `value`. Its fields are numbers: in a configuration,
+    floats, ints, priors or `Fixed`; in a state, arrays.
+
+    Attributes:
+        ends: Names of the fields that are values of the hyperparameter and must be in its range. The other
+            fields count env steps.
     """
 
     ends: ClassVar[tuple[str, ...]] = ("start", "end")
@@ -29,15 +33,22 @@ class Schedule:
                 require(value > 0, name, value, "must be above 0, in env steps")
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Give the name and the value of each field."""
+        """Yield the name and the value of each field."""
         yield from ((one.name, getattr(self, one.name)) for one in fields(self))
 
     def value(self, env_steps: Any) -> Array:
-        """Return the number [] after so many env steps, []."""
+        """Return the value of the hyperparameter after a number of env steps.
+
+        Args:
+            env_steps: Number of env steps, [].
+
+        Returns:
+            The value, [].
+        """
         raise NotImplementedError(f"{type(self).__name__} has no value(env_steps)")
 
     def __jax_array__(self) -> Array:
-        """Refuse to be a number, which it is after some env steps alone."""
+        """Raise TypeError, since a schedule has a value only at a number of env steps."""
         raise TypeError(
             f"{self} is a number by env steps: bind(part, resolve_numbers(part), env_steps) of evorl.parts gives the "
             "part with the number that it is then"
@@ -46,34 +57,48 @@ class Schedule:
 
 @struct.dataclass
 class Ramp(Schedule):
-    """The base of schedules from start to end, where they stay.
+    """Base class of schedules that go from a start to an end and stay there.
 
     Args:
-        start: the number at first.
-        end: the number at last.
-        over: env steps from one to the other; start holds all the time where it is infinite.
+        start: Value at the start.
+        end: Value at the end.
+        over: Number of env steps from start to end; infinite to stay at start.
     """
 
-    start: Any  # a number, a prior or an array, as all numbers of a part
+    start: Any  # a number, a prior or an array, like all hyperparameters
     end: Any  # likewise
     over: Any  # likewise
 
     def progress(self, env_steps: Any) -> Array:
-        """Return how much of the way is done, [] from 0 to 1."""
+        """Return the completed fraction of the ramp, [], from 0 to 1."""
         return jnp.minimum(env_steps / self.over, 1.0)
 
 
 @struct.dataclass
 class Linear(Ramp):
-    """From start to end over so many env steps, at the same rate."""
+    """Linear schedule from start to end.
+
+    Args:
+        start: Value at the start.
+        end: Value after `over` env steps and later.
+        over: Number of env steps from start to end; infinite to stay at start.
+    """
 
     def value(self, env_steps: Any) -> Array:
+        """Return the linearly interpolated value."""
         return self.start + (self.end - self.start) * self.progress(env_steps)
 
 
 @struct.dataclass
 class Cosine(Ramp):
-    """From start to end over so many env steps, along half a cosine."""
+    """Schedule from start to end along half a period of a cosine.
+
+    Args:
+        start: Value at the start.
+        end: Value after `over` env steps and later.
+        over: Number of env steps from start to end; infinite to stay at start.
+    """
 
     def value(self, env_steps: Any) -> Array:
+        """Return the value interpolated along half a period of a cosine."""
         return self.end + (self.start - self.end) * (1 + jnp.cos(jnp.pi * self.progress(env_steps))) / 2

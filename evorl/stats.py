@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-MIN_RUNS = 3  # runs of which there is an interval
+MIN_RUNS = 3  # minimum number of runs for an interval
 
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """An estimate of a mean, which prints with its 95 % interval.
+    """Estimate of a mean, which is printed with its 95 % confidence interval.
 
-    f"{MeanEstimate.from_scores(scores):.1f}" is "2.0 [0.8, 3.2]".
+    For example, f"{MeanEstimate.from_scores(scores):.1f}" gives "2.0 [0.8, 3.2]".
 
     Attributes:
-        value: the mean.
-        error: its standard error, infinite where it is not known.
-        freedom: the degrees of freedom of the error.
+        value: Mean.
+        error: Standard error of the mean; infinite if unknown.
+        degrees_of_freedom: Degrees of freedom of the standard error.
     """
 
     value: float
@@ -27,13 +27,13 @@ class MeanEstimate:
 
     @classmethod
     def from_scores(cls, scores: Any) -> "MeanEstimate":
-        """Estimate the mean of independent scores; over several tasks, the mean of the tasks' means.
+        """Estimate the mean of independent scores; with several tasks, the mean of the means of the tasks.
 
         Args:
-            scores: [runs], or [runs, tasks] where the runs of a task are independent of those of the others.
+            scores: Scores, [runs], or [runs, tasks] if the runs of different tasks are independent.
 
         Returns:
-            The estimate. Its error is infinite below three runs.
+            The estimate. Its error is infinite with fewer than three runs.
         """
         scores = np.asarray(scores, np.float64)
         runs, tasks = scores.shape if scores.ndim > 1 else (len(scores), 1)
@@ -47,13 +47,20 @@ class MeanEstimate:
         )
 
     def __sub__(self, other: "MeanEstimate") -> "MeanEstimate":
-        """Estimate the difference from the mean of other, independent runs (Welch 1947)."""
+        """Estimate the difference between the means of two independent sets of runs (Welch 1947)."""
         variances = np.square([self.error, other.error])
         freedom = _degrees_of_freedom(variances, np.array([self.degrees_of_freedom, other.degrees_of_freedom]))
         return MeanEstimate(self.value - other.value, float(np.sqrt(variances.sum())), freedom)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval of Student's t, which is infinite where the error is not known."""
+        """Return the confidence interval of Student's t distribution; infinite if the error is unknown.
+
+        Args:
+            confidence: Confidence level, between 0 and 1.
+
+        Returns:
+            Lower and upper bound.
+        """
         from scipy.special import stdtrit
 
         if np.isinf(self.error):
@@ -76,38 +83,48 @@ def _degrees_of_freedom(variances: np.ndarray, freedoms: np.ndarray) -> float:
 
 
 def mean_interval(scores: Any, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the t interval of the mean of scores [runs] or [runs, tasks]; see MeanEstimate.from_scores.
+    """Return the t interval of the mean of scores (`MeanEstimate.from_scores`).
 
-    Below three runs it is infinite.
+    Args:
+        scores: Scores, [runs] or [runs, tasks].
+        confidence: Confidence level, between 0 and 1.
+
+    Returns:
+        Lower and upper bound; infinite with fewer than three runs.
     """
     return MeanEstimate.from_scores(scores).interval(confidence)
 
 
 def difference_interval(scores: Any, others: Any, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Welch's t interval of the mean of scores minus that of others.
+    """Return Welch's t interval of the difference mean(scores) - mean(others).
 
-    The means differ, at this confidence, where it does not hold 0. Two intervals of one mean each that overlap say
-    little about that.
+    If the interval does not contain 0, the means differ at this confidence level. In contrast, two separate
+    intervals that overlap say little about whether the means differ.
 
     Args:
-        scores: [runs] or [runs, tasks]; see MeanEstimate.from_scores.
-        others: of other, independent runs.
-        confidence: of the interval, between 0 and 1.
+        scores: Scores, [runs] or [runs, tasks]; see `MeanEstimate.from_scores`.
+        others: Scores of other, independent runs, in the same form.
+        confidence: Confidence level, between 0 and 1.
 
     Returns:
-        low, high: infinite where either has less than three runs.
+        Lower and upper bound; infinite if either set has fewer than three runs.
     """
     return (MeanEstimate.from_scores(scores) - MeanEstimate.from_scores(others)).interval(confidence)
 
 
 def rate_interval(outcomes: Any, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the interval of the probability that an outcome is 1 (Wilson 1927).
+    """Return the Wilson confidence interval of the probability that an outcome is 1.
 
-    It is not empty where all outcomes are alike.
+    The interval has a positive width even if all outcomes are equal.
 
     Args:
-        outcomes: [episodes], each 0 or 1.
-        confidence: of the interval, between 0 and 1.
+        outcomes: Outcomes, [episodes], each 0 or 1.
+        confidence: Confidence level, between 0 and 1.
+
+    Returns:
+        Lower and upper bound.
+
+    Source: Wilson 1927.
     """
     from scipy.special import ndtri
 
@@ -119,7 +136,14 @@ def rate_interval(outcomes: Any, confidence: float = 0.95) -> tuple[float, float
 
 
 def iqm(scores: Any, axis: Any = None) -> Any:
-    """Return the interquartile mean: that of the middle half of all scores (Agarwal et al. 2021, arXiv:2108.13264)."""
+    """Return the interquartile mean (IQM), the mean of the middle half of all scores.
+
+    Args:
+        scores: Scores, of any shape.
+        axis: Axis to reduce, as in scipy.stats.trim_mean; None for all scores together.
+
+    Source: Agarwal et al. 2021, arXiv:2108.13264.
+    """
     from scipy import stats
 
     return stats.trim_mean(np.asarray(scores), 0.25, axis=axis)
@@ -128,20 +152,22 @@ def iqm(scores: Any, axis: Any = None) -> Any:
 def bootstrap_interval(
     scores: Any, statistic: Callable[..., Any] = iqm, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile interval of the stratified bootstrap: runs are drawn anew within each task.
+    """Return the percentile interval of the stratified bootstrap, which resamples the runs of each task.
 
-    It is meant for statistics over several tasks (Agarwal et al. 2021, arXiv:2108.13264). Of few runs of one task it
-    is too narrow (docs/statistics.md); `mean_interval` is right for the mean.
+    It is intended for statistics over several tasks. For few runs of one task it is too narrow
+    (docs/statistics.md); use `mean_interval` for the mean.
 
     Args:
-        scores: [runs, tasks], or [runs] of one task.
-        statistic: takes scores [..., runs * tasks] and axis=-1.
-        confidence: of the interval, between 0 and 1.
-        resamples: number of draws.
-        seed: of the draws.
+        scores: Scores, [runs, tasks], or [runs] for one task.
+        statistic: Function of scores [..., runs * tasks] and axis=-1.
+        confidence: Confidence level, between 0 and 1.
+        resamples: Number of resamples.
+        seed: Seed of the resampling.
 
     Returns:
-        low, high: infinite below three runs.
+        Lower and upper bound; infinite with fewer than three runs.
+
+    Source: Agarwal et al. 2021, arXiv:2108.13264.
     """
     from scipy import stats
 

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.sweep`; `evorl.cli.sweep` has the code."""
+"""Entry point of `python -m evorl.sweep`, implemented in `evorl.cli.sweep`."""
 
 from evorl.cli.sweep import main
 

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.train`; `evorl.cli.train` has the code."""
+"""Entry point of `python -m evorl.train`, implemented in `evorl.cli.train`."""
 
 from evorl.cli.train import main
 

@@ -1,4 +1,4 @@
-"""The few pytree helpers that every part uses."""
+"""Helper functions for pytrees and for control flow under vmap."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -15,47 +15,50 @@ WEAK_TYPE_NOTE = " of weak type (a Python number: give it a dtype)"
 
 
 def fill_fields(kind: type[T], value: Any, **others: Any) -> T:
-    """Return an instance of a dataclass with one value in all fields but others, as prefixes of pytrees have."""
+    """Return an instance of a dataclass with one value in all fields except `others`, as a prefix of a pytree."""
     return kind(**dict.fromkeys((field.name for field in fields(cast(Any, kind))), value) | others)
 
 
 def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
-    """tree[i] of every leaf."""
+    """Return tree[i] for every leaf."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
 def set_row(tree: T, i: Array, row: T) -> T:
-    """tree with row, a tree without the leading axis, in place i."""
+    """Replace index i of the leading axis of a tree by `row`, a tree without that axis."""
     return jax.tree.map(lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new.astype(x.dtype), i, 0), tree, row)
 
 
 def shift_in(window: T, row: T) -> T:
-    """The last rows, leaves [n, ...], with a new one at their end and without the first."""
+    """Append a row to a window of rows, leaves [n, ...], and drop its first row."""
     return jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), window, row)
 
 
 def stack(trees: list[T]) -> T:
-    """Trees of one structure as one tree whose leaves lead with [len(trees)]."""
+    """Stack trees of the same structure along a new leading axis [len(trees)]."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def broadcast(tree: T, *shape: int) -> T:
-    """The same tree `shape` times: leaves lead with shape."""
+    """Broadcast every leaf along new leading axes `shape`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *jnp.shape(x))), tree)
 
 
 def merge_axes(tree: T) -> T:
-    """The first two axes of every leaf as one."""
+    """Merge the first two axes of every leaf."""
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
 def leading_size(tree: PyTree) -> int:
-    """The length of the leading axis that all leaves share."""
+    """Return the size of the leading axis, which all leaves share."""
     return jax.tree.leaves(tree)[0].shape[0]
 
 
 def vmap_unless_single(f: Callable[..., Any]) -> Callable[..., Any]:
-    """jax.vmap of f, but of one row f alone: under vmap a loop is traced many times, and selects what has ended."""
+    """Return jax.vmap of f, except for a single row, to which f is applied without vmap.
+
+    Under vmap, a loop is traced many times and masks the rows that have finished.
+    """
 
     def apply_rows(*rows: Any) -> Any:
         return broadcast(f(*index(rows, 0)), 1) if leading_size(rows) == 1 else jax.vmap(f)(*rows)
@@ -64,10 +67,10 @@ def vmap_unless_single(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def select(mask: Bool[Array, "..."], new: T, old: T) -> T:
-    """Return new where mask, old elsewhere; mask is as long as the leading axes that it covers."""
+    """Return `new` where the mask is True, `old` elsewhere; the axes of the mask are the leading axes of the leaves."""
 
     def select_leaf(a: Array, b: Array) -> Array:
-        if jax.typeof(a) == jax.typeof(b):  # which jnp.where would make a function of its own of, for each shape
+        if jax.typeof(a) == jax.typeof(b):  # avoids a jitted jnp.where for each shape
             return jax.lax.select(jax.lax.broadcast_in_dim(mask, a.shape, range(mask.ndim)), a, b)
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(a) - mask.ndim)), a, b)
 
@@ -75,43 +78,43 @@ def select(mask: Bool[Array, "..."], new: T, old: T) -> T:
 
 
 def test_floats(test: Callable[[Array], Array], tree: PyTree) -> Bool[Array, ""]:
-    """Whether all real numbers in a tree pass a test by element, such as jnp.isfinite."""
+    """Return whether all floating-point values in a tree pass an elementwise test such as jnp.isfinite."""
     real = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.stack([jnp.bool_(True), *(test(leaf).all() for leaf in real)]).all()
 
 
 def is_nan_free(tree: PyTree) -> Bool[Array, ""]:
-    """Whether no real number in a tree is NaN."""
+    """Return whether no floating-point value in a tree is NaN."""
     return test_floats(lambda leaf: ~jnp.isnan(leaf), tree)
 
 
 def find_finite_rows(rows: PyTree) -> Bool[Array, " n"]:
-    """Which rows, leaves [n, ...], hold no real number but finite ones."""
+    """Return a mask of the rows, leaves [n, ...], in which all floating-point values are finite."""
     return jax.vmap(lambda row: test_floats(jnp.isfinite, row))(rows)
 
 
 def drop_weak_types(tree: T) -> T:
-    """Every leaf an array of its own dtype, never of a weak type, so that a loop carries it unchanged."""
+    """Convert every leaf to an array without a weak type, so that a loop carry keeps its type."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)
 
 
 def mean(tree: T) -> T:
-    """The mean over the leading axis of every leaf."""
+    """Compute the mean of every leaf over the leading axis."""
     return jax.tree.map(lambda x: x.mean(0), tree)
 
 
 def zeros_like(tree: T) -> T:
-    """Zeros like every leaf, an array or its shape."""
+    """Return zeros with the shape and dtype of every leaf, an array or its shape."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)
 
 
 def nbytes(tree: PyTree) -> int:
-    """Bytes of all leaves, of arrays or of their shapes."""
+    """Return the total number of bytes of all leaves, arrays or their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def to_words(leaf: Array) -> UInt32[Array, " n"]:
-    """All bits of an array, of at most 32 in a word; a real number that is -0 has those of 0."""
+    """Return the bits of an array as words with at most 32 bits each; -0.0 has the same bits as 0.0."""
     leaf = jnp.ravel(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         leaf = jax.lax.bitcast_convert_type(jnp.where(leaf == 0, 0, leaf), f"uint{min(32, 8 * leaf.dtype.itemsize)}")
@@ -121,9 +124,10 @@ def to_words(leaf: Array) -> UInt32[Array, " n"]:
 
 
 def hash_tree(tree: PyTree) -> UInt32[Array, "2"]:
-    """A hash of 64 bits of all words, -0 as 0: two trees that are not the same share it once in 2^64.
+    """Return a 64-bit hash of a tree, in which -0.0 equals 0.0; two different trees collide with probability 2^-64.
 
-    Two sums over all words of what MurmurHash3's finalizer, a bijection, makes of a word and its position.
+    Each half of the hash is the sum over all words of the MurmurHash3 finalizer, a bijection, of the word and
+    its position.
     """
     word = jnp.concatenate([to_words(jnp.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
     position = jnp.arange(1, 2 * word.size + 1, dtype=jnp.uint32).reshape(2, -1) * jnp.uint32(0x9E3779B9)
@@ -131,7 +135,7 @@ def hash_tree(tree: PyTree) -> UInt32[Array, "2"]:
 
 
 def _mix_bits(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """The finalizer of MurmurHash3, by which each bit depends on all."""
+    """Apply the finalizer of MurmurHash3, so that each output bit depends on all input bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
@@ -139,7 +143,10 @@ def _mix_bits(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
 
 @jax.custom_batching.custom_vmap
 def any_unbatched(mask: Array) -> Array:
-    """Any, over every vmapped axis too: an unbatched predicate for a while_loop that masks finished rows itself."""
+    """Return whether any element is True, over vmapped axes as well.
+
+    As the result is unbatched, it suits the condition of a while_loop that masks finished rows itself.
+    """
     return mask.any()
 
 
@@ -151,9 +158,10 @@ def _any_over_copies(axis_size: int, in_batched: list[bool], mask: Array) -> tup
 
 @jax.custom_batching.custom_vmap
 def mask_if_batched(mask: Array) -> Array:
-    """Give vmapped copies their own mask, and one copy alone a constant True, so that its selects vanish.
+    """Return the mask under vmap, and a constant True otherwise, so that selects by it are compiled away.
 
-    Use it in or after a loop that takes no turn where the mask holds for no copy: there new and old are the same.
+    Use it in or after a loop that does not iterate if the mask is False for all copies, so that `new` and
+    `old` are then equal.
     """
     return jnp.ones_like(mask)
 
@@ -170,7 +178,7 @@ def masked_fori_loop(
     carry: T,
     keep_going: Callable[[T], Any] = lambda carry: True,
 ) -> T:
-    """carry <- body(i, carry) for i < times while keep_going(carry); both may differ between vmapped copies."""
+    """Run carry = body(i, carry) for i < times while keep_going(carry); both may differ between vmapped copies."""
 
     def is_running(loop: tuple[Array, T]) -> Array:
         return (loop[0] < times) & keep_going(loop[1])
@@ -183,9 +191,10 @@ def masked_fori_loop(
 
 
 def random_permutation(key: Array, n: int) -> Int[Array, " n"]:
-    """A permutation; of few rows by sorting numbers that end with the row's, four times as fast as jax.random's own.
+    """Return a random permutation of n rows; for n <= 4096, four times as fast as jax.random.permutation.
 
-    Two rows whose other bits, 20 or more, are the same keep their order, which is one pair of rows in a million.
+    Small permutations come from sorting random integers whose low bits are the row index. Two rows whose
+    other bits, 20 or more, are equal keep their order, which happens for one pair of rows in a million.
     """
     bits = max(n - 1, 1).bit_length()
     if bits > 12:
@@ -196,18 +205,18 @@ def random_permutation(key: Array, n: int) -> Int[Array, " n"]:
 
 
 def leaves_by_name(values: Any) -> dict[str, Any]:
-    """Leaves by dotted name."""
+    """Return the leaves of a tree by dotted name."""
     leaves = jax.tree_util.tree_leaves_with_path(values)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def join_path(name: str, path: str) -> str:
-    """A dotted name and one within it."""
+    """Join a dotted name and a dotted path within it, which may be empty."""
     return f"{name}.{path}" if path else name
 
 
 def find_mismatches(where: str, found: Any, wanted: Any, because: str = "") -> Iterator[str]:
-    """The leaves in which two trees of shapes differ, or else the structure."""
+    """Yield the leaves in which two trees of shapes differ or, if there are none, a difference in structure."""
     given, must = leaves_by_name(found), leaves_by_name(wanted)
     for path in {**must, **given}:
         was, to_be = describe_leaf(given.get(path)), describe_leaf(must.get(path))
@@ -220,28 +229,28 @@ def find_mismatches(where: str, found: Any, wanted: Any, because: str = "") -> I
 
 
 def describe_leaf(leaf: Any) -> str:
-    """The dtype and the shape of a leaf, in words."""
+    """Return the dtype and the shape of a leaf as text."""
     return "missing" if leaf is None else f"{leaf.dtype} {list(leaf.shape)}"
 
 
 def require_32_bits() -> None:
-    """Raise OptionError where JAX computes in 64 bits, for which no state is made."""
+    """Raise OptionError if JAX computes in 64 bits, which states do not support."""
     wide = jnp.result_type(float) == jnp.float64
     require(not wide, "jax_enable_x64", True, "must be False: evorl computes in 32 bits, float32 and int32")
 
 
 def as_arrays(params: Any) -> Any:
-    """Return the parameters of an environment as leaves of a state: arrays, float32 where the default is a float.
+    """Return environment parameters as leaves of a state: arrays, float32 if the declared default is a float.
 
     Raises:
-        OptionError: where JAX computes in 64 bits.
+        OptionError: If JAX computes in 64 bits.
     """
     require_32_bits()
     return drop_weak_types(_cast_to_declared_types(params))
 
 
 def _cast_to_declared_types(params: Any) -> Any:
-    """params with whole numbers as floats where the default is one, as 1 for a length."""
+    """Convert ints in parameters to floats if the declared default is a float, such as 1 for a length."""
     if isinstance(params, Mapping):
         return {name: _cast_to_declared_types(value) for name, value in params.items()}
     if not is_dataclass(params) or isinstance(params, type):

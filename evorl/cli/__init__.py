@@ -1,1 +1,1 @@
-"""Command-line programs: `evorl.cli.train` is `python -m evorl.train`, and so on."""
+"""Command-line programs: `evorl.cli.train` implements `python -m evorl.train`, and so on."""

@@ -1,4 +1,4 @@
-"""python -m evorl.autotune agent=ppo env=ant: finds out how a training is fastest on this machine."""
+"""Command `python -m evorl.autotune agent=ppo env=ant`, which finds the fastest settings for this machine."""
 
 import itertools
 import os
@@ -30,15 +30,15 @@ product stays; iterations in one call of the device (chunk). Fewer steps by more
 DEFAULT_OPTIONS = {"seconds": 5.0, "write": None, "again": False}
 FORBIDDEN_OPTIONS = ("resume", "init_from", "run_dir", "dry_run", "profile", "devices", "chunk")
 CACHE_FILE = "autotune.json"  # in the user's cache folder
-THREADS_VARIABLE = "PJRT_NPROC"  # a variable of the environment that JAX reads when it starts
+THREADS_VARIABLE = "PJRT_NPROC"  # environment variable that JAX reads when it starts
 NUM_ENVS_OPTION, NUM_STEPS_OPTION = "agent.workflow.num_envs", "agent.workflow.num_steps"
 FACTORS = (0.25, 0.5, 2, 4)
-MIN_SPEEDUP = 1.02  # times as fast, or it may be chance
+MIN_SPEEDUP = 1.02  # smaller speedups may be due to chance
 Candidate = dict[str, Any]  # options by name, and THREADS_VARIABLE
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as given:
         if not given or wants_help(given):
             print(HELP)
@@ -79,13 +79,13 @@ def _main(given: Sequence[str]) -> None:
 
 
 def is_candidate(found: Any) -> TypeGuard[Candidate]:
-    """Return whether what was remembered is a choice, which goes into a command."""
+    """Return whether a value from the cache is a valid candidate, since it becomes part of a command."""
     names = {"devices", "chunk", THREADS_VARIABLE, NUM_ENVS_OPTION, NUM_STEPS_OPTION}
     return isinstance(found, dict) and set(found) <= names and all(type(n) is int for n in found.values())
 
 
 def _check_options(options: Mapping[str, Any], chosen: Sequence[str]) -> None:
-    """Raises OptionError where an option cannot be used."""
+    """Raise OptionError if an option is invalid."""
     seconds, again = options["seconds"], options["again"]
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
     require(number, "seconds", seconds, "must be a number above 0")
@@ -99,14 +99,17 @@ def _check_options(options: Mapping[str, Any], chosen: Sequence[str]) -> None:
 
 
 def describe_machine() -> tuple[str, ...]:
-    """What the speed of a program depends on besides it. JAX is not started, which would take the GPU's memory."""
+    """Return what the speed of a program depends on in addition to the program itself.
+
+    JAX is not started, since it would reserve the memory of the GPU.
+    """
     from evorl.machine import count_cores
 
     return platform.node(), f"{count_cores()} cores", *list_gpus(), f"jax {metadata.version('jax')}"
 
 
 def list_gpus() -> list[str]:
-    """The names of the GPUs that nvidia-smi knows."""
+    """Return the names of the GPUs that nvidia-smi lists."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []
@@ -115,7 +118,7 @@ def list_gpus() -> list[str]:
 
 
 def list_candidate_groups(data: Mapping[str, Any]) -> list[list[Candidate]]:
-    """What is to be tried: each group with the best of those before it."""
+    """Return the groups of candidates; each group is tried with the best candidates of the groups before it."""
     from evorl.machine import count_cores
     from evorl.training import runs
 
@@ -144,8 +147,10 @@ def list_candidate_groups(data: Mapping[str, Any]) -> list[list[Candidate]]:
 
 
 def search(groups: Sequence[Sequence[Candidate]], measure: Callable[[Candidate], float]) -> Candidate:
-    """Find what is clearly fastest, a group at a time, and print each trial; raise OptionError where nothing runs."""
+    """Find the clearly fastest candidate of each group in turn, and print each trial.
 
+    `measure` raises OptionError if nothing runs.
+    """
     from evorl.training.records.display import heartbeat
 
     trials, total = itertools.count(1), 1 + sum(map(len, groups))
@@ -168,9 +173,10 @@ def search(groups: Sequence[Sequence[Candidate]], measure: Callable[[Candidate],
 
 
 def measure_speed(chosen: Sequence[str], choice: Candidate, seconds: float) -> float:
-    """Env steps of all seeds per second of training, in a process of its own; 0 where the choice is refused.
+    """Return the env steps per second of training, summed over seeds, measured in a separate process.
 
-    Raises OptionError, with what that process says, where nothing was chosen.
+    If the candidate is not valid, the result is 0. If it is empty and the process fails, OptionError is
+    raised with the message of the process.
     """
     from evorl.training.configuration.discovery import BUDGET_OPTIONS
     from evorl.training.records.rows import read_rows
@@ -195,5 +201,5 @@ def measure_speed(chosen: Sequence[str], choice: Candidate, seconds: float) -> f
 
 
 def format_candidate(choice: Candidate) -> str:
-    """In words."""
+    """Format a candidate as text."""
     return ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in choice.items()) or "as it is"

@@ -1,19 +1,19 @@
-"""python -m evorl.curve [OUT] RUN ...: draws the evaluations of runs, and prints the last of each as a Markdown table.
+"""python -m evorl.curve [OUT] RUN ...: plots learning curves, and prints a Markdown table of the final evaluations.
 
-The curve is the mean over seeds with its 95 % interval of Student's t, from three seeds on; the table has the
-interquartile mean too. Runs that differ in their seeds alone are one line, and so are those of one LABEL, which may
-differ in nothing else. Each environment, with its options and wrappers, has a panel of its own. Rows that are damaged
-are left out, which the last line and exit code 2 tell.
+A curve is the mean return over seeds, with a 95 % confidence interval (Student's t) if there are three seeds or more.
+The table also has the interquartile mean (IQM). Runs that differ only in their seeds form one curve, and so do runs
+with the same LABEL, which must not differ in anything else. Each environment, with its options and wrappers, has its
+own panel. Damaged rows are skipped; the last line then says so, and the exit code is 2.
 
 python -m evorl.curve curve.png runs/a runs/b
 python -m evorl.curve docs/curve.png CEM-RL=runs/a TD3=runs/b goal=950 title="Brax inverted_pendulum"
 python -m evorl.curve curve.png TD3=runs/td3_seed_* PPO=runs/ppo*
 
-OUT is curve.png where the first word is a run. Folders may have *, ? and [...], also behind LABEL=, where no shell
-expands them.
+OUT is curve.png if the first argument is a run. Folders may contain *, ? and [...], also after LABEL=, where the shell
+does not expand them.
 
-  goal=            a return; the table says after how many steps the mean over seeds reached it
-  title=           of the picture
+  goal=            a return; the table says after how many minutes all seeds reached it
+  title=           title of the figure
 """
 
 import glob
@@ -33,30 +33,30 @@ from evorl.training.records.display import ENV_STEPS, EVALUATIONS
 from evorl.training.records.rows import JSON_LINES, read_rows
 
 DEFAULT_OUT = "curve.png"
-SEED_KEYS = {"seed", "num_seeds"}  # in which the runs of one line may differ
-REWARDS_WRAPPER = "evorl.envs.wrappers.RewardTransform"  # which changes what is learned from, and no return
+SEED_KEYS = {"seed", "num_seeds"}  # keys in which the runs of one curve may differ
+REWARDS_WRAPPER = "evorl.envs.wrappers.RewardTransform"  # changes the rewards for learning, but not the reported return
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The evaluations of a run: returns [evaluations, seeds], and when each was."""
+    """Learning curve of a run: evaluation returns, shape [evaluations, seeds], with env steps and minutes."""
 
     label: str
     returns: np.ndarray
     env_steps: np.ndarray  # of each seed
     minutes: np.ndarray
     run: Path
-    cfg: Mapping[str, Any]  # empty where the folder holds none
-    has_user_label: bool  # by the user
+    cfg: Mapping[str, Any]  # empty if the folder has none
+    has_user_label: bool
 
     @property
     def eval_config(self) -> Mapping[str, Any]:
-        """Its configuration with the environment that it was evaluated in as that of the training."""
+        """Return the configuration of the run, with the environment of its evaluations as `env`."""
         return {**self.cfg, "env": self.cfg.get("eval_env") or self.cfg.get("env")}
 
     @property
     def task(self) -> dict[str, Any]:
-        """What its returns are measured on: values by dotted name."""
+        """Return the configuration of the task in which returns are measured, as values by dotted name."""
         env = self.eval_config["env"]
         while isinstance(env, dict) and env.get("_target_") == REWARDS_WRAPPER:
             env = env.get("inner")
@@ -67,25 +67,25 @@ class Curve:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All values of its configuration by dotted name, but for its seeds."""
+        """Return all values of the configuration except the seeds, by dotted name."""
         return dict(
             config_file.iterate_leaves({name: value for name, value in self.cfg.items() if name not in SEED_KEYS}, "")
         )
 
     @property
     def seeds(self) -> set[int]:
-        """The seeds of its runs."""
+        """Return the seeds of the run; empty if they are unknown."""
         first = self.cfg.get("seed")
         return set(range(first, first + self.returns.shape[1])) if isinstance(first, int) else set()
 
 
 def serialize_values(values: Any) -> str:
-    """Return values of a configuration as text that can be compared."""
+    """Return configuration values as text, for comparisons."""
     return json.dumps(values, sort_keys=True, default=str)
 
 
 def split_out(paths: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the picture to draw, which is curve.png where the first word is a run, and the runs."""
+    """Return the output file and the runs; the file is curve.png if the first argument is a run."""
     first = Path(paths[0])
     if "=" in paths[0] or first.is_dir() or not first.suffix:
         return Path(DEFAULT_OUT), list(paths)
@@ -93,10 +93,10 @@ def split_out(paths: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def expand_runs(given: str) -> list[str]:
-    """Return RUN or LABEL=RUN for each folder that matches, where RUN is a pattern; itself where it is none.
+    """Return RUN or LABEL=RUN for each folder that matches the pattern RUN; the argument itself without a pattern.
 
     Raises:
-        OptionError: where no folder matches.
+        OptionError: If no folder matches.
     """
     label, named, pattern = given.rpartition("=")
     if Path(pattern).exists() or not glob.has_magic(pattern):
@@ -107,14 +107,14 @@ def expand_runs(given: str) -> list[str]:
 
 
 def read_curve(given: str, damages: list[str]) -> Curve:
-    """Return the curve of LABEL=RUN, or of RUN under the name of its folder.
+    """Return the curve of LABEL=RUN, or of RUN with the name of its folder as label.
 
     Args:
-        given: the word of the command line.
-        damages: takes a line about rows that were left out.
+        given: Argument of the command line.
+        damages: List to which a line about skipped rows is appended.
 
     Raises:
-        OptionError: where nothing can be drawn.
+        OptionError: If the run has no evaluations that can be drawn.
     """
     label, named, folder = given.partition("=")
     run = Path(folder if named else given)
@@ -136,10 +136,10 @@ def read_curve(given: str, damages: list[str]) -> Curve:
 
 
 def group_curves(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the lines to draw: runs of one label, and without one those that differ in their seeds alone, are one.
+    """Return the curves to draw; runs with one label, or that differ only in their seeds, form one curve.
 
     Raises:
-        OptionError: where runs of one label differ in more, or share a seed.
+        OptionError: If runs with one label differ in more than their seeds, or share a seed.
     """
     groups: dict[tuple[str, ...], list[Curve]] = {}
     for curve in curves:
@@ -157,7 +157,7 @@ def group_curves(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def disambiguate_labels(groups: Any) -> list[list[Curve]]:
-    """Return groups whose labels by folder are as much of the path as tells the folders from each other."""
+    """Return the groups, with folder names in labels extended by as much of the path as makes them unique."""
     curves = [curve for group in groups for curve in group]
     taken = {curve.label for curve in curves if curve.has_user_label}
     parts = {curve.run: curve.run.resolve().parts for curve in curves if not curve.has_user_label}
@@ -176,12 +176,13 @@ def disambiguate_labels(groups: Any) -> list[list[Curve]]:
 
 
 def join_curves(group: Sequence[Curve]) -> Curve:
-    """Return the runs of one line as one, at the env steps of that with the fewest evaluations, where all have been.
+    """Join the runs of one group to one curve, at the env steps that all runs have reached.
 
-    Returns between two evaluations are interpolated. Minutes are of one run after the other.
+    The run with the fewest evaluations determines the env steps. Returns between two evaluations are
+    interpolated. The minutes are the sum over runs, as if they ran sequentially.
 
     Raises:
-        OptionError: where they are not the same training from other seeds.
+        OptionError: If the runs are not the same training with different seeds.
     """
     first, *others = group
     for other in others:
@@ -213,7 +214,7 @@ def join_curves(group: Sequence[Curve]) -> Curve:
 
 
 def group_by_task(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
-    """Return the curves of each environment by its name, with the options by which environments of one name differ."""
+    """Return the curves of each environment by its name, extended by options that differ between equal names."""
     from evorl.training.configuration import config
 
     tasks: dict[str, list[Curve]] = {}
@@ -233,7 +234,7 @@ def group_by_task(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
 
 
 def format_table(curves: Sequence[Curve], goal: float | None, environment: str | None = None) -> str:
-    """Return the last evaluation of each as rows of Markdown, under their head; with the environment if it is given."""
+    """Return a Markdown table of the last evaluation of each curve, with an environment column if it is given."""
     columns = ["run", *["environment"] * (environment is not None)]
     columns += ["seeds", "env steps of each", "minutes", "mean [95 %]", "IQM", "each seed"]
     columns += [f"minutes until all reached {goal:g}"] if goal is not None else []
@@ -255,7 +256,7 @@ def format_table(curves: Sequence[Curve], goal: float | None, environment: str |
 
 
 def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title: str) -> Any:
-    """Return the figure: returns over env steps and over minutes, a row for each environment."""
+    """Return a figure of returns against env steps and against minutes, with one row for each environment."""
     figure, axes = pyplot().subplots(len(found), 2, figsize=(9, 3.4 * len(found)), sharey="row", squeeze=False)
     for (left, right), (environment, curves) in zip(axes, found.items(), strict=True):
         for curve in curves:
@@ -281,7 +282,7 @@ def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as words:
         if wants_help(words):
             return print(__doc__)

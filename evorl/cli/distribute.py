@@ -1,4 +1,4 @@
-"""python -m evorl.distribute agent=psro env=leduc workers=2: trainings whose tasks other processes compute."""
+"""Command `python -m evorl.distribute agent=psro env=leduc workers=2`, which trains with worker processes."""
 
 import os
 import sys
@@ -37,11 +37,11 @@ RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
     "episodes minutes num_seeds devices suite eval_env profile debug init_from preload dry_run deterministic"
 )
-NON_PSRO_OPTIONS = "env_steps", "chunk"  # an iteration is a row
+NON_PSRO_OPTIONS = "env_steps", "chunk"  # each iteration writes a row
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as given:
         if not given or wants_help(given):
             print(HELP)
@@ -54,7 +54,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def distribute(given: Sequence[str]) -> None:
-    """Trains in a new run directory, or goes on in one. Raises OptionError, WorkerError, DivergedError, OSError."""
+    """Train in a new run directory, or resume a run.
+
+    Raises:
+        OptionError: If an option is invalid.
+        WorkerError: If worker processes fail.
+        DivergedError: If the training diverges.
+        OSError: If a file cannot be written.
+    """
     from evorl.training.configuration import config
 
     options, rest = dict(DEFAULT_OPTIONS), []
@@ -72,7 +79,7 @@ def distribute(given: Sequence[str]) -> None:
     from evorl.distributed.ray_executor import RayExecutor
 
     workers = RayExecutor(_require_number(options, "workers", int), options["cpus_per_worker"], options["address"])
-    with workers.connect_to_ray():  # before JAX has threads, beside which no process should be forked
+    with workers.connect_to_ray():  # before JAX starts threads, since a process with threads should not fork
         _train(options, rest, workers)
 
 
@@ -100,7 +107,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.create_run_dir(data)
     (run_dir / RESULTS_FOLDER).mkdir(
         exist_ok=True
-    )  # before config.yaml, so that a run that is stopped at once can go on
+    )  # before config.yaml, so that a run that is stopped at once can be resumed
     recorded: Any = None
     go_on = _resume_command(run_dir, options, trust_check.find_trust_packages(data))
     try:
@@ -111,7 +118,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
         ):
             print(f"{run_dir}: starting", flush=True)
             run = RunContext(data, run_dir, recorders)
-            for recorded in training(workflow, run):  # noqa: B007  the last is used
+            for recorded in training(workflow, run):  # noqa: B007  the last one is used
                 pass
     except OptionError:
         if recorded is None and "resume" not in options:
@@ -127,7 +134,10 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
 
 
 def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str], data: dict[str, Any]) -> Any:
-    """How a workflow is trained by tasks; raises OptionError where it is not, or an option is not for it."""
+    """Return the function that trains a workflow by tasks.
+
+    OptionError is raised if the workflow cannot be trained by tasks, or an option does not apply to it.
+    """
     from evorl.distributed import task_training
     from evorl.leagues.psro import PSRO
     from evorl.workflows.on_policy import OnPolicy
@@ -150,14 +160,14 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
 
 
 def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:
-    """Raises OptionError where one of the options that are given has such a name."""
+    """Raise OptionError if one of the given options has one of the names."""
     for one in given:
         if one.lstrip("+~").partition("=")[0].partition(".")[0] in names:
             raise OptionError(f"{one}: {why}")
 
 
 def _resume_command(run_dir: Path, options: dict[str, Any], trust: Sequence[str]) -> str:
-    """Return the command by which a run goes on, with the options that it does not keep."""
+    """Return the command that resumes a run, with the options that the run does not save."""
     own = [
         f"{name}={options[name]}"
         for name in (*DEFAULT_OPTIONS, *PSRO_OPTIONS)
@@ -167,7 +177,7 @@ def _resume_command(run_dir: Path, options: dict[str, Any], trust: Sequence[str]
 
 
 def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """What is to be trained, as it was composed, as data, and as it is saved."""
+    """Return the configuration of a new run as composed, as plain data, and as data to save."""
     from evorl.training.configuration import config
 
     _refuse(
@@ -179,7 +189,7 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
 
 
 def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The same of a run that goes on."""
+    """Return the configuration of a resumed run, in the form of `_load_new`."""
     from evorl.distributed.task_training import RESULTS_FOLDER
     from evorl.training.configuration import config_file
 

@@ -1,15 +1,15 @@
-"""python -m evorl.export RUN OUT: writes the policy of a run to a file that needs no evorl.
+"""python -m evorl.export RUN OUT: exports the policy of a run to a file that can be used without evorl.
 
-  OUT.npz          arrays and a list of NumPy's operations, which the one file evorl/numpy_policy.py reads
-  OUT.jaxexport    a program of jax.export for CPU and CUDA, of any number of rows
+  OUT.npz          arrays and a list of NumPy operations, which the single file evorl/numpy_policy.py reads
+  OUT.jaxexport    a jax.export program for CPU and CUDA, with any batch size
 
 python -m evorl.export runs/ppo policy.npz
 
-  seed=            of several; by default the best
-  member=          of a population; by default the best
+  seed=            one of several seeds; by default the best
+  member=          a member of a population; by default the best
   which=           best (at its best evaluation) or last; by default best
-  solution=        of a front, its number in RUN/play/front.csv
-  trust=[NAME]     packages whose classes its configuration may name
+  solution=        a solution of a Pareto front, by its number in RUN/play/front.csv
+  trust=[NAME]     packages whose classes the configuration of the run may name
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from evorl.errors import require
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as words:
         if wants_help(words):
             return print(__doc__)

@@ -1,18 +1,18 @@
-"""python -m evorl.league RUN RUN ...: a tournament of runs of one game, each against each in every place.
+"""python -m evorl.league RUN RUN ...: plays a tournament between runs of one game, each pair in all player positions.
 
-Prints Markdown: what each is paid against each, with standard errors, and ratings. Elo is by maximum likelihood of who
-is paid more; where the share of cycles is large it tells little, and Nash averaging is what each is paid against an
-equilibrium of the entrants, in which copies count once.
+Prints Markdown tables: the mean payoff of each entrant against each other entrant, with standard errors, and ratings.
+Elo is fitted by maximum likelihood; the entrant that is paid more wins a game. It says little if the share of cycles is
+large. Nash averaging is the payoff against an equilibrium of the entrants, in which copies of an entrant count once.
 
 python -m evorl.league runs/a runs/b random
 python -m evorl.league PSRO=runs/a PPO=runs/b random episodes=10000 explore=true out=league
 
-  RUN              or LABEL=RUN, or random, who acts by chance
-  episodes=1000    of each pair in each place
-  seed=0           of the episodes
-  explore=false    true: all act as they did to explore, and not greedily
-  trust=[NAME]     packages whose classes configurations may name
-  out=             a folder for payoffs.csv, and payoffs.png where matplotlib is there
+  RUN              or LABEL=RUN, or random for a random policy
+  episodes=1000    episodes of each pair in each player position
+  seed=0           seed of the episodes
+  explore=false    true: all policies explore, as in training, instead of acting greedily
+  trust=[NAME]     packages whose classes the configurations may name
+  out=             a folder for payoffs.csv, and for payoffs.png if matplotlib is installed
 """
 
 import csv
@@ -43,17 +43,17 @@ RANDOM_ENTRANT = "random"
 
 @dataclass(frozen=True)
 class LeagueOptions:
-    """What a tournament is asked for."""
+    """Options of a tournament."""
 
     episodes: int = 1000
     seed: int = 0
     explore: bool = False
-    trust: Any = ()  # as given; parse_trust says what is wrong with it
+    trust: Any = ()  # as given, before parse_trust checks it
     out: str | None = None
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as words:
         if wants_help(words):
             return print(__doc__)
@@ -76,7 +76,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse_entrant(word: str) -> tuple[str, Path | None]:
-    """The label and the run of LABEL=RUN, or of RUN under the name of its folder; no run of who acts by chance."""
+    """Return the label and the run of LABEL=RUN, or of RUN with the name of its folder as label.
+
+    The run is None for an entrant that acts randomly.
+    """
     label, named, folder = word.partition("=")
     if word == RANDOM_ENTRANT or folder == RANDOM_ENTRANT:
         return label, None
@@ -86,7 +89,7 @@ def parse_entrant(word: str) -> tuple[str, Path | None]:
 
 
 def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "TournamentTable":
-    """Loads the runs and plays."""
+    """Load the runs and play the tournament."""
     choose_opengl()
     from evorl.training import tournament
     from evorl.training.configuration.config_file import parse_trust
@@ -108,7 +111,7 @@ def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "Tournamen
 
 
 def format_payoffs(names: list[str], found: "TournamentTable") -> str:
-    """The table as Markdown."""
+    """Return the payoffs as a Markdown table."""
 
     def format_cell(i: int, j: int) -> str:
         return "" if i == j else f"{found.mean[i, j]:.3g} ± {found.error[i, j]:.2g}"
@@ -118,7 +121,7 @@ def format_payoffs(names: list[str], found: "TournamentTable") -> str:
 
 
 def format_ratings(names: list[str], found: "TournamentTable") -> str:
-    """Ratings as Markdown, the best first, and the share of cycles."""
+    """Return the ratings as a Markdown table, the best first, and a line about the share of cycles."""
     import jax.numpy as jnp
 
     from evorl.leagues.ratings import fit_elo, fit_multidimensional_elo, nash_averaging
@@ -149,7 +152,7 @@ def format_ratings(names: list[str], found: "TournamentTable") -> str:
 
 
 def write_payoffs(folder: Path, names: list[str], found: "TournamentTable") -> None:
-    """Writes payoffs.csv and payoffs.png into a folder and prints their paths."""
+    """Write payoffs.csv and payoffs.png into a folder, and print their paths."""
     from evorl.leagues import plots
 
     try:

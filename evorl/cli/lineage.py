@@ -1,15 +1,15 @@
-"""python -m evorl.lineage RUN: draws how the population of a run evolved.
+"""python -m evorl.lineage RUN: plots how the population of a run evolved.
 
-Who took over from whom, its fitness, and the hyperparameters searched. Each member has a lane; a line goes from parent
-to child, its colour is that of the first member they descend from. Where nobody takes over, as in MetaES, there are
-only dots.
+The figure shows the parent of each member, the fitness, and the searched hyperparameters. Each member has a lane. A
+line goes from parent to child, in the color of the first member from which they descend. If no member takes over from
+another, as in MetaES, there are only dots.
 
 python -m evorl.lineage runs/pbt seed=3 out=lineage.png
 
-  seed=            of several; by default the first
-  population=0     of several populations in one run
-  trust=[NAME]     packages whose classes its configuration may name
-  out=             by default RUN/lineage.png
+  seed=            one of several seeds; by default the first
+  population=0     one of several populations in a run
+  trust=[NAME]     packages whose classes the configuration of the run may name
+  out=             the file to write; by default RUN/lineage.png
 """
 
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ from evorl.population.lineage import GenerationTable, ancestry, branches, choose
 from evorl.training.configuration import config_file
 from evorl.training.records.rows import JSON_LINES, read_rows
 
-DARKER = 0.8  # than the colour map, some of whose colours are too light for a white page
+DARKER = 0.8  # factor on the colors of the color map, some of which are too light for a white page
 STATISTICS = {"max": (np.nanmax, "--"), "median": (np.nanmedian, "-"), "min": (np.nanmin, ":")}
 
 
 def read_history(
     run: Path, seed: int | None, population: int, trust: Sequence[str] = ()
 ) -> tuple[dict[str, GenerationTable], str]:
-    """Return the history of one seed's population, and what is wrong with the rows that were left out.
+    """Return the history of the population of one seed, and a line about skipped rows.
 
     Args:
-        run: a run directory.
-        seed: by default the first.
-        population: of several, its number.
-        trust: packages whose classes the configuration may name.
+        run: Run directory.
+        seed: Seed of the run; None for the first.
+        population: Index of the population if there are several.
+        trust: Packages whose classes the configuration may name.
 
     Raises:
-        OptionError: where no population evolves, or nothing can be read.
+        OptionError: If the run has no evolving population, or cannot be read.
     """
     if not (run / JSON_LINES).is_file():
         raise OptionError(f"run={run}: holds no {JSON_LINES}")
@@ -56,7 +56,10 @@ def read_history(
 
 
 def draw_branches(axis: Any, source: GenerationTable | None, values: GenerationTable, **style: Any) -> None:
-    """The family tree of values [generations, n], of which all but the last generation have children."""
+    """Draw the family tree of the members at `values`, shape [generations, n].
+
+    Without `source`, only points are drawn. Otherwise, all generations but the last have children.
+    """
     at = np.broadcast_to(np.arange(1, len(values) + 1)[:, None], values.shape)
     if source is None:
         axis.scatter(at, values, color="tab:blue", s=4, **style)
@@ -64,7 +67,7 @@ def draw_branches(axis: Any, source: GenerationTable | None, values: GenerationT
     from matplotlib.collections import LineCollection
 
     founders = ancestry(source)[: len(values)]
-    colours = pyplot().get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbours differ
+    colours = pyplot().get_cmap("turbo")(np.arange(source.shape[1]) * 0.618 % 1)  # neighbors get different colors
     colours[:, :3] *= DARKER
     lines = branches(source[: len(values) - 1], values).reshape(-1, 2, 2)
     axis.add_collection(LineCollection(list(lines), colors=colours[founders[1:].ravel()], linewidths=1, **style))
@@ -72,7 +75,7 @@ def draw_branches(axis: Any, source: GenerationTable | None, values: GenerationT
 
 
 def draw_lanes(axis: Any, source: GenerationTable) -> None:
-    """Members as lanes, up to those left after the last generation."""
+    """Draw one lane for each member, up to the members after the last generation."""
     generations, n = source.shape
     draw_branches(axis, source, np.broadcast_to(np.arange(n), (generations + 1, n)))
     left = len(set(ancestry(source)[-1].tolist()))
@@ -82,7 +85,10 @@ def draw_lanes(axis: Any, source: GenerationTable) -> None:
 
 
 def draw_fitness(axis: Any, source: GenerationTable | None, fitness: GenerationTable) -> None:
-    """All members faint; min, median and max strong, where any member is sound."""
+    """Draw the fitness of all members in faint colors, and its minimum, median and maximum in black.
+
+    Generations without a finite fitness have no statistics.
+    """
     draw_branches(axis, source, fitness, alpha=0.35)
     whole = np.isfinite(fitness).any(1)
     for name, (statistic, style) in STATISTICS.items():
@@ -93,7 +99,7 @@ def draw_fitness(axis: Any, source: GenerationTable | None, fitness: GenerationT
 
 
 def draw_lineage(found: dict[str, GenerationTable], title: str) -> Any:
-    """The figure: the lanes, the fitness, and each number searched."""
+    """Return the figure with the lanes, the fitness, and each searched hyperparameter."""
     plt = pyplot()
     from matplotlib.ticker import NullFormatter
 
@@ -124,7 +130,7 @@ def draw_lineage(found: dict[str, GenerationTable], title: str) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as words:
         if wants_help(words):
             return print(__doc__)

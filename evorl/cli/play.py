@@ -1,4 +1,4 @@
-"""python -m evorl.play RUN: evaluates what a run has learned; writes a viewer and pictures of an episode; its front."""
+"""Command `python -m evorl.play RUN`, which evaluates a policy, renders an episode and shows the Pareto front."""
 
 import sys
 import webbrowser
@@ -50,13 +50,13 @@ HELP = """usage: python -m evorl.play [RUN] [option=value ...]
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 
-SHOWN = (".html", ".svg", ".mp4", ".gif", ".png")  # files for a web browser, the best first
-INTERNAL_FIELDS = {"given", "of_env"}  # fields that others fill
+SHOWN = (".html", ".svg", ".mp4", ".gif", ".png")  # suffixes of files for a web browser, the best first
+INTERNAL_FIELDS = {"given", "of_env"}  # fields that are derived from others
 
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """What a play is asked for."""
+    """Options of the command."""
 
     run: str
     episodes: int = 128
@@ -65,8 +65,8 @@ class PlayOptions:
     seed: int | None = None
     member: int | list | None = None
     against: str | None = None
-    eval_env: str | None = ""  # the run's own
-    of_env: Mapping[str, Any] = field(default_factory=dict)  # options of that, by name
+    eval_env: str | None = ""  # the eval_env of the run
+    of_env: Mapping[str, Any] = field(default_factory=dict)  # options of eval_env, by name
     group: str | None = None
     explore: bool | None = None
     key: int = 0
@@ -79,11 +79,11 @@ class PlayOptions:
     record: str | None = None
     out: str | None = ""
     trust: tuple[str, ...] = ()
-    given: Mapping[str, Any] = field(default_factory=dict)  # by dotted name, what its configuration was saved without
+    given: Mapping[str, Any] = field(default_factory=dict)  # values missing from the saved configuration, by name
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     with command(arguments) as given:
         if wants_help(given):
             print(HELP)
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse_play_options(arguments: list[str]) -> PlayOptions:
-    """Options from the command line; raises OptionError."""
+    """Return the options of the command line; raise OptionError if one is invalid."""
     from evorl.training.configuration.config_file import parse_trust
 
     kinds = {field.name: field.type for field in fields(PlayOptions) if field.name not in INTERNAL_FIELDS}
@@ -128,7 +128,7 @@ def find_newest_run(folder: Path) -> Path:
     """Return the run of a folder whose metrics were written last.
 
     Raises:
-        OptionError: The folder has no runs.
+        OptionError: If the folder has no runs.
     """
     written = {path.parent: path.stat().st_mtime for path in folder.glob("*/metrics.jsonl")}
     if not written:
@@ -139,7 +139,7 @@ def find_newest_run(folder: Path) -> Path:
 
 
 def open_browser(files: Sequence[Path]) -> None:
-    """Open the viewer, or else the best picture, in the web browser."""
+    """Open the viewer in the web browser or, if there is none, the best picture."""
     shown = sorted((path for path in files if path.suffix in SHOWN), key=lambda path: SHOWN.index(path.suffix))
     if not shown:
         print("there is no viewer and no picture of this environment", file=sys.stderr)
@@ -148,9 +148,12 @@ def open_browser(files: Sequence[Path]) -> None:
 
 
 def play_run(options: PlayOptions) -> dict[str, Any]:
-    """Evaluates, prints the mean return and its interval, draws; gives the returns and the paths of what it wrote.
+    """Evaluate a policy, print its mean return with the interval, and draw an episode.
 
-    Of a run with a front it shows that too; of one without a policy alone.
+    If the run has a Pareto front or an archive, that is shown too. If it has no policy, only that is shown.
+
+    Returns:
+        The returns, the episode lengths, and the paths of the written files, by name.
     """
     run_dir = Path(options.run)
     if not run_dir.is_dir():
@@ -189,7 +192,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
 
 
 def make_json_line(found: Mapping[str, Any]) -> str:
-    """Return what play_run has found as JSON, with the mean return and its 95 % interval."""
+    """Return the results of `play_run` as one line of JSON, with the mean return and its 95 % confidence interval."""
     from evorl import stats
     from evorl.training.records.recorders import to_json_line
 
@@ -203,7 +206,7 @@ def make_json_line(found: Mapping[str, Any]) -> str:
 
 
 def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:
-    """The environment to play in where that is not the one of the training; else None."""
+    """Return the environment to evaluate in; None for the training environment."""
     from evorl.training.configuration import config, parts
 
     if not options.eval_env:
@@ -216,7 +219,11 @@ def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:
 def evaluate_and_draw(
     workflow: Any, state: Any, folder: Path | None, options: PlayOptions, env: Any = None
 ) -> tuple[Any, Any, list[Path]]:
-    """Prints what a policy earns in another environment where one is given; gives returns, lengths and the pictures."""
+    """Evaluate a policy, in another environment if one is given, print its returns, and draw an episode.
+
+    Returns:
+        The returns, the episode lengths and the paths of the written files.
+    """
     import numpy as np
 
     from evorl.training import demonstrations, episodes
@@ -259,14 +266,14 @@ def evaluate_and_draw(
 
 
 def _format_mean(returns: Any) -> str:
-    """A mean, and its interval over episodes."""
+    """Format the mean and its confidence interval over episodes."""
     from evorl import stats
 
     return f"{stats.MeanEstimate.from_scores(returns):.1f}"
 
 
 def play_run_by_keyboard(options: PlayOptions) -> dict[str, Any]:
-    """One episode by keyboard; raises OptionError where that cannot be."""
+    """Let the user play one episode by keyboard; raise OptionError if that is not possible."""
     from evorl.training import human
     from evorl.training.runs import restore_run
 
@@ -278,9 +285,10 @@ def play_run_by_keyboard(options: PlayOptions) -> dict[str, Any]:
 
 
 def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
-    """Prints a front; writes front.csv, and front.png where it has several objectives and matplotlib is there.
+    """Print a front and write front.csv, and front.png if there are several objectives or descriptors.
 
-    Of parameters by name, such as a strategy's weights, also solution.yaml, the best of the first objective.
+    front.png needs matplotlib. If `with_params`, parameters by name, such as the weights of a strategy, are
+    also written to solution.yaml, for the best solution in the first objective.
     """
     print(front)
     if folder is None:
@@ -303,7 +311,10 @@ def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]
 
 
 def draw_front(front: Any) -> Any:
-    """The figure of a front, its first objective beside each of the others; of an archive, by its first descriptors."""
+    """Return a figure of the first objective of a front against each other one.
+
+    For an archive with one objective, it shows the objective over the first two behavior descriptors.
+    """
     if len(front.names) == 1:
         figure, axis = pyplot().subplots(figsize=(4.6, 3.8))
         points = axis.scatter(
@@ -326,7 +337,7 @@ def draw_front(front: Any) -> Any:
 
 
 def evaluate_suite(options: PlayOptions) -> dict[Any, Any]:
-    """Prints and gives the table of a suite, of all seeds of a run or of one."""
+    """Print and return the table of an evaluation suite, for all seeds of a run or for one."""
     from evorl.training.runs import restore_run
     from evorl.training.suites import MazeSuite, RiskSuite, tables
 

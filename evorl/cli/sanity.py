@@ -1,4 +1,4 @@
-"""python -m evorl.sanity agent=NAME: trains on environments that each ask for one ability, and says which it has."""
+"""Command `python -m evorl.sanity agent=NAME`, which trains on environments that each test one ability."""
 
 import sys
 import time
@@ -46,9 +46,9 @@ HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=va
 Every other option of python -m evorl.train may be given too. Exit code 1 where a check failed."""
 
 NUM_SEEDS = 3
-NUM_EPISODES = 256  # that a score is the mean of
-CHANCE_SCORE = 0.4  # what no policy without memory comes above where memory is needed
-MAX_SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one, says what else it needs
+NUM_EPISODES = 256  # number of episodes over which a score is averaged
+CHANCE_SCORE = 0.4  # maximum score of a policy without memory if memory is needed
+MAX_SIZES = {  # upper bounds; an experiment sanity/AGENT may set other options of an agent
     "agent.workflow.agent.hidden": 64,
     "agent.workflow.agent.agents.hidden": 64,
     "agent.workflow.random_steps": 1000,
@@ -58,23 +58,30 @@ MAX_SIZES = {  # at most; an agent's experiment sanity/AGENT, where there is one
 
 @runtime_checkable
 class ScoredEnv(Env, Protocol):
-    """An environment that says how good an ended episode was."""
+    """Protocol of an environment that scores an episode that has ended."""
 
     def score(self, env_state: State) -> Array:
-        """From 0 to 1, []."""
+        """Return the score of the episode, from 0 to 1.
+
+        Args:
+            env_state: State of the environment at the end of the episode.
+
+        Returns:
+            The score, [].
+        """
         ...
 
 
 @dataclass(frozen=True)
 class SanityCheck:
-    """The score that every seed must reach with so many env steps."""
+    """Check of one ability: every seed must reach the threshold within a number of env steps."""
 
     threshold: float
     env_steps: int
-    search: tuple[float, int] | None = None  # both, for what searches without gradients; of which else it is not asked
-    needs_memory: bool = False  # an agent without it must stay at chance
-    needs_chance: bool = False  # the policy that explores is scored; a deterministic one must not pass
-    is_game: bool = False  # an agent that plays no games plays it as one agent for all members
+    search: tuple[float, int] | None = None  # both for search without gradients; None to skip it
+    needs_memory: bool = False  # an agent without memory must stay at CHANCE_SCORE
+    needs_chance: bool = False  # the exploring policy is scored; a deterministic one must not pass
+    is_game: bool = False  # a single-agent agent controls all members jointly
 
 
 CHECKS = {
@@ -94,11 +101,11 @@ CHECKS = {
 class CheckResult:
     verdict: str
     failed: bool
-    score: float  # of the worst seed, or the best one where it must not pass
+    score: float  # of the worst seed; of the best one if the check must fail
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line: exit code 1 where a check failed, 2 with one line for a mistake."""
+    """Run the command; exit with code 1 if a check failed, and with code 2 and one line for a user error."""
     with command(arguments) as given:
         if wants_help(given):
             print(HELP)
@@ -111,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_checks(arguments: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
-    """Runs the checks that arguments ask for, printing a line for each; raises OptionError."""
+    """Run the requested checks, print a line for each, and yield their results; raise OptionError if none can run."""
     names, overrides, plays = parse_checks(arguments)
     built = {
         name: _build_check(CHECKS[name], config.compose_config(overrides + _check_overrides(name, arguments, plays)))
@@ -136,7 +143,11 @@ def run_checks(arguments: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
 
 
 def adapt_check(check: SanityCheck, workflow: Any) -> SanityCheck:
-    """What a workflow is asked: each member of a population that, and less of search; raises OptionError."""
+    """Adapt a check to a workflow; raise OptionError if the check does not apply to it.
+
+    Each member of a population gets the env steps of the check. Evolutionary search without gradients has its
+    own threshold and env steps.
+    """
     if isinstance(workflow, EvolvingWorkflow):
         member = adapt_check(check, workflow.population.inner)
         return replace(member, env_steps=workflow.population.size * member.env_steps)
@@ -149,9 +160,10 @@ def adapt_check(check: SanityCheck, workflow: Any) -> SanityCheck:
 
 
 def parse_checks(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
-    """The checks to run, the overrides of a training that all of them share, and whether the agent plays games.
+    """Return the checks to run, the overrides that they share, and whether it is a multi-agent agent.
 
-    Raises OptionError.
+    Raises:
+        OptionError: If an argument is invalid.
     """
     given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
     agent = given.get("agent")
@@ -165,7 +177,7 @@ def parse_checks(arguments: Sequence[str]) -> tuple[list[str], list[str], bool]:
     if f"sanity/{agent}" in find_choices("experiment") and "experiment" not in given:
         overrides.append(f"experiment=sanity/{agent}")
     elif not {"experiment", "env_steps"} & set(given):
-        overrides.append(f"env_steps={sys.maxsize}")  # the checks say how many
+        overrides.append(f"env_steps={sys.maxsize}")  # each check limits the env steps itself
     options = dict(config.iterate_paths(config.compose_config([f"agent={agent}", "env=sanity_bandit"])))
     overrides += [f"{name}={_cap_size(size, options[name])}" for name, size in MAX_SIZES.items() if name in options]
     return names, overrides, _is_multi_agent(options)
@@ -181,15 +193,15 @@ def _check_overrides(name: str, arguments: Sequence[str], plays: bool) -> list[s
 
 
 def _is_multi_agent(options: Mapping[str, Any]) -> bool:
-    """Whether these are the options of an agent that plays games."""
+    """Return whether the options describe a multi-agent agent."""
     targets = [str(value) for name, value in options.items() if name.endswith("workflow.agent._target_")]
-    with suppress(ImportError, AttributeError, ValueError):  # which is told where it is built
+    with suppress(ImportError, AttributeError, ValueError):  # reported when the agent is built
         return any(hasattr(import_target(target), "groups") for target in targets)
     return False
 
 
 def _build_check(check: SanityCheck, cfg: Any) -> tuple[SanityCheck, Any, PolicyWorkflow] | OptionError:
-    """What cfg describes and is asked, or why the agent cannot be built around this environment."""
+    """Return the adapted check, the configuration and the workflow, or the error if the agent cannot be built."""
     try:
         workflow, _ = runs.build(cfg)
         return (
@@ -208,7 +220,7 @@ def judge(
     seed: int = 0,
     num_seeds: int = NUM_SEEDS,
 ) -> CheckResult:
-    """Trains and says whether the score is as the check wants it of this agent."""
+    """Train all seeds and compare their scores with the requirements of the check."""
     explores = (True, False) if check.needs_chance else (False,)
     keys = jax.vmap(jax.random.key)(seed + jnp.arange(num_seeds))
     one = jax.vmap(lambda key: train_and_score(workflow, env_steps, explores, key))
@@ -227,7 +239,7 @@ def judge(
 
 
 def missing_ability(check: SanityCheck, workflow: PolicyWorkflow) -> str:
-    """Without what, if anything, an agent cannot pass a check."""
+    """Describe the ability without which the agent must not pass the check; "" if it lacks none."""
     agent = workflow.agent
     if check.needs_memory and not jax.tree.leaves(agent.initial_memory()):
         return "without memory"
@@ -237,14 +249,14 @@ def missing_ability(check: SanityCheck, workflow: PolicyWorkflow) -> str:
 
 
 def train_and_score(workflow: PolicyWorkflow, env_steps: int, explores: Sequence[bool], key: Key) -> Array:
-    """Trains one seed and scores its policy, [len(explores)]."""
+    """Train one seed and return the scores of its policies, shape [len(explores)]."""
     key_train, key_play = jax.random.split(key)
     state = train_seed(workflow, env_steps, key_train)
     return jnp.stack([score_policy(workflow, workflow.policy(state, each), key_play) for each in explores])
 
 
 def train_seed(workflow: PolicyWorkflow, env_steps: int, key: Key) -> State:
-    """The state after env_steps, or the iteration that reaches them."""
+    """Return the state after the iteration that reaches env_steps."""
     key_init, key_steps = jax.random.split(key)
 
     def step(loop: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
@@ -257,7 +269,7 @@ def train_seed(workflow: PolicyWorkflow, env_steps: int, key: Key) -> State:
 
 
 def score_policy(workflow: PolicyWorkflow, act: PolicyFn, key: Key) -> Array:
-    """The mean score of NUM_EPISODES whole episodes, []."""
+    """Return the mean score of NUM_EPISODES complete episodes, []."""
     env, memory = workflow.env, workflow.agent.initial_memory()
     key_start, key_play = jax.random.split(key)
     world = EnvBatch(env, env.default_params, memory, NUM_EPISODES)

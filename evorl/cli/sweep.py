@@ -1,4 +1,4 @@
-"""python -m evorl.sweep agent=ppo env=cartpole trials=40: trains with other numbers, and finds out which are best."""
+"""Command `python -m evorl.sweep agent=ppo env=cartpole trials=40`, which searches hyperparameters."""
 
 import datetime
 import os
@@ -38,7 +38,7 @@ SWEEPS_DIR = Path("sweeps")
 DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
 DEFAULT_OPTIONS |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
 INTEGER_OPTIONS = ("trials", "workers", "vmapped")
-RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # which a sweep that goes on may change
+RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # options that may change when a sweep is resumed
 TRAINING_ONLY_OPTIONS = (
     "run_dir",
     "init_from",
@@ -47,12 +47,12 @@ TRAINING_ONLY_OPTIONS = (
     "profile",
     "debug.nans",
     "wandb",
-)  # options of a training alone
+)  # options of a training that a sweep does not accept
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait at full speed where cores are shared
+    """Run the command; a user error prints one line and exits with code 2."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads would busy-wait on shared cores
     with command(arguments) as given:
         if not given or wants_help(given):
             print(HELP)
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def report_sweep(given: Sequence[str]) -> None:
-    """Draws what a sweep has found so far, and writes its best as an experiment."""
+    """Write the report of a sweep, and its best trial as an experiment if a name is given."""
     from evorl.sweeps import reports
     from evorl.sweeps.definition import open_sweep
     from evorl.training.configuration.config_file import parse_trust
@@ -77,7 +77,7 @@ def report_sweep(given: Sequence[str]) -> None:
 
 
 def start_or_resume_sweep(given: Sequence[str]) -> None:
-    """Makes a sweep, or goes on with one, until all its trials have ended."""
+    """Create or resume a sweep, and run it until all its trials have ended."""
     from evorl.sweeps import reports, trial_training, worker_pool
     from evorl.sweeps.space import shorten_name
     from evorl.training.configuration.config_file import parse_trust
@@ -123,7 +123,7 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
 
 
 def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:
-    """A new sweep, as it was asked for; raises OptionError."""
+    """Create a new sweep; raise OptionError if an option is invalid."""
     from evorl.sweeps import definition, space_options, store, trial_batch, trial_training
 
     for one in rest:
@@ -152,7 +152,7 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
 
 
 def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) -> tuple[Any, Any]:
-    """A sweep that is there, with as many trials and workers as are asked for now; raises OptionError."""
+    """Open a sweep and change its numbers of trials and workers if given; raise OptionError for invalid options."""
     from evorl.sweeps import definition, space_options, trial_batch
 
     store, found = definition.open_sweep(Path(str(options.pop("resume"))), trust, "resume")
@@ -171,7 +171,10 @@ def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[s
 
 
 def parse_sweep_options(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
-    """Our own options, those of the sampler under "sampler."; raises OptionError."""
+    """Return the options of a sweep; raise OptionError for unknown ones.
+
+    The options of the sampler are nested under the key "sampler.".
+    """
     from evorl.training.configuration import config
 
     found: dict[str, Any] = {}

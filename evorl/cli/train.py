@@ -1,4 +1,4 @@
-"""python -m evorl.train agent=cemrl env=ant: trains a configuration into a new run directory."""
+"""Command `python -m evorl.train agent=cemrl env=ant`, which trains a configuration in a new run directory."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ from evorl.errors import DivergedError, HostError, OptionError, exit_with_error,
 from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
 
-PROCESS_START_TIMES = [time.perf_counter()]  # of the process, which the first training in it takes for its own
+PROCESS_START_TIMES = [time.perf_counter()]  # start of the process, which counts as the start of its first training
 DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile", "quiet", "json")
 RESUMABLE_OPTIONS = (
@@ -29,17 +29,17 @@ RESUMABLE_OPTIONS = (
     "evaluations",
     "evaluation_share",
     "checkpoint",
-)  # a resumed run may change these
+)  # options that may change when a run is resumed
 RESERVED_HYDRA_OPTIONS = (
     "hydra.run",
     "hydra.job",
     "hydra.output_subdir",
     "hydra.mode",
-)  # of Hydra's options, those that evorl decides
+)  # Hydra options that evorl sets itself
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line; a mistake prints one line and exits with code 2."""
+    """Run the command; a user error prints one line and exits with code 2."""
     _use_single_malloc_arena()
     with command(arguments) as given:
         if not given or wants_help(given):
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def list_suite_envs(suite: str) -> str:
-    """The environments of a suite; raises OptionError where it is none, or not installed."""
+    """Return the environments of a suite as text; raise OptionError if the suite is unknown or not installed."""
     choice = (envs := discovery.find_choices("env")).get(suite)
     if choice is None or not choice.is_suite:
         suites = [name for name, one in envs.items() if one.is_suite]
@@ -75,7 +75,7 @@ def _main(arguments: list[str]) -> None:
 
     def run(arguments: list[str], of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> None:
         sys.argv[1:] = discovery.to_hydra_overrides(arguments)
-        shown = io.StringIO()  # as Hydra answers a reader that has gone with a traceback
+        shown = io.StringIO()  # otherwise, Hydra prints a traceback if the reader of the output has exited
         with contextlib.redirect_stdout(shown) if parsed.cfg or parsed.info else contextlib.nullcontext():
             job = hydra.main(config_path=None, config_name="config", version_base="1.3")
             job(lambda cfg: _run_job(cfg, of_run, sections))()
@@ -101,10 +101,10 @@ def _main(arguments: list[str]) -> None:
         from evorl.training import continuation
 
         composed, of_run, sections = continuation.split_overrides(parsed.overrides)
-        composed = config.compose_expanded(composed)[1]  # which finds mistakes
+        composed = config.compose_expanded(composed)[1]  # finds user errors early
         run([*(one for one in arguments if one not in parsed.overrides), *composed], of_run, sections)
         return
-    composed = [config.compose_expanded(job) for job in jobs]  # which finds a mistake in the last one too
+    composed = [config.compose_expanded(job) for job in jobs]  # finds user errors in all jobs at the start
     cfgs, jobs = [cfg for cfg, _ in composed], [job for _, job in composed]
     if not parsed.multirun:
         named = dict(zip(parsed.overrides, jobs[0], strict=True))
@@ -113,7 +113,7 @@ def _main(arguments: list[str]) -> None:
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     apart = len({count_devices(config.to_plain_data(cfg)) for cfg in cfgs if not cfg.resume}) > 1
-    start = multirun.run_in_process if apart else run  # the devices of a process are chosen once
+    start = multirun.run_in_process if apart else run  # a process chooses its devices only once
 
     def tell(table: str) -> None:
         with redirect_text(cfgs[0].quiet, cfgs[0].json):
@@ -123,7 +123,7 @@ def _main(arguments: list[str]) -> None:
 
 
 def _use_single_malloc_arena() -> None:
-    """One heap for all threads to come, where there is glibc: with one for each, every checkpoint leaves holes."""
+    """Use one malloc arena for all threads with glibc, since otherwise every checkpoint fragments memory."""
     arena_max = -8  # M_ARENA_MAX of malloc.h
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(arena_max, 1)
@@ -147,19 +147,25 @@ def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
 
 
 def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), out: TextIO | None = None) -> Any:
-    """Trains what cfg describes in a new run directory, or goes on in that of cfg.resume; returns a TrainingResult.
+    """Train a configuration in a new run directory, or resume the run in cfg.resume.
 
-    Where cfg.dry_run, prints what the training would be and returns None.
+    If cfg.dry_run is set, only a description of the training is printed.
 
     Args:
-        cfg: the configuration.
-        of_run: options of the agent and environment of the run in cfg.resume or cfg.init_from.
-        sections: what is that of the run in cfg.init_from, such as its agent.
-        out: where rows and the result go as lines of JSON; None for nowhere.
+        cfg: Configuration.
+        of_run: Overrides of the agent and the environment of the run in cfg.resume or cfg.init_from.
+        sections: Sections that are taken from the configuration of the run in cfg.init_from, such as "agent".
+        out: Stream for rows and the result as lines of JSON; None for none.
+
+    Returns:
+        A TrainingResult; None for a dry run.
 
     Raises:
-        OptionError, DivergedError, HostError, OSError: where it cannot be trained.
-        KeyboardInterrupt: where a signal has ended it without saving.
+        OptionError: If an option is invalid.
+        DivergedError: If the training diverges.
+        HostError: If an environment on the host fails.
+        OSError: If a file cannot be written.
+        KeyboardInterrupt: If a signal ends the training without saving.
     """
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -170,12 +176,12 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
     from evorl.training.suites.mazes import make_suite_measure
 
     if cfg.resume:
-        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # as it was given: it may hold ${...}
+        given: Any = OmegaConf.to_container(HydraConfig.get().overrides.task)  # unresolved: it may contain ${...}
         data, kept, numbers = continuation.load_resumed_config(cfg, given, RESUMABLE_OPTIONS, of_run)
     else:
         (data, kept), numbers = continuation.inherit_config(cfg, sections, of_run), {}
     flags = os.environ.get("XLA_FLAGS", "")
-    if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # which the backend reads when it starts
+    if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # the backend reads the flag when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
     workflow, budget = runs.build(data if cfg.resume or sections else cfg)
     measure = make_suite_measure(data.get("suite"), workflow)
@@ -214,7 +220,7 @@ def _train(
     from evorl.training.summary import describe_checkpoint, make_result_row, summarize_training
 
     workflow, budget, measure = built
-    for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
+    for library in ("absl", "asyncio"):  # orbax logs its progress there, and also what it raises
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     enable_compilation_cache()

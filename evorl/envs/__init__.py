@@ -1,4 +1,4 @@
-"""Environments, and the check of any of them."""
+"""Environments, wrappers, and a check of environments."""
 
 from evorl import lazy
 

@@ -1,4 +1,4 @@
-"""Wrappers of what is done: actions that stick, are repeated, or lie between other bounds."""
+"""Wrappers that change actions: sticky actions, action repeat, and other action bounds."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,9 +25,15 @@ class StickyActionState:
 
 @dataclass(frozen=True)
 class StickyAction(Wrapper):
-    """The inner environment, which with a probability takes the last action again (Machado et al. 2018).
+    """Environment in which the previous action is repeated with some probability (sticky actions).
 
-    Source: doi:10.1613/jair.5699, section 5, whose probability of Atari is the default. The first action is taken.
+    The first action of an episode is always taken as given.
+
+    Args:
+        inner: Wrapped environment.
+        probability: Probability that a step repeats the previous action; the default is the value for Atari.
+
+    Source: Machado et al. 2018, doi:10.1613/jair.5699, section 5.
     """
 
     probability: float = 0.25
@@ -53,10 +59,15 @@ class StickyAction(Wrapper):
 
 @dataclass(frozen=True)
 class ActionRepeat(Wrapper):
-    """The inner environment, which takes each action `count` times, or until the episode ends; rewards add up.
+    """Environment that repeats each action for several steps, or until the episode ends, and sums the rewards.
 
-    Of what an episode is known by (episode_info), sums and means are of all inner steps, as well as they can be told
-    by the last of these for "last" and by their mean for "mean".
+    Episode statistics (`episode_info`) cover all steps of the inner environment: within one repetition, "sum"
+    entries are summed, "mean" entries are averaged, and "last" entries are taken from the last step. The mean
+    over an episode is therefore only approximate if the episode ends within a repetition.
+
+    Args:
+        inner: Wrapped environment.
+        count: Number of steps for which an action is repeated.
     """
 
     count: int = 4
@@ -82,7 +93,7 @@ class ActionRepeat(Wrapper):
             after, new = self.inner.step(key, state, action, hosts.mask_host_params(going, params))
             rewards = (so_far.reward, so_far.task_reward), (new.reward, new.task_reward)
             reward, task = jax.tree.map(jnp.add, *rewards)
-            if so_far.member_ends is not None:  # a member that is out keeps what it saw last
+            if so_far.member_ends is not None:  # a member that has ended keeps its last observation
                 kept = {
                     name: tree.select(out, so_far.obs[name], new.obs[name])
                     for name, out in so_far.member_ends.is_done.items()
@@ -98,13 +109,27 @@ class ActionRepeat(Wrapper):
         return WrapperState(inner), replace(timestep, info=timestep.info | means)
 
     def _combine_info(self, name: str, so_far: Any, new: Any) -> Any:
-        """What is known of several steps."""
+        """Combine an info entry of earlier steps with that of the next step.
+
+        Entries that are summarized by "sum" or "mean" are added; of others, the new value is kept.
+        """
         return so_far + new if self.episode_info.get(name) in ("sum", "mean") else new
 
 
 @dataclass(frozen=True)
 class RescaleAction(Wrapper):
-    """The inner environment, whose real actions are a vector of numbers from low to high, taken to its own bounds."""
+    """Environment with a flat continuous action space from `low` to `high`, rescaled linearly to the inner bounds.
+
+    Actions outside of the bounds are clipped.
+
+    Args:
+        inner: Wrapped environment, with a Box as its action space.
+        low: Lower bound of each entry of an action.
+        high: Upper bound of each entry of an action.
+
+    Raises:
+        OptionError: If the actions of the inner environment are not a Box, or `low` is not below `high`.
+    """
 
     low: float = -1.0
     high: float = 1.0

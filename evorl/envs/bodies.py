@@ -1,4 +1,4 @@
-"""The bodies of a MuJoCo model: as frames, as solids of the viewer, and without MuJoCo's warnings."""
+"""Pictures of a MuJoCo model: rendered frames, and solids for the 3-D viewer."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from evorl.envs.render import MIN_HEIGHT
 from evorl.envs.viewer import Shape, Solid
 from evorl.errors import OptionError
 
-WIDTH = 640  # of a frame, in pixels
-SLIDING_JOINTS = (0, 2)  # of mjtJoint: free and slide
-DISTANCE = 2.6  # of the camera, in radii of a sphere around the bodies, which then fills the frame's height
-PLANE_GEOM = 0  # of mjtGeom
-UNPAINTED, BROWN = (0.5, 0.5, 0.5, 1.0), (0.4, 0.33, 0.26, 1.0)  # MuJoCo's default, and what is shown in its place
+WIDTH = 640  # width of a frame, in pixels
+SLIDING_JOINTS = (0, 2)  # values of mjtJoint: free and slide
+DISTANCE = 2.6  # of the camera, in radii of a sphere around the bodies, so that it fills the frame vertically
+PLANE_GEOM = 0  # value of mjtGeom
+UNPAINTED, BROWN = (0.5, 0.5, 0.5, 1.0), (0.4, 0.33, 0.26, 1.0)  # MuJoCo's default color, and the color shown instead
 
 
 def build_solids(model: Any) -> tuple[list[Solid], float | None]:
-    """All that is seen of a mujoco.MjModel but planes, and the height of the first of these."""
+    """Return the solids of a mujoco.MjModel, without planes, and the height of its first plane, or None."""
     found, ground = [], None
     for i in range(model.ngeom):
         if model.geom_type[i] == PLANE_GEOM:
@@ -32,10 +32,10 @@ def build_solids(model: Any) -> tuple[list[Solid], float | None]:
 
 
 def _build_shape(model: Any, i: int) -> Shape | None:
-    """Of one geom, in its own frame; none of a kind that is not drawn."""
+    """Return the shape of a geom in its own frame, or None for a type that is not drawn."""
     first, second, third = map(float, model.geom_size[i])
     match int(model.geom_type[i]):
-        case 2:  # of mjtGeom: a sphere
+        case 2:  # values of mjtGeom: sphere
             return viewer.build_capsule(first, 0.0)
         case 3:  # capsule
             return viewer.build_capsule(first, second)
@@ -58,7 +58,7 @@ def _build_mesh(model: Any, i: int) -> Shape:
 
 
 def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Render a mujoco.MjModel at generalized positions, by a camera that keeps the body in view.
+    """Render a mujoco.MjModel at generalized positions, with a camera that keeps the moving bodies in view.
 
     Args:
         model: The mujoco.MjModel.
@@ -90,7 +90,12 @@ def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def _create_camera(mujoco: Any, model: Any) -> Any:
-    """Create a camera that follows a body whose way has no limit, and has the others in view from where it stands."""
+    """Create a camera that keeps the first body in view.
+
+    If the first joint of the body is free or a slide joint without limits, the camera tracks the body. If it
+    is a slide joint with limits, the camera is fixed, so far away that the whole range is in view. Otherwise,
+    it is MuJoCo's default camera.
+    """
     camera, first = mujoco.MjvCamera(), model.body_jntadr[1]
     mujoco.mjv_defaultFreeCamera(model, camera)
     if first < 0 or model.jnt_type[first] not in SLIDING_JOINTS:
@@ -109,7 +114,7 @@ def _create_camera(mujoco: Any, model: Any) -> Any:
 
 @contextlib.contextmanager
 def suppress_warnings(mujoco: Any) -> Iterator[None]:
-    """Without what MuJoCo says of old models, there or into MUJOCO_LOG.TXT."""
+    """Suppress MuJoCo's warnings, such as those about old models, which it prints or writes into MUJOCO_LOG.TXT."""
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda message: None)
     try:

@@ -1,4 +1,4 @@
-"""Whether an environment is as evorl.types.Env asks: a few stages, each of which yields the faults that it finds."""
+"""Check of an environment against the protocol evorl.types.Env, in stages that each yield the faults they find."""
 
 import sys
 import typing
@@ -20,12 +20,21 @@ SPACE_NAMES = [kind.__name__ for kind in typing.get_args(Space)]
 
 
 def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, episodes: int = 8) -> None:
-    """Verifies that env, with env_params or its own default_params, is as evorl.types.Env asks.
+    """Check that an environment follows the protocol `evorl.types.Env`.
 
-    Plays so many whole episodes of random actions drawn from key. Raises EnvError with a line for each fault and its
-    place; what is right in some tasks and a mistake in others is told on stderr.
+    The check runs whole episodes of random actions. It stops after the first stage that finds faults.
+    Behavior that may or may not be a mistake, depending on the task, is only noted on stderr.
+
+    Args:
+        env: Environment to check.
+        env_params: Environment parameters; None for its `default_params`.
+        key: Random key of the episodes; None for that of seed 0.
+        episodes: Number of episodes.
+
+    Raises:
+        EnvError: If there are faults; its message has a line for each, which names the place.
     """
-    from evorl.envs.host import pool_registry  # which itself needs this package
+    from evorl.envs.host import pool_registry  # not at the top: it imports this package
 
     key = key_from_seed(0) if key is None else key
     require_key(key)
@@ -43,9 +52,9 @@ def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, ep
             else:
                 for note in find_suspicious_behavior(trial):
                     print(f"note on {type(env).__name__}: {note}", file=sys.stderr)
-    except EnvError as error:  # what came before it is in faults
+    except EnvError as error:  # earlier faults are in the list already
         faults.append(str(error))
-    if pool_registry.find_fault() is not None:  # all else follows from it
+    if pool_registry.find_fault() is not None:  # all other faults follow from it
         faults = [f"on the host: {pool_registry.find_fault()}"]
     pool_registry.release_leases(oldest)
     if faults:
@@ -53,8 +62,8 @@ def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, ep
 
 
 def find_missing_members(env: Any) -> Iterator[str]:
-    """The members of the protocol that env lacks."""
-    from evorl.types import Env  # which itself needs the spaces of this package
+    """Yield a fault for each member of the protocol that cannot be read from env."""
+    from evorl.types import Env  # not at the top: evorl.types imports the spaces
 
     members = [name for name in vars(Env) if not name.startswith("_")]
     for name in members:
@@ -65,7 +74,7 @@ def find_missing_members(env: Any) -> Iterator[str]:
 
 
 def check_declarations(trial: EnvTrial) -> Iterator[str]:
-    """What is wrong in the members that are no functions."""
+    """Yield the faults in the spaces, the step limit, the flags and the params of the environment."""
     env, limit = trial.env, trial.env.max_episode_steps
     yield from check_space("observation_space", env.observation_space)
     yield from check_space("action_space", env.action_space)
@@ -80,7 +89,7 @@ def check_declarations(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_space(name: str, space: Any) -> Iterator[str]:
-    """What is wrong with a space."""
+    """Yield the faults in a space."""
     if not isinstance(space, Space):
         yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(SPACE_NAMES)}"
         return
@@ -97,7 +106,7 @@ def check_space(name: str, space: Any) -> Iterator[str]:
 
 
 def check_groups(observation_space: Any, action_space: Any) -> Iterator[str]:
-    """Where the groups of a game are not the same in both of its spaces."""
+    """Yield the differences between the groups of agents in the observation space and in the action space."""
     if not isinstance(action_space, Space) or not isinstance(observation_space, Space):
         return
     acting, seeing = groups(action_space), groups(observation_space)
@@ -112,7 +121,10 @@ def check_groups(observation_space: Any, action_space: Any) -> Iterator[str]:
 
 
 def check_shapes(trial: EnvTrial) -> Iterator[str]:
-    """What cannot be traced, alone and vmapped, and what has another structure, shape or dtype than it must."""
+    """Yield a fault if reset or step has results of a wrong structure, shape or dtype.
+
+    A function that cannot be traced, alone or under vmap, raises EnvError.
+    """
     from evorl.types import MemberEnds, TimeStep
 
     env, key = trial.env, trial.keys[0]
@@ -152,7 +164,7 @@ def check_shapes(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_episode_info(env: Any, info: Any) -> Iterator[str]:
-    """What cannot be kept of an episode in the way that it is declared."""
+    """Yield a fault for each entry of episode_info with an unknown summary or without an array in info."""
     from evorl.vector_env.episodes import SUMMARIES
 
     for name, how in getattr(env, "episode_info", {}).items():
@@ -163,7 +175,7 @@ def check_episode_info(env: Any, info: Any) -> Iterator[str]:
 
 
 def check_vmap(trial: EnvTrial) -> Iterator[str]:
-    """What cannot be vmapped over states, or over params too; raises EnvError, as run does."""
+    """Raise EnvError if reset or step cannot be vmapped over states, or over states and params; yield nothing."""
     env, keys = trial.env, trial.keys
     actions = jax.eval_shape(jax.vmap(env.action_space.sample), keys)
     for what, axis, params in (("", None, trial.params), (" and params", 0, trial.params_batch)):
@@ -174,7 +186,7 @@ def check_vmap(trial: EnvTrial) -> Iterator[str]:
 
 
 def find_suspicious_behavior(trial: EnvTrial) -> Iterator[str]:
-    """What is right in some tasks and a mistake in others."""
+    """Yield notes on behavior that is right in some tasks and a mistake in others."""
     env, limit = trial.env, trial.env.max_episode_steps
     starts = trial.rollouts["begun"]["reset"]
     if len(trial.keys) > 1 and not find_differences(
@@ -194,5 +206,5 @@ def find_suspicious_behavior(trial: EnvTrial) -> Iterator[str]:
 
 
 def to_strong_shapes(shapes: Any) -> Any:
-    """Shapes without weak types."""
+    """Return the shapes and dtypes without weak types."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes)

@@ -1,4 +1,4 @@
-"""What the bodies of Brax did in an episode, by which quality-diversity tells them apart."""
+"""Behavior descriptors of Brax environments, for quality-diversity algorithms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +13,12 @@ from evorl.envs.wrappers import Wrapper, WrapperState, unwrap
 from evorl.errors import OptionError, require
 from evorl.types import Env, Key, State, TimeStep
 
-FOOT_NAME = "foot"  # of which the names of feet have a part
-ANT_FEET = (2, 4, 6, 8)  # the ends of its legs, which have no name
+FOOT_NAME = "foot"  # part of the names of feet
+ANT_FEET = (2, 4, 6, 8)  # links at the ends of its legs, which have no names
 
 
 def find_brax(env: Env, wrapper: str) -> Brax:
-    """The Brax environment within; raises OptionError where there is none."""
+    """Return the Brax environment inside wrappers; raise OptionError if the innermost environment is another one."""
     found = unwrap(env)
     if not isinstance(found, Brax):
         raise OptionError(f"env: {wrapper} knows the bodies of Brax, not those of {type(found).__name__}")
@@ -26,15 +26,21 @@ def find_brax(env: Env, wrapper: str) -> Brax:
 
 
 def find_pipeline_state(state: State) -> Any:
-    """Brax's own state, of its pipeline."""
+    """Return Brax's own pipeline state, inside the states of wrappers."""
     return state.pipeline_state if isinstance(state, BraxState) else find_pipeline_state(state.inner)
 
 
 @dataclass(frozen=True)
 class FinalPosition(Wrapper):
-    """The inner environment, of Brax, which tells where the root of the body is, and where an episode ended.
+    """Brax environment that reports the position of the root body at the end of an episode.
 
-    "position" [2], x and y in meters, as its last value.
+    It is the entry "position" of the episode info: x and y in meters, shape [2].
+
+    Args:
+        inner: Brax environment, with or without other wrappers.
+
+    Raises:
+        OptionError: If the innermost environment is not a Brax environment.
     """
 
     def __post_init__(self) -> None:
@@ -56,10 +62,20 @@ class FinalPosition(Wrapper):
 
 @dataclass(frozen=True)
 class FeetContact(Wrapper):
-    """The inner environment, of Brax with the option debug, which tells in which share of steps each foot was down.
+    """Brax environment that reports the fraction of steps in which each foot touches the ground.
 
-    "feet_contact" [feet], from 0 to 1, as the mean over an episode (Cully et al. 2015, doi:10.1038/nature14422). feet
-    are indices of links, by default those whose name says so, and the ends of the ant's legs.
+    It is the entry "feet_contact" of the episode info, shape [feet], a mean over the episode from 0 to 1.
+
+    Args:
+        inner: Brax environment with the option debug=True, with or without other wrappers.
+        feet: Indices of the links that are feet; empty for the links with "foot" in their names, or for the
+            ends of the legs of the ant.
+
+    Raises:
+        OptionError: If the innermost environment is not a Brax environment, lacks the option debug=True, or
+            has the backend mjx.
+
+    Source: Cully et al. 2015, doi:10.1038/nature14422.
     """
 
     feet: Sequence[int] = field(default=())
@@ -77,7 +93,12 @@ class FeetContact(Wrapper):
 
     @cached_property
     def foot_links(self) -> tuple[int, ...]:
-        """Those that are feet; raises OptionError where none is known."""
+        """Return the indices of the links that are feet.
+
+        Raises:
+            OptionError: If the model has no links with known names of feet, or an index in `feet` is out of
+                range.
+        """
         env = find_brax(self.inner, "FeetContact")
         names = env.env.sys.link_names
         known = ANT_FEET if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT_NAME in name)
@@ -98,7 +119,12 @@ class FeetContact(Wrapper):
         return WrapperState(inner), replace(timestep, info={**timestep.info, "feet_contact": down.astype(jnp.float32)})
 
     def has_ground_contact(self, contact: Any, link: int) -> Bool[Array, ""]:
-        """Whether a link touches the ground, which is no link."""
+        """Return whether a link touches the ground, bool [].
+
+        Args:
+            contact: Brax's contacts; link index -1 stands for the ground.
+            link: Index of the link.
+        """
         first, second = contact.link_idx
         ground = ((first == link) & (second < 0)) | ((second == link) & (first < 0))
         return (ground & (contact.dist <= 0)).any()

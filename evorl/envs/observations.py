@@ -1,4 +1,4 @@
-"""Wrappers of what is seen: as one vector, in another dtype, with the time; and of how long."""
+"""Wrappers that change observations: flattening, dtype and elapsed time; and a time limit."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,9 +33,12 @@ FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class FlattenObservation(ObservationWrapper):
-    """The inner environment, of which one sees a vector: the parts side by side, whole numbers of a choice one-hot.
+    """Environment whose observations are flattened to one vector.
 
-    Pixels, whole numbers of a Box, are fractions of the largest bound.
+    Discrete values become one-hot. Integers of a Box (pixels) are divided by its largest absolute bound.
+
+    Args:
+        inner: Wrapped environment.
     """
 
     @property
@@ -50,7 +53,12 @@ class FlattenObservation(ObservationWrapper):
 
 @dataclass(frozen=True)
 class DtypeObservation(ObservationWrapper):
-    """The inner environment, whose real observations have another dtype, such as bfloat16, half the memory."""
+    """Environment whose floating-point observations have another dtype, such as bfloat16, which halves their memory.
+
+    Args:
+        inner: Wrapped environment.
+        dtype: "float32", "bfloat16" or "float16".
+    """
 
     dtype: str = "bfloat16"
 
@@ -79,7 +87,12 @@ class StepCountState:
 
 @dataclass(frozen=True)
 class TimeLimit(Wrapper):
-    """The inner environment, whose episodes are truncated after so many steps at the latest."""
+    """Environment whose episodes are truncated after a number of steps.
+
+    Args:
+        inner: Wrapped environment.
+        steps: Maximum number of steps of an episode.
+    """
 
     steps: int = 1000
 
@@ -103,10 +116,16 @@ class TimeLimit(Wrapper):
 
 @dataclass(frozen=True)
 class TimeAwareObservation(Wrapper):
-    """The inner environment, of which one also sees the share of the longest episode that has passed, as "time" [1].
+    """Environment whose observations also contain the elapsed time.
 
-    Source: Pardo et al. 2018, arXiv:1712.00378, section 3. What was seen without it is "obs", but the parts of a dict
-    stay where they are.
+    The time is the fraction of `max_episode_steps` that has passed, as the entry "time", shape [1]. If the
+    observation is a dict, the time is added to it; otherwise, the observation becomes the entry "obs" of a
+    dict.
+
+    Args:
+        inner: Wrapped environment.
+
+    Source: Pardo et al. 2018, arXiv:1712.00378, section 3.
     """
 
     @property
@@ -133,7 +152,7 @@ class TimeAwareObservation(Wrapper):
 
 
 def _feature_bounds(space: Simple) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds of the numbers that features makes of it."""
+    """Return the bounds of the entries into which `features` turns a space."""
     if not isinstance(space, Box | MultiBinary):
         return np.zeros(sum(space.choices)), np.ones(sum(space.choices))
     low, high = (bound.ravel().astype(float) for bound in space.bounds)

@@ -1,4 +1,4 @@
-"""Episodes that begin on levels that are given, whatever wrappers are around them."""
+"""Episodes that start on given levels, in any wrappers around the environment that has the levels."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,12 +12,12 @@ from evorl.types import Env, Key, Level, LevelEnv, Params, TimeStep
 @struct.dataclass
 class OnLevelParams:
     inner: Params
-    level: Level | None = None  # on which an episode begins; a step needs none
+    level: Level | None = None  # level on which an episode starts; None for a step
 
 
 @dataclass(frozen=True)
 class OnLevel(Wrapper):
-    """The inner environment, which has levels, on the one that its params hold."""
+    """Environment whose episodes start on the level in its params."""
 
     inner: LevelEnv
 
@@ -33,7 +33,10 @@ class OnLevel(Wrapper):
 
 
 def find_leveled_env(env: Env, params: Any) -> tuple[Env, Any]:
-    """What has levels in env, of its wrappers the outermost, with its own params; without any the innermost."""
+    """Return the outermost environment that has levels, and its params, from within the wrappers of env.
+
+    If no environment has levels, return the innermost one.
+    """
     match env:
         case LevelEnv():
             return env, params
@@ -45,7 +48,7 @@ def find_leveled_env(env: Env, params: Any) -> tuple[Env, Any]:
 
 
 def wrap_like(env: Env, other: Env) -> Env:
-    """other, in all wrappers of env around what has levels but those of its rewards."""
+    """Return `other` in the wrappers that env has around its environment with levels, without reward wrappers."""
     match env:
         case LevelEnv():
             return other
@@ -57,5 +60,5 @@ def wrap_like(env: Env, other: Env) -> Env:
 
 
 def reset_on_level(env: Env, key: Key, level: Level, params: Any) -> tuple[Any, Any]:
-    """The state and the observation with which an episode begins on a level, in env around an OnLevel."""
+    """Start an episode on a level, in an env that contains an OnLevel; return the state and the first observation."""
     return env.reset(key, OnLevelParams(params, level))

@@ -1,4 +1,4 @@
-"""Environments whose physics is a level: lengths, masses, gravity or friction."""
+"""Environments whose levels are physical parameters: lengths, masses, gravity or friction."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -17,26 +17,30 @@ from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box, Dict, Discrete
 from evorl.types import Env, Key, Metrics, Prior, State, TimeStep
 
-PhysicsLevel = Float[Array, " numbers"]  # of the unit cube
-MUTATION_STD = 0.1  # of what an edit adds to each number
+PhysicsLevel = Float[Array, " numbers"]  # a point in the unit cube
+MUTATION_STD = 0.1  # of the perturbation of each entry by one edit
 
 
 @runtime_checkable
 class Adjustable(Env, Protocol):
-    """An environment with numbers that may be other ones."""
+    """Protocol of an environment whose physical parameters can be changed."""
 
     @property
     def physics(self) -> Mapping[str, float]:
-        """Those numbers by name, as they are."""
+        """Return the default values of the physical parameters, by name."""
         ...
 
     @property
     def positive_params(self) -> Collection[str]:
-        """The names of those that make sense above 0 alone, such as masses."""
+        """Return the names of the parameters that must be above 0, such as masses."""
         ...
 
     def make_params(self, numbers: Mapping[str, Array]) -> Any:
-        """The params with other numbers, by name, and with all that follows from them."""
+        """Return env params with other physical parameters, and with all values that depend on them.
+
+        Args:
+            numbers: Physical parameters by name; those not given keep their default values.
+        """
         ...
 
 
@@ -48,12 +52,21 @@ class PhysicsState:
 
 @dataclass(frozen=True)
 class Physics(Wrapper):
-    """The inner environment, Gymnax or Brax, on levels: points of the unit cube, whose numbers, in the order of their
-    names, each range decodes to a number of its physics.
+    """Gymnax or Brax environment whose levels are values of its physical parameters.
 
-    Of Gymnax it is a field of its params, of Brax how often its own gravity, mass or friction is taken. Levels are
-    uniform in the cube, and those of which an episode returns solved_return or more are solved, by default none. An
-    observation does not tell the level.
+    A level is a point in the unit cube. Its entries belong to the ranges in the order of their names, and
+    each range decodes its entry to a value. In Gymnax, a physical parameter is a field of the env params. In
+    Brax, it is a factor of the gravity, the masses or the friction. `reset` samples levels uniformly in the
+    cube. The level is not part of the observation.
+
+    Args:
+        inner: Gymnax or Brax environment.
+        ranges: Range of each physical parameter that varies, by name; the others keep their default values.
+        solved_return: Lowest return with which an episode solves its level; by default infinite, so none
+            does.
+
+    Raises:
+        OptionError: If the inner environment has no physical parameters, or if a range is not allowed.
     """
 
     inner: Env
@@ -74,12 +87,12 @@ class Physics(Wrapper):
 
     @property
     def default_params(self) -> None:
-        """None: what the ranges do not name is as in the inner environment's own."""
+        """Return None; parameters without a range have the default values of the inner environment."""
         return None
 
     @property
     def fresh_reset(self) -> bool:
-        """True, so that each episode has a level of its own."""
+        """Return True, so that each episode has a new level."""
         return True
 
     def reset(self, key: Key, params: Any) -> tuple[PhysicsState, Any]:
@@ -106,15 +119,16 @@ class Physics(Wrapper):
         return (a == b).all()
 
     def mutate_level(self, key: Key, level: PhysicsLevel, num_edits: int) -> PhysicsLevel:
-        """num_edits times normal numbers of standard deviation 0.1 more, reflected at 0 and 1.
+        """Add `num_edits` normal perturbations of standard deviation 0.1 to each entry, reflected at 0 and 1.
 
-        A reflected sum is distributed as the sum of reflections is, so it is drawn at once.
+        They are sampled as one normal perturbation, since the result has the same distribution if only the
+        sum is reflected.
         """
         moved = (level + MUTATION_STD * math.sqrt(num_edits) * jax.random.normal(key, level.shape)) % 2
         return jnp.where(moved > 1, 2 - moved, moved)
 
     def crossover_levels(self, key: Key, a: PhysicsLevel, b: PhysicsLevel) -> PhysicsLevel:
-        """Each number of either."""
+        """Take each entry from one of the parents, with equal probability."""
         return jnp.where(jax.random.bernoulli(key, shape=a.shape), a, b)
 
     @property
@@ -122,7 +136,7 @@ class Physics(Wrapper):
         return len(self.ranges)
 
     def level_from_genome(self, genome: Float[Array, " size"]) -> PhysicsLevel:
-        """By a logistic curve."""
+        """Map the genome to the unit cube by the logistic function."""
         return jax.nn.sigmoid(genome)
 
     def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
@@ -132,36 +146,50 @@ class Physics(Wrapper):
         return PhysicsEditor(self)
 
     def decode_level(self, level: PhysicsLevel) -> dict[str, Float[Array, ""]]:
-        """Those that a level stands for, by name."""
+        """Return the physical parameters of a level by name, [] each.
+
+        Args:
+            level: Level, shape [numbers].
+        """
         return {name: jnp.float32(prior.decode(level[i])) for i, (name, prior) in enumerate(self.ranges.items())}
 
     def encode_level(self, numbers: Mapping[str, Any]) -> PhysicsLevel:
-        """The level of these numbers, by name; those outside of their range are at its end."""
+        """Return the level with given physical parameters, the inverse of `decode_level`.
+
+        Args:
+            numbers: Value of each parameter that has a range, by name; values outside of their ranges are
+                clipped.
+        """
         return jnp.stack([jnp.float32(prior.encode(jnp.float32(numbers[name]))) for name, prior in self.ranges.items()])
 
     def make_inner_params(self, level: PhysicsLevel) -> Any:
-        """The params of the inner environment on a level."""
+        """Return the params of the inner environment on a level.
+
+        Args:
+            level: Level, shape [numbers].
+        """
         assert isinstance(self.inner, Adjustable)
         return self.inner.make_params(self.decode_level(level))
 
     def state_metrics(self, env_state: PhysicsState) -> Metrics:
-        """The numbers of the level that is being played."""
+        """Add the physical parameters of the current level to the metrics of the inner environment."""
         here = {f"physics/{name}": number for name, number in self.decode_level(env_state.level).items()}
         return super().state_metrics(env_state) | here
 
 
 @struct.dataclass
 class PhysicsEditorState:
-    level: PhysicsLevel  # 0 where nothing was chosen yet
+    level: PhysicsLevel  # entries not chosen yet are 0
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class PhysicsEditor:
-    """Each action is the next number of a level: one of num_bins from 0 to 1, both among them, at equal distances.
+    """Environment in which a teacher builds a level of `Physics`, one entry per step.
 
-    It sees what was chosen so far, the step, and num_random new uniform numbers at each. Rewards are 0: who knows a
-    score puts it on the last step.
+    An action is one of num_bins evenly spaced values from 0 to 1, both included. The observation contains the
+    entries chosen so far, the step, and num_random new uniform random numbers. All rewards are 0; a
+    curriculum that scores the level replaces the last one by the score.
     """
 
     physics: Physics
@@ -207,6 +235,6 @@ class PhysicsEditor:
         return env_state.level
 
     def observe(self, key: Key, state: PhysicsEditorState) -> dict[str, Array]:
-        """What was chosen so far, the step, and new random numbers."""
+        """Return the entries chosen so far, the step, and new random numbers."""
         seen = {"level": state.level, "step": state.steps}
         return seen | {"random": jax.random.uniform(key, (self.num_random,))} if self.num_random else seen

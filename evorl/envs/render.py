@@ -1,4 +1,4 @@
-"""Render states of environments as frames, and save the frames of an episode."""
+"""Rendering of environment states as frames, and files with the frames of an episode."""
 
 import shutil
 import subprocess
@@ -15,18 +15,18 @@ from evorl.errors import EnvError, OptionError
 
 Frame = UInt8[np.ndarray, "height width 3"]
 
-MAX_FRAMES = 200  # in an animation
-MAX_FPS = 25.0  # of an animation; faster environments skip frames, so that time is not stretched
-MIN_HEIGHT = 480  # of a frame, in pixels
+MAX_FRAMES = 200  # of an animation
+MAX_FPS = 25.0  # of an animation; faster environments skip frames, so that it plays in real time
+MIN_HEIGHT = 480  # minimum height of a frame, in pixels
 
 
 @runtime_checkable
 class Renderable(Protocol):
-    """An environment whose states can be rendered as frames."""
+    """Protocol of an environment whose states can be rendered as frames."""
 
     @property
     def render_fps(self) -> float | None:
-        """Environment steps per second of an animation; None where this environment has no frames."""
+        """Return the environment steps per second of an animation, or None if this environment cannot be rendered."""
         ...
 
     def render_frames(self, states: Sequence[Any]) -> Sequence[np.ndarray]:
@@ -46,38 +46,49 @@ class Renderable(Protocol):
 
 @runtime_checkable
 class Drawable(Protocol):
-    """An environment that writes files of its own about an episode, such as a 3-D viewer."""
+    """Protocol of an environment that writes its own files about an episode, such as a 3-D viewer."""
 
     def draw(self, states: list[Any], folder: Path) -> list[Path]:
-        """Write files about the states of an episode into a folder, and return their paths."""
+        """Write files about an episode into a folder.
+
+        Args:
+            states: States of one episode, in order.
+            folder: Folder to write into.
+
+        Returns:
+            Paths of the written files.
+        """
         ...
 
 
 @runtime_checkable
 class HasActionMeanings(Protocol):
-    """An environment whose actions have names: "nothing", "left", "fire", or the key that they are by keyboard."""
+    """Protocol of an environment whose actions have names, such as "nothing", "left" or "fire", or the key to press."""
 
     @property
     def action_meanings(self) -> tuple[str, ...]:
-        """The name of each action."""
+        """Return the name of each action."""
         ...
 
 
 def get_fps(env: Any) -> float | None:
-    """Return the steps per second at which an environment is shown, or None where it has no frames."""
+    """Return the environment steps per second of an animation, or None if the environment cannot be rendered."""
     return env.render_fps if isinstance(env, Renderable) else None
 
 
 def render_states(env: Any, states: Sequence[Any]) -> list[np.ndarray]:
-    """Render states, small frames enlarged by a whole factor to at least MIN_HEIGHT pixels.
+    """Render states, and enlarge small frames by an integer factor to at least MIN_HEIGHT pixels of height.
 
     Args:
         env: A Renderable environment.
         states: States of one episode, in order.
 
+    Returns:
+        A frame for each state, uint8 [height, width, 3].
+
     Raises:
         OptionError: If nothing can be rendered on this machine.
-        EnvError: If the frames are of another type or shape than Renderable asks for.
+        EnvError: If the frames have another type or shape than Renderable requires.
     """
     frames = [np.asarray(frame) for frame in env.render_frames(states)]
     for frame in frames:
@@ -90,14 +101,14 @@ def render_states(env: Any, states: Sequence[Any]) -> list[np.ndarray]:
 
 
 def enlarge(frame: np.ndarray, times: int) -> np.ndarray:
-    """Repeat each pixel of a frame so many times along both sides."""
+    """Repeat each pixel of a frame along both sides."""
     return frame.repeat(times, 0).repeat(times, 1)
 
 
 def save_episode(env: Any, states: list[Any], folder: Path) -> list[Path]:
     """Write the pictures of an episode: the environment's own files, and its frames as GIF, PNG and MP4.
 
-    What cannot be drawn on this machine is told on stderr.
+    If the frames cannot be rendered on this machine, the reason is printed on stderr.
 
     Args:
         env: The environment, which may be Renderable, Drawable, both or neither.
@@ -121,7 +132,7 @@ def save_episode(env: Any, states: list[Any], folder: Path) -> list[Path]:
 
 
 def save_frames(frames: Sequence[np.ndarray], fps: float, folder: Path) -> list[Path]:
-    """Write frames as episode.gif, the middle one as episode.png, and where ffmpeg is installed episode.mp4.
+    """Write frames as episode.gif, the middle frame as episode.png, and, if ffmpeg is installed, episode.mp4.
 
     Args:
         frames: Frames, uint8 [height, width, 3], of one size.
@@ -142,7 +153,7 @@ def save_frames(frames: Sequence[np.ndarray], fps: float, folder: Path) -> list[
 
 
 def _save_mp4(ffmpeg: str, frames: Sequence[np.ndarray], fps: float, path: Path) -> list[Path]:
-    """Encode frames by ffmpeg; where it fails, tell its last line."""
+    """Encode frames with ffmpeg; if it fails, print the last line of its error on stderr."""
     height, width = frames[0].shape[:2]
     taken = ["-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}", "-framerate", f"{fps:g}"]
     made = ["-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart", str(path)]
@@ -159,7 +170,7 @@ def _save_mp4(ffmpeg: str, frames: Sequence[np.ndarray], fps: float, path: Path)
 
 
 def render_text(texts: Sequence[str], size: int = 16) -> list[np.ndarray]:
-    """Render texts of several lines as frames of one size, dark on white."""
+    """Render multi-line texts as frames of one size, dark on white."""
     from PIL import Image, ImageDraw, ImageFont
 
     font, blank = ImageFont.load_default(size), ImageDraw.Draw(Image.new("L", (1, 1)))

@@ -1,4 +1,4 @@
-"""What an environment does when it is tried: reset, a step, whole episodes of random actions."""
+"""Trial runs of an environment (reset, steps, and whole episodes of random actions), and checks of their results."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from evorl.tree import join_path, leaves_by_name
 from evorl.types import Env, Key, Params
 from evorl.vector_env import hosts
 
-TOLERANCE = 1e-3  # of floats that two programs make of one function
+TOLERANCE = 1e-3  # allowed difference of floats between two compilations of one function
 JAX = str(Path(jax.__file__).parent)
 
 
 @dataclass(frozen=True)
 class EnvTrial:
-    """An environment to be checked, and what it does."""
+    """Trial runs of an environment that is being checked; results are computed once, when first used."""
 
     env: Env
     params: Params
@@ -32,35 +32,35 @@ class EnvTrial:
 
     @cached_property
     def params_batch(self) -> Any:
-        """The same params for each of keys."""
+        """Return copies of the params, one for each key."""
         return tree.broadcast(self.params, len(self.keys))
 
     @cached_property
     def rollouts(self) -> dict[str, Any]:
-        """An episode of max_episode_steps steps for each of keys, vmapped over them and over params."""
+        """Run an episode of max_episode_steps steps for each key, vmapped over keys and params."""
         return call_checked("episodes", jax.jit(jax.vmap(self.run_episode)), self.keys, self.params_batch)
 
     @cached_property
     def episode_lengths(self) -> np.ndarray:
-        """The step that ends each episode, max_episode_steps where none does."""
+        """Return the number of steps of each episode; max_episode_steps if it does not end."""
         ended = np.asarray(self.rollouts["terminated"] | self.rollouts["truncated"])
         return np.where(ended.any(1), ended.argmax(1) + 1, ended.shape[1])
 
     def take_random_step(self, key: jax.Array, state: Any, obs: Any, params: Any, i: Any) -> tuple[Any, Any]:
-        """Step i, from 1, with a random action, a legal one where obs says what is."""
+        """Take step i, counted from 1, with a random action, which is valid if the observation has an action mask."""
         key_action, key_step = jax.random.split(jax.random.fold_in(key, i))
         action = random_action(self.env.action_space, self.env.observation_space, obs, key_action)
         return self.env.step(key_step, state, action, params)
 
     def reset_and_step(self, key: jax.Array, params: Any) -> dict[str, Any]:
-        """What reset and the first step give, by name; of what lives on the host not whose it is."""
+        """Return the results of reset and of the first step by name, with cleared leases of host environments."""
         state, obs = self.env.reset(jax.random.fold_in(key, 0), params)
         start = copy_containers({"state": hosts.clear_leases(state), "obs": obs})
         after, timestep = self.take_random_step(key, state, obs, params, 1)
         return {"reset": start, "step": {"state": hosts.clear_leases(after), "timestep": timestep}}
 
     def run_episode(self, key: jax.Array, params: Any) -> dict[str, Any]:
-        """The same as reset_and_step, and of reset and each step after it what is to be verified there."""
+        """Run an episode; return the results of `reset_and_step`, and for each step the values to check."""
         space, (state, obs) = self.env.observation_space, self.env.reset(jax.random.fold_in(key, 0), params)
 
         def step(carry: Any, i: jax.Array) -> Any:
@@ -81,7 +81,7 @@ class EnvTrial:
 
 
 def check_behavior(trial: EnvTrial) -> Iterator[str]:
-    """What is wrong in values: of one step, and of whole episodes."""
+    """Yield the faults in the values of single steps and of whole episodes."""
     before = snapshot_attributes(trial.env)
     yield from check_purity(trial)
     yield from check_rollouts(trial)
@@ -92,7 +92,10 @@ def check_behavior(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_purity(trial: EnvTrial) -> Iterator[str]:
-    """Where reset and step are no functions of their arguments: the first difference, since others follow from it."""
+    """Yield a fault if reset and step are not pure functions.
+
+    Of the comparisons between calls, only the first difference is reported, since others follow from it.
+    """
     key, params = trial.keys[0], copy_containers(trial.params)
     jitted = jax.jit(trial.reset_and_step)
     alone = [call_checked("reset and step", jitted, key, trial.params) for key in trial.keys]
@@ -122,7 +125,7 @@ def check_purity(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_rollouts(trial: EnvTrial) -> Iterator[str]:
-    """What is wrong in the observations, rewards and ends of whole episodes; of each kind the first."""
+    """Yield the faults in the observations, rewards and ends of whole episodes, only the first of each kind."""
     limit, lengths = trial.env.max_episode_steps, trial.episode_lengths
     played = jax.tree.map(np.asarray, {name: seen for name, seen in trial.rollouts.items() if name != "begun"})
     rewards = [x.reshape(*x.shape[:2], -1) for x in jax.tree.leaves(played["reward"])]
@@ -149,7 +152,7 @@ def check_rollouts(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_member_ends(trial: EnvTrial) -> Iterator[str]:
-    """What is wrong in the ends of a game's members, one group after the other; of each kind the first."""
+    """Yield the faults in the member_ends of a multi-agent environment, only the first of each kind per group."""
     ends, reward, lengths = jax.tree.map(
         np.asarray, (trial.rollouts["member_ends"], trial.rollouts["reward"], trial.episode_lengths)
     )
@@ -175,7 +178,7 @@ def check_member_ends(trial: EnvTrial) -> Iterator[str]:
 
 
 def check_no_autoreset(trial: EnvTrial) -> Iterator[str]:
-    """Where all that counts steps in the state is back at its start when an episode ends."""
+    """Yield a fault if the step counters in the state are back at their initial values when an episode ends."""
     grown = np.asarray(trial.rollouts["counts"]) - np.asarray(trial.rollouts["start"]["counts"])[:, None]
     for n, length in zip(grown, trial.episode_lengths, strict=True):
         counters = (n[: length - 1] == np.arange(1, length)[:, None]).all(0)
@@ -186,7 +189,10 @@ def check_no_autoreset(trial: EnvTrial) -> Iterator[str]:
 
 
 def find_out_of_bounds(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
-    """For each leaf of a space: whether a part of obs is outside, the first element that is (in C order), its value."""
+    """Return, for each leaf of a space, whether obs is out of bounds, and the first such element and its value.
+
+    The element is an index of the flattened leaf, in C order.
+    """
     found = []
     for leaf, part in zip(leaf_spaces(space), flatten(space, obs), strict=True):
         low, high = leaf.bounds
@@ -196,7 +202,7 @@ def find_out_of_bounds(space: Space, obs: Any) -> list[tuple[Any, Any, Any]]:
 
 
 def find_earliest(mask: np.ndarray) -> tuple[int, int] | None:
-    """(episode, step) of the earliest step where mask [episodes, steps] is set."""
+    """Return (episode, step) of the earliest step at which the mask [episodes, steps] is set, or None."""
     if not mask.any():
         return None
     step = int(mask.any(0).argmax())
@@ -204,21 +210,21 @@ def find_earliest(mask: np.ndarray) -> tuple[int, int] | None:
 
 
 def collect_scalars(state: Any) -> jax.Array:
-    """The numbers in the small leaves of a state, side by side."""
+    """Return the numbers in the leaves of a state with at most 64 elements, concatenated as float32."""
     leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.size(leaf) <= 64]
     real = [leaf for leaf in leaves if jnp.issubdtype(jnp.result_type(leaf), np.number)]
     return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf).astype(jnp.float32) for leaf in real)])
 
 
 def snapshot_attributes(env: Any) -> dict[str, Any]:
-    """What self holds, so that two such can be compared; of containers the contents too."""
+    """Return a snapshot of the attributes of env that can be compared with another, with the contents of containers."""
     held = env.__dict__ if hasattr(env, "__dict__") else {}
     containers = (list, dict, set, np.ndarray)
     return {name: (id(x), repr(x) if isinstance(x, containers) else "") for name, x in held.items()}
 
 
 def find_differences(found: Any, wanted: Any, tolerance: float = 0.0) -> list[str]:
-    """The leaves in which two trees differ."""
+    """Return the names of the leaves in which two trees differ."""
     found, wanted = leaves_by_name(found), leaves_by_name(wanted)
     shared = {path: (to_numpy(x), to_numpy(wanted[path])) for path, x in found.items() if path in wanted}
     close = {path: np.allclose(a, b, tolerance, tolerance, equal_nan=True) for path, (a, b) in shared.items()}
@@ -226,18 +232,18 @@ def find_differences(found: Any, wanted: Any, tolerance: float = 0.0) -> list[st
 
 
 def to_numpy(leaf: Any) -> np.ndarray:
-    """A leaf as an array, of a key its data."""
+    """Convert a leaf to an array; a random key is converted to its key data."""
     is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
 def copy_containers(values: Any) -> Any:
-    """The same leaves in containers of their own."""
+    """Return a tree of new containers with the same leaves."""
     return jax.tree.map(lambda x: x, values)
 
 
 def call_checked(where: str, function: Callable[..., Any], *args: Any) -> Any:
-    """function(*args); raises EnvError, which names the place, where that raises anything."""
+    """Return function(*args); if it raises an exception, raise an EnvError that names the place."""
     try:
         return function(*args)
     except Exception as error:
@@ -245,7 +251,7 @@ def call_checked(where: str, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def describe_error(error: Exception) -> str:
-    """The first line of an error, what it means, and the innermost line of code that is not of JAX."""
+    """Return the first line of an error, an explanation, and the innermost code line outside of JAX."""
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     if isinstance(error, jax.errors.UnexpectedTracerError):
         said += " (an array of one call was kept in self or a global)"

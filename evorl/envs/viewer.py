@@ -1,4 +1,4 @@
-"""A page that shows bodies in motion in three dimensions: one file, which needs no network and nothing installed."""
+"""A web page that shows moving bodies in 3-D: one file, which needs neither a network nor installed software."""
 
 import base64
 import html
@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-NUM_SIDES = 12  # of what is round
+NUM_SIDES = 12  # of the polygons that approximate circles
 ANGLES = 2 * np.pi * np.arange(NUM_SIDES) / NUM_SIDES
 
 
 @dataclass(frozen=True)
 class Solid:
-    """A body that moves with a link, or stands still where link is -1.
+    """A body that moves with a link, or is fixed if its link is -1.
 
-    Faces are counterclockwise from outside. They are drawn from the farthest to the nearest, which bodies should be
-    small for, or convex.
+    The corners of a face are counterclockwise if seen from outside. Faces are drawn from the farthest to the
+    nearest, which is correct only for small or convex bodies.
     """
 
     link: int
     color: Sequence[float]  # red, green, blue and alpha, from 0 to 1
     points: Float[np.ndarray, "points 3"]  # in the frame of the link
-    faces: Int[np.ndarray, "faces 4"]  # of three corners the last one twice
+    faces: Int[np.ndarray, "faces 4"]  # triangles repeat the last corner
 
 
 def build_page(
@@ -37,7 +37,11 @@ def build_page(
     seconds: float,
     ground: float | None,
 ) -> str:
-    """HTML of an episode: poses are x, y, z and a quaternion, w first; ground is its height where there is any."""
+    """Return the HTML page of an episode.
+
+    A pose is x, y, z and a unit quaternion, w first. `seconds` is the time between frames, `ground` the
+    height of the ground, or None.
+    """
     corners = np.nan_to_num(np.concatenate([transform_points(solid, poses[0]) for solid in solids]))
     low, high = corners.min(0), corners.max(0)
     extent = max(float(np.linalg.norm(high - low)), 1e-3)
@@ -62,12 +66,12 @@ def _describe(solid: Solid) -> dict[str, Any]:
 
 
 def transform_points(solid: Solid, poses: Float[np.ndarray, "links 7"]) -> Float[np.ndarray, "points 3"]:
-    """Its points in the world."""
+    """Return the points of a solid in world coordinates."""
     return solid.points if solid.link < 0 else poses[solid.link, :3] + rotate(solid.points, poses[solid.link, 3:])
 
 
 def rotate(points: Float[np.ndarray, "points 3"], quaternion: Float[np.ndarray, " 4"]) -> Float[np.ndarray, "points 3"]:
-    """Points turned by a unit quaternion, w first."""
+    """Rotate points by a unit quaternion, w first."""
     w, axis = quaternion[0], quaternion[1:]
     across = np.cross(axis, points)
     return points + 2 * (w * across + np.cross(axis, across))
@@ -81,14 +85,17 @@ Shape = tuple[Float[np.ndarray, "points 3"], Int[np.ndarray, "faces 4"]]
 
 
 def build_box(half: Sequence[float]) -> Shape:
-    """Points and faces of a box with these half lengths."""
+    """Return the points and faces of a box with these half lengths."""
     signs = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
     faces = [[0, 2, 3, 1], [4, 5, 7, 6], [0, 1, 5, 4], [2, 6, 7, 3], [0, 4, 6, 2], [1, 3, 7, 5]]
     return signs * np.asarray(half, float), np.array(faces)
 
 
 def revolve(profile: Iterable[tuple[float, float]]) -> Shape:
-    """Points and faces of what turns around z: (radius, height) from the lowest to the highest."""
+    """Return the points and faces of a surface of revolution around z.
+
+    The profile lists (radius, height) from the lowest to the highest point.
+    """
     rings = np.array(list(profile), float)
     circle = np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1)
     points = np.concatenate(
@@ -102,16 +109,19 @@ def revolve(profile: Iterable[tuple[float, float]]) -> Shape:
 
 
 def build_capsule(radius: float, half: float) -> Shape:
-    """Points and faces of two half balls around a cylinder along z of 2 half; a ball where half is 0."""
+    """Return the points and faces of a cylinder along z of length 2 * half, with half balls at its ends.
+
+    It is a ball if `half` is 0.
+    """
     angles = np.linspace(-np.pi / 2, np.pi / 2, NUM_SIDES // 2 + 2)
     return revolve([(radius * np.cos(a), radius * np.sin(a) + np.copysign(half, a)) for a in angles])
 
 
 def build_cylinder(radius: float, half: float) -> Shape:
-    """Points and faces of a closed cylinder along z."""
+    """Return the points and faces of a closed cylinder along z of length 2 * half."""
     return revolve([(0.0, -half), (radius, -half), (radius, half), (0.0, half)])
 
 
 def build_mesh(points: Float[np.ndarray, "points 3"], triangles: Int[np.ndarray, "faces 3"]) -> Shape:
-    """A surface of triangles."""
+    """Return the points and faces of a triangle mesh."""
     return np.asarray(points, float), np.column_stack([triangles, triangles[:, 2]])

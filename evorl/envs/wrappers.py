@@ -1,4 +1,4 @@
-"""Environments around environments."""
+"""Base classes of wrappers, and wrappers that change rewards and observations."""
 
 import math
 from abc import ABC, abstractmethod
@@ -38,7 +38,14 @@ from evorl.types import Array, Env, HasEpisodeInfo, HasStateMetrics, Key, Metric
 
 @dataclass(frozen=True)
 class Wrapper:
-    """An environment around `inner`, whose state its own state holds as `inner`; what it does not define is inner's."""
+    """Base class of environment wrappers, which passes on everything that a subclass does not define.
+
+    A subclass defines `reset` and `step`. Its state must hold the state of the inner environment as the field
+    `inner`.
+
+    Args:
+        inner: Wrapped environment.
+    """
 
     inner: Env
 
@@ -93,10 +100,18 @@ class LinearRewardParams:
 
 @dataclass(frozen=True)
 class LinearReward(Wrapper):
-    """The inner environment, whose rewards have k numbers, with their weighted sum as its reward.
+    """Environment with several objectives, whose reward is their weighted sum.
 
-    The numbers, leaves of a reward side by side, are summed over an episode as "objectives". The weights are params,
-    so that copies of a run may differ in them. Their sum is the task's own reward, since a return is one number.
+    The inner rewards, whose leaves are concatenated to [k], are also summed over an episode as "objectives"
+    in the episode info. The weights are environment parameters, so that copies of a run may use different
+    ones. The return of an episode is the sum of the weighted rewards, since a return is one number.
+
+    Args:
+        inner: Environment whose reward has k numbers.
+        weights: Weight of each objective, [k].
+
+    Raises:
+        OptionError: In `step`, if the number of weights is not k.
     """
 
     weights: Sequence[float]
@@ -128,25 +143,33 @@ class LinearReward(Wrapper):
 
 
 def _concatenate_rewards(reward: Any) -> Array:
-    """The numbers of a reward, [k]."""
+    """Return the numbers of a reward, concatenated, [k]."""
     return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(reward)])
 
 
 @struct.dataclass
 class RewardTransformState:
     inner: State
-    pending_reward: Float[Array, ""]  # not yet given
-    steps: Int[Array, ""]  # since it was last given
+    pending_reward: Float[Array, ""]  # sum of the rewards not given yet
+    steps: Int[Array, ""]  # since a reward was last given
 
 
 @dataclass(frozen=True)
 class RewardTransform(Wrapper):
-    """The inner environment with its rewards times `scale`, clipped to [-clip, clip], given in sums every `delay` steps
-    and at an episode's end.
+    """Environment whose rewards are scaled, clipped and delayed for learning.
 
-    Agents and evolution learn from these; returns stay those of the inner environment, and the sums of these rewards
-    are recorded as `learned_return`. A delay makes sparse rewards of dense ones (Oh et al. 2018, arXiv:1806.05635,
-    section 5.4).
+    A reward is multiplied by `scale` and clipped to [-clip, clip]. The sum of the last `delay` rewards is
+    given every `delay` steps, and of the remaining ones at the end of an episode; the other rewards are 0. A
+    delay makes dense rewards sparse. Agents and evolution learn from these rewards. Returns remain those of
+    the inner environment; the sum of the transformed rewards is recorded as `learned_return`.
+
+    Args:
+        inner: Wrapped environment, with one reward.
+        scale: Factor of the rewards.
+        delay: Number of steps between rewards; 1 for no delay.
+        clip: Largest absolute value of a scaled reward; infinite for no clipping.
+
+    Source: Oh et al. 2018, arXiv:1806.05635, section 5.4 (delay).
     """
 
     scale: float = 1.0
@@ -180,11 +203,17 @@ class FrameStackState:
 
 @dataclass(frozen=True)
 class FrameStack(Wrapper):
-    """The inner environment, of which one sees the last `count` observations, the newest last.
+    """Environment whose observations are the last `count` observations of the inner environment, the newest last.
 
-    An episode begins with so many times the first. Leaves [*shape] become [count, *shape], a Discrete becomes a
-    MultiDiscrete, and the parts of a MultiDiscrete follow one another (Mnih et al. 2015, section "Preprocessing"). What
-    is legal is that of the last.
+    An episode starts with `count` copies of the first observation. Leaves [*shape] become [count, *shape], a
+    Discrete becomes a MultiDiscrete, and the vectors of a MultiDiscrete are concatenated. The action mask is
+    that of the newest observation.
+
+    Args:
+        inner: Wrapped environment.
+        count: Number of stacked observations.
+
+    Source: Mnih et al. 2015, section "Preprocessing".
     """
 
     count: int = 4
@@ -224,19 +253,26 @@ class FrameStack(Wrapper):
 
 @dataclass(frozen=True)
 class ObservationWrapper(Wrapper, ABC):
-    """The inner environment, of whose observations one is shown what `transform_obs` makes of each.
+    """Base class of wrappers that transform each observation by `transform_obs`, to the space `output_space`.
 
-    That is of the space `output_space`.
+    The action mask, if there is one, stays unchanged.
+
+    Args:
+        inner: Wrapped environment.
     """
 
     @property
     @abstractmethod
     def output_space(self) -> Space:
-        """What is shown."""
+        """Return the space of transformed observations, without the action mask."""
 
     @abstractmethod
     def transform_obs(self, obs: Any) -> Any:
-        """Of one observation, without what is legal."""
+        """Return the transformed observation.
+
+        Args:
+            obs: Observation of the inner environment, without the action mask.
+        """
 
     @property
     def observation_space(self) -> Space:
@@ -257,7 +293,16 @@ class ObservationWrapper(Wrapper, ABC):
 
 @dataclass(frozen=True)
 class FilterObservation(ObservationWrapper):
-    """The inner environment, of which one sees only what is kept: numbers of a vector by index, or parts of a dict."""
+    """Environment that shows only selected parts of its observations: entries of a vector, or entries of a dict.
+
+    Args:
+        inner: Environment whose observations are a vector or a dict.
+        keep: Indices of a vector, or names of a dict, of the parts to keep.
+
+    Raises:
+        OptionError: If the observations are neither a vector nor a dict, or `keep` has unknown or repeated
+            parts.
+    """
 
     keep: Sequence[Any]
 
@@ -284,7 +329,7 @@ class FilterObservation(ObservationWrapper):
 
 
 def strip_reward_wrappers(env: Env) -> Env:
-    """env without those of its wrappers that change only what is learned from."""
+    """Return env without its RewardTransform wrappers, which change only the rewards for learning."""
     match env:
         case RewardTransform():
             return strip_reward_wrappers(env.inner)
@@ -294,5 +339,5 @@ def strip_reward_wrappers(env: Env) -> Env:
 
 
 def unwrap(env: Env) -> Env:
-    """What all wrappers of env are around."""
+    """Return the innermost environment, without any wrapper."""
     return unwrap(env.inner) if isinstance(env, Wrapper) else env

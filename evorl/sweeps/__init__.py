@@ -1,4 +1,4 @@
-"""Sweeps: trainings with other numbers, one after the other or side by side, whose results say which to try next."""
+"""Hyperparameter sweeps: trainings with different values, whose results determine which values to try next."""
 
 from evorl import lazy
 

@@ -1,4 +1,4 @@
-"""The SQLite file of a sweep: its tables, its settings, and transactions; what is read of it is data alone."""
+"""SQLite file of a sweep: its tables, settings and transactions. Only data is read from it, never code."""
 
 import json
 import sqlite3
@@ -11,11 +11,11 @@ from evorl.errors import OptionError
 from evorl.training.records import files
 
 NAME = "sweep.sqlite"  # in the folder of a sweep
-PARTIAL_NAME = f".{NAME}"  # a file that is being made
+PARTIAL_NAME = f".{NAME}"  # a file that is being created
 SCHEMA_VERSION = 3
-ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # a rollback journal may name any file, which SQLite then deletes
+ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # no rollback journal, which can make SQLite delete any file
 MAX_VALUE_LENGTH = files.MB  # characters of a value
-LOCK_TIMEOUT_SECONDS = 60  # that one waits for another's transaction
+LOCK_TIMEOUT_SECONDS = 60  # how long to wait for the transaction of another process
 CREATE_TABLES = """
 CREATE TABLE sweep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE trials (
@@ -28,14 +28,15 @@ CREATE TABLE curves (
 
 
 class SweepDatabase:
-    """The file of a sweep, which holds our tables, word by word, no triggers and no views.
+    """SQLite file of a sweep. Its schema must match CREATE_TABLES exactly, without triggers or views.
 
     Args:
-        folder: of the sweep.
-        option: that named it, for errors.
+        folder: Folder of the sweep.
+        option: Name of the option that named the folder, for error messages.
 
     Raises:
-        OptionError: where it is not there, not that of a sweep, damaged, or of another schema.
+        OptionError: If the file does not exist, does not belong to a sweep, is damaged, or has another schema
+            version.
     """
 
     def __init__(self, folder: Path, option: str) -> None:
@@ -61,12 +62,12 @@ class SweepDatabase:
 
     @staticmethod
     def create(folder: Path, settings: Mapping[str, Any]) -> None:
-        """Make a new one, in a folder that is there."""
+        """Create the file of a new sweep in an existing folder."""
         for left in folder.glob(f"{PARTIAL_NAME}*"):
             left.unlink()
-        new = folder / PARTIAL_NAME  # so that there is a whole one or none
+        new = folder / PARTIAL_NAME  # so that the final file is complete or absent
         file = _connect(new)
-        file.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        file.execute("PRAGMA journal_mode = WAL")  # persists in the file
         file.executescript(CREATE_TABLES)
         for name, value in ({"schema": SCHEMA_VERSION} | dict(settings)).items():
             file.execute("INSERT INTO sweep VALUES (?, ?)", (name, json.dumps(value)))
@@ -74,12 +75,12 @@ class SweepDatabase:
         new.rename(folder / NAME)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what was set, by name."""
+        """Return the settings by name."""
         found = {}
         for name, value in self.fetch_rows("SELECT name, value FROM sweep"):
             found[name] = self.parse_json(value, "its settings")
@@ -91,19 +92,19 @@ class SweepDatabase:
         return found
 
     def update_settings(self, **settings: Any) -> None:
-        """Set, or change, some."""
+        """Add or change settings."""
         with self.write_transaction():
             for name, value in settings.items():
                 self.execute("INSERT OR REPLACE INTO sweep VALUES (?, ?)", name, json.dumps(value))
 
     @contextmanager
     def write_transaction(self) -> Iterator[None]:
-        """Around changes that are made as one, or not at all."""
+        """Open a transaction, whose changes take effect together or not at all."""
         yield from self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def read_transaction(self) -> Iterator[None]:
-        """Around queries that see one state of the file; within another transaction, that one's."""
+        """Open a transaction whose queries see one state of the file, or join the open transaction if there is one."""
         if self._connection.in_transaction:
             yield
         else:
@@ -122,22 +123,22 @@ class SweepDatabase:
             raise self._to_exception(error) from error
 
     def execute(self, statement: str, *given: Any) -> None:
-        """Change the tables, in a transaction."""
+        """Execute a statement that changes the tables, within a transaction."""
         self._connection.execute(statement, given)
 
     def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Change the tables by many rows, in a transaction."""
+        """Execute a statement for many rows, within a transaction."""
         self._connection.executemany(statement, rows)
 
     def fetch_rows(self, query: str, *given: Any) -> list[Any]:
-        """Return what a query finds, all of it."""
+        """Return all rows that a query finds."""
         try:
             return self._connection.execute(query, given).fetchall()
         except sqlite3.DatabaseError as error:
             raise self._to_exception(error) from error
 
     def parse_json(self, text: Any, what: str) -> Any:
-        """Return the value of a text; raises OptionError where it has none."""
+        """Return the value of a JSON text; raise OptionError if it is not valid or too long."""
         try:
             if not isinstance(text, str) or len(text) > MAX_VALUE_LENGTH:
                 raise ValueError("no text")
@@ -146,18 +147,18 @@ class SweepDatabase:
             raise self.make_damage_error(f"{what} cannot be read") from error
 
     def _to_exception(self, error: sqlite3.DatabaseError) -> Exception:
-        """Return what to raise: of a full disk, or a lock that nobody lets go of, OSError."""
+        """Return the exception to raise for an SQLite error: OSError for a full disk or a lock that is not released."""
         if isinstance(error, sqlite3.OperationalError):
             return OSError(f"{self.folder / NAME}: {error}")
         return self.make_damage_error(str(error))
 
     def make_damage_error(self, problem: str) -> OptionError:
-        """Return the error that says what is damaged."""
+        """Return the error for a damaged file."""
         return OptionError(f"{self._error_prefix}: its {NAME} is damaged: {problem:.200}")
 
 
 def _read_schema() -> list[Any]:
-    """Return what SQLite keeps of our tables."""
+    """Return the expected content of sqlite_master."""
     with closing(sqlite3.connect(":memory:")) as file:
         file.executescript(CREATE_TABLES)
         return file.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()

@@ -1,4 +1,4 @@
-"""What a sweep is: a training, what of it is searched, by which sampler, and what counts."""
+"""Definition of a sweep: its base training, search space, sampler, and the metrics for score and cost."""
 
 import copy
 import itertools
@@ -24,19 +24,20 @@ from evorl.training.records import files
 from evorl.types import Prior
 
 SPACE = "space"
-MAX_WORD_LENGTH = 1000  # characters of a word of the command line
-MAX_CATEGORY_LENGTH, MAX_CATEGORY_DEPTH = 100, 3  # characters of a word to choose, lists within one another
-CATEGORY_PLACES = "agent.", "env.", "problem."  # which begin the names of options that may have categories
+MAX_WORD_LENGTH = 1000  # characters of a command-line argument
+MAX_CATEGORY_LENGTH, MAX_CATEGORY_DEPTH = 100, 3  # characters of a string, nesting of lists
+CATEGORY_PLACES = "agent.", "env.", "problem."  # prefixes of options that may have categories
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A training of a sweep: one for each combination of the groups that are searched, as an agent; else the only one.
+    """Base training of a sweep for one combination of the searched config groups, such as agents; else the only one.
 
     Attributes:
-        base: the configuration of the training, resolved.
-        chosen: what was given on the command line, for the experiment file.
-        places: by parameter, where in base its value stands; () of one that this does not have.
+        base: Resolved configuration of the training.
+        chosen: Overrides given on the command line, for the experiment file.
+        places: Dotted names in `base` that receive the value of each parameter; empty if the variant does not
+            have the parameter.
     """
 
     base: Mapping[str, Any]
@@ -45,12 +46,12 @@ class Variant:
 
     @cached_property
     def searched_numbers(self) -> frozenset[str]:
-        """The names of the parameters that are numbers of parts, in which trials of one program may differ."""
+        """Return the parameters that are hyperparameters, which may differ between trials of one program."""
         numbers = find_numbers(self.base)
         return frozenset(name for name, places in self.places.items() if any(place in numbers for place in places))
 
     def set_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """Return the configuration with values of parameters."""
+        """Return the configuration with the given values of the parameters."""
         data = copy.deepcopy(dict(self.base))
         for name, places in self.places.items():
             for place in places:
@@ -60,43 +61,43 @@ class Variant:
 
 @dataclass(frozen=True)
 class SweepDefinition:
-    """A sweep as its store keeps it."""
+    """Definition of a sweep, as its store keeps it."""
 
-    variants: tuple[Variant, ...]  # one for each combination of the categories of groups, the last one changing fastest
+    variants: tuple[Variant, ...]  # one for each combination of group categories, the last group varying fastest
     space: SearchSpace
-    sampler: Mapping[str, Any]  # as a node
-    score: str  # a metric of evaluations, or of the steps before them: train/return
+    sampler: Mapping[str, Any]  # as a configuration node
+    score: str  # a metric of evaluations, or of the training steps before them (train/return)
     cost: str
     seed: int
 
     @property
     def base(self) -> Mapping[str, Any]:
-        """The configuration where the search begins."""
+        """Return the configuration at which the search begins."""
         return self.find_variant(self.space.defaults).base
 
     def find_variant(self, values: Mapping[str, Value]) -> Variant:
-        """Return the variant of a trial with these values."""
+        """Return the variant of a trial with the given values."""
         i = 0
         for one in self.space.groups:
             i = i * len(one.categories) + one.categories.index(values[one.name])
         return self.variants[i]
 
     def list_first_values(self) -> list[dict[str, Value]]:
-        """Return the values where the search begins in each variant."""
+        """Return the values at which the search begins, for each variant."""
         names = [one.name for one in self.space.groups]
         combinations = itertools.product(*(one.categories for one in self.space.groups))
         return [self.space.defaults | dict(zip(names, choices, strict=True)) for choices in combinations]
 
     def build_configuration(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """Return the configuration of a trial with values of its own; raises OptionError as check_values does."""
+        """Return the configuration of a trial with the given values; raise OptionError as `check_values` does."""
         self.check_values(values)
         return self.find_variant(values).set_values(values)
 
     def check_values(self, values: Mapping[str, Value]) -> None:
-        """Refuse values of a trial, which may come from a file, that are not those of the space.
+        """Check that the values of a trial, which may come from a file, are in the search space.
 
         Raises:
-            OptionError: where one is missing, is not searched, or is not one that its parameter allows.
+            OptionError: If a value is missing, belongs to no parameter, or is not allowed.
         """
         names = {one.name for one in self.space.parameters}
         require(set(values) == names, "a trial", ", ".join(values), f"must have values of {', '.join(sorted(names))}")
@@ -104,7 +105,7 @@ class SweepDefinition:
             one.require_allowed(values[one.name])
 
     def get_program_key(self, values: Mapping[str, Value]) -> str:
-        """Return what values of a trial need a program of their own: all but numbers of parts and budgets."""
+        """Return a key of the values that need a separate program: all except hyperparameters and budgets."""
         variant = self.find_variant(values)
         groups = {one.name for one in self.space.groups}
         shared = (*variant.searched_numbers, *BUDGET_OPTIONS)
@@ -113,15 +114,15 @@ class SweepDefinition:
 
     @property
     def packages(self) -> list[str]:
-        """Return the packages that a reader needs to trust."""
+        """Return the packages that a reader of the definition must trust."""
         return trust_check.find_trust_packages(_list_parts(self.to_data()))
 
     def build_sampler(self) -> Sampler:
-        """The sampler."""
+        """Create the sampler."""
         return parts.instantiate(self.sampler, "sampler", Sampler)
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the definition as data for JSON."""
         return vars(self) | {
             "variants": [
                 {"base": one.base, "chosen": list(one.chosen), "places": {k: list(v) for k, v in one.places.items()}}
@@ -135,15 +136,17 @@ class SweepDefinition:
 
     @classmethod
     def from_data(cls, data: Any, trust: Sequence[str] = (), problem: str = "the sweep") -> "SweepDefinition":
-        """Return what to_data gave, of which all is known, and places name numbers, or options of categories.
+        """Read a definition from the data that `to_data` returned, and check it.
+
+        All classes must be known, and all places must be numbers, or options that may have categories.
 
         Args:
-            data: from a store.
-            trust: packages that the reader trusts.
-            problem: what an error begins with.
+            data: Data from a store, which is not trusted.
+            trust: Packages that the reader trusts.
+            problem: Beginning of error messages.
 
         Raises:
-            OptionError: where it is anything else.
+            OptionError: If the data is not a valid definition.
         """
         try:
             trust_check.require_known(_list_parts(data), trust, problem)
@@ -170,7 +173,7 @@ class SweepDefinition:
             raise OptionError(f"{problem}: its definition cannot be read") from error
 
     def _check(self, trust: Sequence[str], problem: str) -> None:
-        """Raise OptionError or ValueError where a store holds what to_data never gives."""
+        """Raise OptionError or ValueError if the definition has values that `to_data` never returns."""
         for one in self.space.parameters:
             if one.categories:
                 indices = Choice(tuple(range(len(one.categories))))
@@ -212,20 +215,20 @@ class SweepDefinition:
 
 
 def _list_parts(data: Mapping[str, Any]) -> list[Any]:
-    """Return what of a definition as data may name classes."""
+    """Return the parts of a definition that may name classes, as data."""
     return [*(one["base"] for one in data["variants"]), data["space"], data["sampler"]]
 
 
 def open_sweep(folder: Path, trust: Sequence[str], option: str) -> tuple[SweepStore, SweepDefinition]:
-    """Return the store of a sweep and what it is, once all files of its folder are known to be its own.
+    """Return the store and the definition of a sweep, after checking all files of its folder.
 
     Args:
-        folder: of the sweep.
-        trust: packages that the reader trusts.
-        option: which names the folder in an error.
+        folder: Folder of the sweep.
+        trust: Packages that the reader trusts.
+        option: Name of the option that named the folder, for error messages.
 
     Raises:
-        OptionError: where it is no sweep, or holds what may not be.
+        OptionError: If the folder is not a sweep, or holds files that are not allowed.
     """
     if folder.is_dir():
         files.require_regular_files(folder, option)
@@ -234,21 +237,21 @@ def open_sweep(folder: Path, trust: Sequence[str], option: str) -> tuple[SweepSt
 
 
 def set_nested(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
-    """data with a value at a dotted name."""
+    """Return a copy of nested data with the value at a dotted name replaced."""
     return data | {name[0]: set_nested(data[name[0]], name[1:], value) if name[1:] else value}
 
 
 def find_numbers(data: Mapping[str, Any]) -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Return every number of the parts that a configuration describes, by option: its value, and what is declared.
+    """Return the value and the declaration of every hyperparameter in a configuration, by option.
 
     Raises:
-        OptionError: where it cannot be built.
+        OptionError: If the workflow cannot be built.
     """
     return {f"{WORKFLOW_PREFIX}{name}": (value, of) for name, value, of in iterate_numbers(runs.assemble(data))}
 
 
 def require_category_place(option: str, value: Any) -> None:
-    """Raise OptionError where an option, which has this value, may not have categories."""
+    """Raise OptionError if an option, which has the given value, may not have categories."""
     name = f"{SPACE}.{shorten_name(option)}"
     right = option.startswith(CATEGORY_PLACES) and option.rpartition(".")[2] not in ("_target_", "path", "name")
     only = "has no values to choose from; options of the agent and the environment have"
@@ -258,7 +261,7 @@ def require_category_place(option: str, value: Any) -> None:
 
 
 def is_category(value: Any, depth: int = MAX_CATEGORY_DEPTH) -> bool:
-    """Return whether a value may be chosen: a number, a word, true, false, null, or a list of those."""
+    """Return whether a value may be a category: a number, a string, a bool, None, or a list of those."""
     if isinstance(value, list):
         return depth > 0 and all(is_category(one, depth - 1) for one in value)
     if isinstance(value, str):
@@ -267,5 +270,5 @@ def is_category(value: Any, depth: int = MAX_CATEGORY_DEPTH) -> bool:
 
 
 def is_prior(value: Any) -> bool:
-    """Return whether a value of a configuration is a prior."""
+    """Return whether a value in a configuration is a prior."""
     return isinstance(value, dict) and str(value.get("_target_")).startswith(nodes.PRIORS_PREFIX)

@@ -1,4 +1,4 @@
-"""A trial as an experiment file: what was chosen on the command line, and the values that were found."""
+"""Experiment files written from trials, with the command-line overrides of the sweep and the values found."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ CHOICE_PATTERN = re.compile(
 
 
 def write_experiment(definition: SweepDefinition, trial: SweepTrial, name: Any) -> Path:
-    """Writes configs/experiment/NAME.yaml, which experiment=NAME trains; raises OptionError where it is there."""
+    """Write configs/experiment/NAME.yaml, which experiment=NAME trains; raise OptionError if it exists."""
     path = resolve_experiment_path(name, "experiment")
     written = format_trial_experiment(definition, trial)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def write_experiment(definition: SweepDefinition, trial: SweepTrial, name: Any) 
 
 
 def resolve_experiment_path(name: Any, option: str) -> Path:
-    """The file of an experiment to come; raises OptionError where it is there, or its name is none."""
+    """Return the path of a new experiment; raise OptionError if it exists or the name is invalid."""
     plain = isinstance(name, str) and bool(name) and not set(name) - set(_list_name_characters())
     require(plain, option, name, "must be a name of letters, numbers, _ and -")
     path = FOLDER / f"{name}.yaml"
@@ -44,10 +44,10 @@ def _list_name_characters() -> str:
 
 
 def format_trial_experiment(definition: SweepDefinition, trial: SweepTrial) -> str:
-    """Return the file, into which nothing goes but choices, the checked configuration's values, and numbers.
+    """Return the text of the experiment of a trial: config group choices, checked configuration values and numbers.
 
     Raises:
-        OptionError: where what was chosen is no choice and not in the configuration.
+        OptionError: If an override is neither a valid choice nor in the configuration.
     """
     definition.check_values(trial.values)
     variant = definition.find_variant(trial.values)
@@ -59,20 +59,21 @@ def format_trial_experiment(definition: SweepDefinition, trial: SweepTrial) -> s
 def format_experiment(
     chosen: Sequence[str], values: Mapping[str, Any], title: str, resolved: Mapping[str, Any] | None = None
 ) -> str:
-    """Return what was chosen on a command line, with values of its own, as the text of an experiment.
+    """Return the text of an experiment file for command-line overrides and additional values.
 
     Args:
-        chosen: the words of the command line.
-        values: numbers by dotted name, which stand for what was chosen.
-        title: the first line.
-        resolved: the configuration, from which come the values of what was chosen; else from the words themselves.
+        chosen: Overrides of the command line.
+        values: Values by dotted name, which replace those of the overrides.
+        title: First line of the file.
+        resolved: Resolved configuration, from which the values of the overrides are taken; None to take them
+            from the overrides themselves.
 
     Raises:
-        OptionError: where a word of those that are looked up there is not known.
+        OptionError: If an override is not found in the configuration.
     """
     given = to_hydra_overrides(chosen)
     defaults = [_parse_choice(one) for one in given if _is_choice(one)]
-    defaults.sort(key=lambda one: not isinstance(one, str))  # an experiment comes first, as what follows changes it
+    defaults.sort(key=lambda one: not isinstance(one, str))  # an experiment comes first, as later entries override it
     data: dict[str, Any] = {}
     options = [one for one in given if not _is_choice(one)]
     for one in config.parse_overrides(options):
@@ -92,10 +93,10 @@ def _is_choice(override: str) -> bool:
 
 
 def _parse_choice(override: str) -> dict[str, Any] | str:
-    """Return a choice of the command line, as a defaults list has it.
+    """Return a config group choice of the command line as an entry of a defaults list.
 
     Raises:
-        OptionError: where it is not a group, a place and a name.
+        OptionError: If it does not consist of a group, an optional package and a name.
     """
     if not CHOICE_PATTERN.fullmatch(override):
         raise OptionError(f"{override}: is no choice, such as agent=td3")
@@ -107,7 +108,7 @@ def _parse_choice(override: str) -> dict[str, Any] | str:
 
 
 def _set_or_create(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
-    """data with a value at a dotted name, where its nodes may be missing."""
+    """Return nested data with the value at a dotted name set; missing nodes are created."""
     inner = data
     for part in name[:-1]:
         inner = inner.setdefault(part, {})

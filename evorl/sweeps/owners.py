@@ -12,16 +12,16 @@ PATTERN = re.compile(r"[0-9a-f]{16}")
 
 
 def is_owner(name: object) -> bool:
-    """Return whether a name is one that `hold_owner` gives."""
+    """Return whether a value has the form of the names that `hold_owner` creates."""
     return isinstance(name, str) and PATTERN.fullmatch(name) is not None
 
 
 @contextmanager
 def hold_owner(folder: Path) -> Iterator[str]:
-    """Give a new name, which is alive as long as this process is in the context.
+    """Create a new owner name, which is alive as long as this process is in the context.
 
     Args:
-        folder: of the locks, which is made where it is not there.
+        folder: Folder of the locks, created if missing.
     """
     folder.mkdir(exist_ok=True)
     name = secrets.token_hex(8)
@@ -32,7 +32,7 @@ def hold_owner(folder: Path) -> Iterator[str]:
 
 
 def is_alive(folder: Path, name: str) -> bool:
-    """Return whether a process holds a name; the lock of a process that has ended is removed."""
+    """Return whether a process holds a name; remove the lock file of a process that has ended."""
     path = _lock_path(folder, name)
     if not path.exists():
         return False

@@ -1,4 +1,4 @@
-"""Pictures of a sweep: its front, its history, which numbers matter, and all trials as lines."""
+"""Plots of a sweep: Pareto front, history, importance of the options, and parallel coordinates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,15 +11,15 @@ from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace, format_value, shorten_name
 from evorl.sweeps.trials import STOPPED, SweepTrial, collect_observations, find_pareto_points, subsample_evenly
 
-GRID, SAMPLE = 16, 256  # of a coordinate, and of the others, over which an effect is averaged
-CURVE_POINTS, MAX_POINTS = 10, 500  # of a trial's curve, and of all together, that a process knows
-COLORMAP = "viridis_r"  # the best are dark, as the page is white
-MIN_TRIALS = 10  # below which nothing is said about importance
+GRID, SAMPLE = 16, 256  # grid points of a coordinate, samples of the others, for its main effect
+CURVE_POINTS, MAX_POINTS = 10, 500  # for the Gaussian process: points of each curve, and in total
+COLORMAP = "viridis_r"  # the best trials are dark, since the page is white
+MIN_TRIALS = 10  # minimum number of trials for importances
 PlotFn = Callable[[SearchSpace, Sequence[SweepTrial], str, str], Any]
 
 
 def plot_pareto_front(space: SearchSpace, trials: Sequence[SweepTrial], score: str, cost: str) -> Any:
-    """Scores over costs, each trial's curve faint, and the line of those that none is better than."""
+    """Plot scores against costs, with the curve of each trial in light grey and the Pareto front."""
     del space
     figure, axis = pyplot().subplots(figsize=(6, 4))
     curves = [[(x.cost, x.score) for x in trial.curve] for trial in trials]
@@ -38,7 +38,7 @@ def plot_pareto_front(space: SearchSpace, trials: Sequence[SweepTrial], score: s
 
 
 def plot_history(space: SearchSpace, trials: Sequence[SweepTrial], score: str, cost: str) -> Any:
-    """Scores in the order of trials, and the best so far."""
+    """Plot the scores in the order of the trials, and the best score so far."""
     del space, cost
     figure, axis = pyplot().subplots(figsize=(6, 4))
     numbers, scores = [x.number for x in trials], np.array([x.score for x in trials])
@@ -49,7 +49,7 @@ def plot_history(space: SearchSpace, trials: Sequence[SweepTrial], score: str, c
 
 
 def plot_importance(space: SearchSpace, trials: Sequence[SweepTrial], score: str, cost: str) -> Any:
-    """Draw the share of the score's variance that each option alone explains; nothing of fewer than MIN_TRIALS."""
+    """Plot the share of the variance of the score that each option explains alone; None below MIN_TRIALS trials."""
     del cost
     if len(trials) < MIN_TRIALS:
         return None
@@ -61,9 +61,10 @@ def plot_importance(space: SearchSpace, trials: Sequence[SweepTrial], score: str
 
 
 def compute_main_effects(space: SearchSpace, trials: Sequence[SweepTrial]) -> dict[str, float]:
-    """Of each option the share of variance that its main effect has over the cube, the largest first.
+    """Return the share of the variance that the main effect of each option explains, the largest first.
 
-    Of what a Gaussian process expects (first-order Sobol indices, Sobol 1993); those of few trials are guesses.
+    They are the first-order Sobol indices (Sobol 1993) over the unit cube of the mean of a Gaussian process.
+    With few trials they are unreliable.
     """
     known = collect_observations(
         space, trials, CURVE_POINTS, lambda score, cost: subsample_evenly(np.arange(len(score)), MAX_POINTS)
@@ -81,7 +82,7 @@ def compute_main_effects(space: SearchSpace, trials: Sequence[SweepTrial]) -> di
 
 
 def _compute_effect_variance(predict: Callable[[Any], Any], sample: Float[np.ndarray, "n d"], i: int) -> float:
-    """Return the variance of the mean along coordinate i."""
+    """Return the variance of the mean prediction along coordinate i."""
     means = []
     for value in (np.arange(GRID) + 0.5) / GRID:
         moved = sample.copy()
@@ -91,14 +92,14 @@ def _compute_effect_variance(predict: Callable[[Any], Any], sample: Float[np.nda
 
 
 def plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial], score: str, cost: str) -> Any:
-    """A line for each trial through its values, each option from the lowest to the highest of its prior."""
+    """Plot each trial as a line through its values; the axis of each option spans the range of its prior."""
     del cost
     plt = pyplot()
     figure, axis = plt.subplots(figsize=(max(6, 1.3 * (space.size + 1)), 4))
     scores = np.array([x.score for x in trials])
     unit = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-9)
     colours = plt.get_cmap(COLORMAP)(unit)
-    order = np.argsort(unit)  # the best above the others
+    order = np.argsort(unit)  # the best trials are drawn on top
     colours[:, 3] = 0.3 + 0.7 * unit
     lines = [list(enumerate([*trials[i].point, unit[i]])) for i in order]
     _draw_lines(axis, lines, color=colours[order], linewidth=1)
@@ -117,7 +118,7 @@ def plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial], 
 
 
 def _draw_lines(axis: Any, lines: Sequence[Any], **how: Any) -> None:
-    """Draws lines of points (x, y) as one artist, since one for each trial takes ten times as long."""
+    """Draw lines of points (x, y) as one artist, since one artist for each trial takes ten times as long."""
     from matplotlib.collections import LineCollection  # pyright: ignore[reportMissingImports]  an extra
 
     axis.add_collection(LineCollection(lines, **how))

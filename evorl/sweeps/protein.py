@@ -1,4 +1,4 @@
-"""Protein: what is likely to score well for what it is likely to cost."""
+"""Protein, a cost-aware sampler for hyperparameter sweeps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,23 +24,41 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class Protein:
-    """Of candidates around the best for their cost, the one with the largest score (1 - |expansion U(0, 1) - cost|).
+    """Cost-aware Bayesian optimization with Gaussian processes (Protein).
 
-    Source: PufferLib 3.0 (Suarez 2025), after CARBS (Fetterman et al. 2023, arXiv:2306.08055). Score and logarithm of
-    the cost, both in [0, 1], are what two Gaussian processes expect there, the latter's prior mean being 1. They know
-    up to curve_points points of each trial's curve, and of all these the most_points that tell most
-    (trials.select_informative). The first trial is that of the defaults. What is pending counts as having the mean
-    score (the constant liar of Ginsbourger et al. 2010). Where all cost the same, the score decides. Categories, which
-    PufferLib does not search, are one-hot; as nothing is expected of one that was not tried, some are tried by chance.
+    The candidates are random points around the Pareto-optimal points of score and cost. The sampler chooses
+    the candidate with the largest score * (1 - |expansion * U(0, 1) - cost|). Score and logarithm of the
+    cost, both scaled to [0, 1], are the predictions of two Gaussian processes; the prior mean of the cost is
+    1. If all trials have the same cost, the score decides.
+
+    The first trial uses the defaults. Pending trials count as having the mean score (the constant liar of
+    Ginsbourger et al. 2010). Categories, which PufferLib does not search, are one-hot. Since the model cannot
+    learn about a category that was never tried, some categories are drawn at random.
+
+    Args:
+        candidates: Number of candidates around each Pareto-optimal point.
+        reach: Largest distance of a candidate from its center in each coordinate, as a fraction of the unit
+            cube.
+        exploration: Probability that a category of a candidate is redrawn, and that all candidates of a
+            suggestion share one random category.
+        expansion: Upper limit of the target cost, which is drawn uniformly, on the scale where the largest
+            observed cost is 1.
+        curve_points: Maximum number of points of the curve of each trial that the models use.
+        most_points: Maximum number of points of all trials that the models use, the most informative ones
+            (`select_informative`).
+        most_centers: Maximum number of Pareto-optimal points to sample around; if there are more, they are
+            drawn at random.
+
+    Source: PufferLib 3.0 (Suarez 2025), after CARBS (Fetterman et al. 2023, arXiv:2306.08055).
     """
 
-    candidates: int = 256  # around each point that none is better than
-    reach: float = 0.25  # of the unit cube, either way
-    exploration: float = 0.25  # the probability that a candidate, and that a suggestion, has another category
+    candidates: int = 256
+    reach: float = 0.25
+    exploration: float = 0.25
     expansion: float = 1.25
     curve_points: int = 10
     most_points: int = 500
-    most_centers: int = 40  # of the points that none is better than, drawn where there are more
+    most_centers: int = 40
 
     def __post_init__(self) -> None:
         for name in ("candidates", "curve_points", "most_points", "most_centers"):
@@ -50,6 +68,7 @@ class Protein:
         require(self.expansion > 0, "expansion", self.expansion, "must be above 0")
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+        """Return the candidates with the best predicted score, weighted by their predicted cost."""
         rng = np.random.default_rng([seed, len(trials)])
         known = collect_observations(
             space, trials, self.curve_points, partial(select_informative, most=self.most_points)
@@ -84,7 +103,7 @@ class Protein:
 
 @dataclass(frozen=True)
 class _SurrogateModels:
-    """What is expected of score and cost; no cost where all cost the same."""
+    """Models of score and cost; no model of the cost if all costs are equal."""
 
     score: GaussianProcess
     cost: GaussianProcess | None
@@ -107,5 +126,5 @@ class _SurrogateModels:
 
 
 def _scale_to_unit(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """values from 0 to 1."""
+    """Scale values to [0, 1]."""
     return (values - values.min()) / max(float(np.ptp(values)), EPSILON)

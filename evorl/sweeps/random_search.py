@@ -12,8 +12,12 @@ from evorl.sweeps.trials import SweepTrial
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Points drawn from the priors (Bergstra and Bengio 2012)."""
+    """Random search: points drawn independently from the priors.
+
+    Source: Bergstra and Bengio 2012.
+    """
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+        """Return points drawn uniformly from the unit cube."""
         drawn = [np.random.default_rng([seed, len(trials) + i]).uniform(size=space.size) for i in range(n)]
         return np.reshape(drawn, (n, space.size))

@@ -1,4 +1,4 @@
-"""What a sweep has found: lines, pictures, and its best as an experiment."""
+"""Results of a sweep: summary lines, plots, an HTML report, and the best trial as an experiment."""
 
 import base64
 import html
@@ -33,9 +33,11 @@ td, th {{ padding: 2px 10px; text-align: right; border-bottom: 1px solid #ddd; }
 
 
 def write_report(store: SweepStore, definition: SweepDefinition, name: Any = None) -> Iterator[str]:
-    """Writes pictures, and an experiment where it has a name; gives lines about what was found.
+    """Write the plots and the report, and the best trial as an experiment if `name` is given; yield summary lines.
 
-    Raises OptionError where all trials have failed, or none has ended, and at the end where one is damaged.
+    Raises:
+        OptionError: If all trials have failed, or none has ended; after the report is written, also if a
+            trial is damaged.
     """
     whole, damage = store.read_intact_trials(definition.space)
     trials = require_any_success(whole)
@@ -61,7 +63,7 @@ def write_report(store: SweepStore, definition: SweepDefinition, name: Any = Non
 
 
 def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequence[SweepTrial], found: str) -> str:
-    """Writes the pictures and the page; where they are."""
+    """Write the plots and the HTML page, and return a line that says where they are."""
     try:
         pyplot()
     except OptionError as error:
@@ -70,7 +72,7 @@ def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequenc
     for name, draw in PLOTS.items():
         path = store.folder / f"{name}.png"
         figure = draw(definition.space, sound, definition.score, definition.cost)
-        path.unlink(missing_ok=True)  # so that nothing is written where a link leads
+        path.unlink(missing_ok=True)  # do not write through a link
         if figure is None:
             found += f"; {name}: from {MIN_TRIALS} trials on"
             continue
@@ -83,7 +85,7 @@ def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequenc
 def _render_page(
     definition: SweepDefinition, trials: Sequence[SweepTrial], found: str, pictures: Mapping[str, str]
 ) -> str:
-    """All of it in one file that loads nothing: the pictures, and a table of the trials, the best first."""
+    """Return the HTML page, which loads no other files: the plots, and a table of the trials, the best first."""
     names = list(definition.space.defaults)
     table = [["trial", definition.score, definition.cost, *map(shorten_name, names), "ended"]]
     for one in sorted(trials, key=lambda one: (find_best_trial([one]) is None, -one.score)):

@@ -1,4 +1,4 @@
-"""What a sweep searches: options of a training, each with a prior, as points of the unit cube."""
+"""Search space of a sweep: options of a training with priors, whose values are points of the unit cube."""
 
 import json
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, resolve_group
 from evorl.types import Prior
 
-SIGNIFICANT_DIGITS = 6  # of a number that is tried, which is what it has in float32
-Value = Any  # of an option that is searched: a number, or a category: a word, true, false, null, or a list of those
+SIGNIFICANT_DIGITS = 6  # of the values tried, about float32 precision
+Value = Any  # of a searched option: a number or a category (a string, a bool, None, or a list of those)
 
 
 def shorten_name(name: str) -> str:
-    """The shortest name of an option that is searched."""
+    """Return the shortest name of a searched option."""
     return name.removeprefix(WORKFLOW_PREFIX).removeprefix("agent.")
 
 
 def format_value(value: Value) -> str:
-    """Return a value as one writes it: 1e-05, 20,000, relu, [64,64]."""
+    """Format a value for display: 1e-05, 20,000, relu, [64,64]."""
     if isinstance(value, float):
         return f"{value:g}"
     is_int = isinstance(value, int) and not isinstance(value, bool)
@@ -34,13 +34,14 @@ def format_value(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """An option that is searched.
+    """Searched option.
 
     Attributes:
-        name: dotted, as agent.workflow.agent.learning_rate, or a group of choices, as agent/evolver.
-        prior: of its number; of its category, of the category's index.
-        default: where the search begins; a whole number where the option is one.
-        categories: the values to choose from, where it is no number.
+        name: Dotted name, such as agent.workflow.agent.learning_rate, or a config group, such as
+            agent/evolver.
+        prior: Prior of the number or, for categories, of the index of the category.
+        default: Value at which the search begins. An int means that all values are ints.
+        categories: Values to choose from; empty for a number.
     """
 
     name: str
@@ -50,11 +51,11 @@ class Parameter:
 
     @property
     def is_group(self) -> bool:
-        """True where its categories are files and lines of tables, such as agents."""
+        """Return whether the parameter is a config group, whose categories are config files, such as agents."""
         return resolve_group(self.name)[0] in GROUPS
 
     def decode(self, u: float) -> Value:
-        """Return its value at u in [0, 1]."""
+        """Return the value at u in [0, 1]."""
         found = float(self.prior.decode(jnp.float32(u)))
         if self.categories:
             return self.categories[round(found)]
@@ -62,23 +63,23 @@ class Parameter:
         return round(value) if isinstance(self.default, int) else value
 
     def encode(self, value: Value) -> float:
-        """Return where in [0, 1] a value lies, clipped to the prior's ends."""
+        """Return the position of a value in [0, 1], clipped to the range of the prior."""
         number = self._keys.index(json.dumps(value)) if self.categories else value
         return float(self.prior.encode(jnp.float32(number)))
 
     @property
     def _keys(self) -> tuple[str, ...]:
-        return tuple(map(json.dumps, self.categories))  # of which that of true is not that of 1
+        return tuple(map(json.dumps, self.categories))  # JSON distinguishes true from 1
 
     def is_category(self, value: Value) -> bool:
         """Return whether a value is one of the categories."""
         return json.dumps(value) in self._keys
 
     def require_allowed(self, value: Value) -> None:
-        """Refuse a value, which may come from a file, that the search cannot have tried.
+        """Check that the search can have tried a value, which may come from a file.
 
         Raises:
-            OptionError: where it is none of the categories, or not within the prior's ends.
+            OptionError: If it is not one of the categories, or not in the range of the prior.
         """
         if self.categories:
             allowed = ", ".join(map(format_value, self.categories))
@@ -92,7 +93,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Options with priors, d of them, whose values are a point in the unit cube [d]."""
+    """Search space of d options with priors, whose values correspond to a point in the unit cube, shape [d]."""
 
     parameters: tuple[Parameter, ...]
 
@@ -104,42 +105,45 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """How many options, d."""
+        """Return the number of options, d."""
         return len(self.parameters)
 
     @cached_property
     def budget_index(self) -> int | None:
-        """Which coordinate says how long a trial trains, if any does."""
+        """Return the index of the coordinate that is the training budget of a trial; None if it is not searched."""
         return next((i for i, one in enumerate(self.parameters) if one.name in BUDGET_OPTIONS), None)
 
     @property
     def groups(self) -> tuple[Parameter, ...]:
-        """The groups of choices that are searched."""
+        """Return the parameters that are config groups."""
         return tuple(one for one in self.parameters if one.is_group)
 
     @cached_property
     def center(self) -> Float[np.ndarray, " d"]:
-        """Where the defaults lie."""
+        """Return the point of the default values, shape [d]."""
         return np.array([one.encode(one.default) for one in self.parameters])
 
     @property
     def defaults(self) -> dict[str, Value]:
-        """The values where the search begins."""
+        """Return the values at which the search begins, by option."""
         return {one.name: one.default for one in self.parameters}
 
     def decode(self, u: Float[np.ndarray, " d"]) -> dict[str, Value]:
-        """The values at a point, by option; at the center the defaults, bit by bit."""
+        """Return the values at a point, by option; at the center, exactly the defaults."""
         if np.array_equal(u, self.center):
             return self.defaults
         return {one.name: one.decode(x) for one, x in zip(self.parameters, u, strict=True)}
 
     @cached_property
     def num_categories(self) -> Int[np.ndarray, " d"]:
-        """The number of categories of each option, 0 where it is a number."""
+        """Return the number of categories of each option, shape [d]; 0 for numbers."""
         return np.array([len(one.categories) for one in self.parameters])
 
     def to_features(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n features"]:
-        """Return points as a Gaussian process takes them: a category is one-hot, 1 away from any other."""
+        """Return points as features for a Gaussian process.
+
+        Categories are one-hot, scaled so that two different categories have distance 1.
+        """
         columns = []
         for i, count in enumerate(self.num_categories):
             index = np.minimum((u[:, i] * count).astype(int), count - 1)
@@ -149,10 +153,11 @@ class SearchSpace:
     def explore_categories(
         self, u: Float[np.ndarray, "n d"], probability: float, rng: np.random.Generator
     ) -> Float[np.ndarray, "n d"]:
-        """Return points with other categories.
+        """Return points in which some categories are replaced by random ones.
 
-        Each category of each point is drawn anew with the probability. With the same probability all points get one
-        category in common, of one option: else a model that expects little of what was never tried would rule it out.
+        Each category of each point is redrawn with the given probability. With the same probability, all
+        points get the same category of one random option. Otherwise, a model with a low prediction for an
+        untried category would exclude it forever.
         """
         counts = self.num_categories
         if not counts.any():
@@ -166,9 +171,10 @@ class SearchSpace:
         return found
 
     def compute_search_radius(self, part: float) -> Float[np.ndarray, " d"]:
-        """Return how far from a good point to look.
+        """Return the search radius around a good point for each option, shape [d].
 
-        A part of the cube; of a budget half an octave, in which a step costs; of a category nowhere.
+        It is `part` of the unit cube, 0 for categories, and at most half an octave for the budget, since a
+        larger budget costs more.
         """
         far = np.where(self.num_categories, 0.0, part)
         if self.budget_index is not None:
@@ -177,11 +183,11 @@ class SearchSpace:
         return far
 
     def truncate_budgets(self, u: Float[np.ndarray, "n d"], used: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
-        """Return the points of trials whose budgets are only parts of those at u; u where no budget is searched."""
+        """Return the points u with the budgets multiplied by the share `used`; u itself if no budget is searched."""
         if self.budget_index is None or not len(u):
             return u
         prior, found = self.parameters[self.budget_index].prior, u.copy()
-        several = np.ones((2, 1 << len(u).bit_length()), np.float32)  # of few lengths, each of which is compiled
+        several = np.ones((2, 1 << len(u).bit_length()), np.float32)  # padded, since each length is compiled
         several[:, : len(u)] = u[:, self.budget_index], used
         budget, part = jnp.asarray(several)
         found[:, self.budget_index] = np.where(
@@ -190,13 +196,13 @@ class SearchSpace:
         return found
 
     def compute_min_share(self, values: Mapping[str, Value]) -> float:
-        """Return the smallest part of the budget in values that is a budget that can be searched."""
+        """Return the smallest searched budget as a share of the budget in `values`."""
         assert self.budget_index is not None
         one = self.parameters[self.budget_index]
         return min(one.prior.bounds) / values[one.name]
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether values have the names of the options, and categories of theirs."""
+        """Return whether values have exactly the names of the options, and are categories or numbers as required."""
         if values.keys() != self.defaults.keys():
             return False
         return all(

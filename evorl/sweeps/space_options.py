@@ -1,4 +1,4 @@
-"""Read from the command line which options a sweep searches, between which bounds or among which values."""
+"""Command-line options of the search space of a sweep: which options are searched, and their priors or values."""
 
 import copy
 import itertools
@@ -34,14 +34,14 @@ from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, find_
 from evorl.training.configuration.short_names import refuse_peer_name
 from evorl.types import Prior
 
-SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration has
-MAX_VARIANTS = 32  # combinations of groups that are searched
-TASK_GROUPS = "env", "problem", "experiment"  # which say what is learned
+SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration contains
+MAX_VARIANTS = 32  # maximum number of combinations of group choices
+TASK_GROUPS = "env", "problem", "experiment"  # groups that determine the task
 
 
 @dataclass(frozen=True)
 class Categories:
-    """Values to choose from, as space.NAME=[...] gives them."""
+    """Values to choose from, given as space.NAME=[...]."""
 
     values: tuple[Value, ...]
 
@@ -49,21 +49,21 @@ class Categories:
         return f"[{', '.join(map(format_value, self.values))}]"
 
     def to_parameter(self, name: str, default: Value) -> Parameter:
-        """Return the parameter of these, which begins with the default where that is one of them, else the first."""
+        """Return the parameter of these values, which begins at the default if it is one of them, else at the first."""
         one = Parameter(name, Choice(tuple(range(len(self.values)))), self.values[0], self.values)
         return replace(one, default=default) if one.is_category(default) else one
 
 
 def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[tuple[Variant, ...], SearchSpace]:
-    """Return the trainings of a sweep, and the space of what they declare and what is given.
+    """Return the variants of a sweep, and the search space from declared priors and command-line options.
 
     Args:
-        overrides: of the training.
-        given: space.NAME=PRIOR searches a number, space.NAME=[...] any option or a group of choices, a number in place
-            of a prior fixes it, and space={} leaves out what is declared.
+        overrides: Overrides of the training.
+        given: Options of the space. space.NAME=PRIOR searches a number. space.NAME=[...] searches any option
+            or a config group. space.NAME=NUMBER fixes a number. space={} ignores declared priors.
 
     Raises:
-        OptionError: where one is wrong.
+        OptionError: If an option is invalid.
     """
     bare, wanted = _parse_space_overrides(given)
     groups = [_build_group(name, wanted.pop(name), overrides) for name in [*wanted] if _is_group(name)]
@@ -99,7 +99,10 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[tuple[
 def _search_variant(
     overrides: Sequence[str], bare: Any, wanted: Mapping[str, Any], skips: bool
 ) -> tuple[dict[str, Any], tuple[str, ...], list[tuple[Parameter, tuple[str, ...]]], dict[str, OptionError]]:
-    """Return one training, what chooses it, its parameters with their places, and what it does not have."""
+    """Return the configuration of one variant, its overrides, its parameters with their places, and errors.
+
+    The errors, by name, are for wanted names that this variant does not have.
+    """
     cfg, expanded = config.compose_expanded([*overrides, *_add_budget_overrides(overrides, wanted)])
     chosen = expanded[: len(overrides)]
     data = config.to_plain_data(cfg)
@@ -118,7 +121,7 @@ def _search_variant(
         raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
     numbers = find_numbers(data) if fixed else numbers
     found = [_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()]
-    names = {one.name for one, _ in found}  # which say themselves what they are
+    names = {one.name for one, _ in found}  # parameters take precedence over references to other parameters
     found = [(one, tuple(at for at in places if at == one.name or at not in names)) for one, places in found]
     _check_ends(numbers, found)
     _check_categories(data, found)
@@ -126,12 +129,12 @@ def _search_variant(
 
 
 def _is_group(name: str) -> bool:
-    """Return whether a name is that of a group of choices."""
+    """Return whether a name denotes a config group."""
     return resolve_group(name)[0] in GROUPS
 
 
 def _build_group(name: str, values: Any, overrides: Sequence[str]) -> Parameter:
-    """Return the parameter of a group, which begins with what was chosen, or else with the first of its values."""
+    """Return the parameter of a config group, which begins at the override's choice, or at the first value."""
     named = f"{SPACE}.{name}"
     of_task = resolve_group(name)[0] in TASK_GROUPS
     require(not of_task, named, values, "cannot be searched: scores of several tasks are on no one scale")
@@ -145,10 +148,10 @@ def _build_group(name: str, values: Any, overrides: Sequence[str]) -> Parameter:
 
 
 def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str) -> None:
-    """Refuse a space that is given where a sweep has another one.
+    """Check that the given space is the one of an existing sweep.
 
     Raises:
-        OptionError: with the first option whose prior differs.
+        OptionError: If the prior of an option differs; the message names the first one.
     """
     bare, wanted = _parse_space_overrides(given)
     there: dict[str, Any] = {
@@ -159,7 +162,7 @@ def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str
         chosen = wanted.pop(name)
         known, asked[name] = there.get(name), chosen
         if isinstance(known, Categories) and isinstance(chosen, Categories) and set(known.values) == set(chosen.values):
-            asked[name] = known  # whichever the search begins with
+            asked[name] = known  # the first choice may differ
     for variant in kept.variants:
         resolved, _, _ = _resolve_priors(variant.base, find_numbers(variant.base), bare, wanted)
         names = {place: name for name, places in variant.places.items() for place in places}
@@ -185,10 +188,10 @@ def _parse_space_overrides(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 def _resolve_priors(
     data: Mapping[str, Any], numbers: Mapping[str, Any], bare: Any, wanted: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, OptionError]]:
-    """Return the priors and categories of what is searched, the numbers given in their place, by option, and errors.
+    """Return the priors and categories of searched options, the fixed numbers, both by option, and errors by name.
 
-    Those that stand in place of numbers are searched in any case, those that are declared where bare is not {}. The
-    errors are of names in wanted that there is nothing of.
+    A prior in place of a number in the configuration is always searched; a declared prior only if `bare` is
+    not {}. The errors are for wanted names that match no option.
     """
     found = {option: find_prior(value, {} if bare == {} else declared) for option, (value, declared) in numbers.items()}
     priors: dict[str, Any] = {option: prior for option, prior in found.items() if prior is not None}
@@ -218,7 +221,7 @@ def _resolve_priors(
 
 
 def _parse_prior(name: str, value: Any) -> Any:
-    """Return a prior, categories or a number, as an override gives it."""
+    """Return the prior, categories or number of an override."""
     if is_number(value):
         return value
     if isinstance(value, list):
@@ -236,7 +239,10 @@ def _parse_prior(name: str, value: Any) -> Any:
 
 
 def _add_budget_overrides(overrides: Sequence[str], wanted: Mapping[str, Any]) -> Iterator[str]:
-    """A budget that is searched is the only one: it begins where it was given, or in the middle."""
+    """Yield an override that sets a searched budget to the middle of its prior, unless the budget is given.
+
+    The override makes it the only budget.
+    """
     for name in BUDGET_OPTIONS:
         prior = wanted.get(name)
         if isinstance(prior, Prior) and not any(one.startswith(f"{name}=") for one in overrides):
@@ -244,7 +250,7 @@ def _add_budget_overrides(overrides: Sequence[str], wanted: Mapping[str, Any]) -
 
 
 def _find_source(cfg: DictConfig, option: str) -> str:
-    """The option that stands for one of a node to which another one refers, in the node that it refers to."""
+    """Return the option to which an option refers if it lies in a node that refers to another node."""
     for place, source in config.find_references(cfg.agent, "agent"):
         if option.startswith(f"{place}."):
             return _find_source(cfg, source + option.removeprefix(place))
@@ -252,7 +258,11 @@ def _find_source(cfg: DictConfig, option: str) -> str:
 
 
 def find_option(data: Mapping[str, Any], name: str) -> str | None:
-    """Return the option that is meant: one of the agent or its workflow, as it stands, or by a short name; or None."""
+    """Return the option with the given name, which may be short; None if there is none.
+
+    The name is looked up in the agent of the workflow, in the workflow, in the group `agent` and as a full
+    name, in this order. Otherwise, it may be the ending of the name of a number or of another option.
+    """
     for option in (f"{WORKFLOW_PREFIX}agent.{name}", f"{WORKFLOW_PREFIX}{name}", f"agent.{name}", name):
         if config_file.lookup(data, option, SEARCH_MARKER) != SEARCH_MARKER:
             return option
@@ -260,7 +270,7 @@ def find_option(data: Mapping[str, Any], name: str) -> str | None:
 
 
 def _require_number(name: str, value: Any, numeric: bool) -> None:
-    """Raise OptionError where what is to be searched between bounds is no number."""
+    """Raise OptionError if an option that is to be searched with a prior is not a number."""
     of = [one for one in value if one != "_target_"] if isinstance(value, dict) else []
     instead = f"; {SPACE}.{name}.{of[0]} is one" if of and is_number(value[of[0]]) else ""
     instead = instead or f"; give values to choose from, {SPACE}.{name}=[...]" * (not isinstance(value, dict))
@@ -269,7 +279,7 @@ def _require_number(name: str, value: Any, numeric: bool) -> None:
 
 
 def _make_categories(name: str, values: Sequence[Any]) -> Categories | Choice:
-    """Return values to choose from; of a budget, which is a number, as a prior."""
+    """Return the categories of an option or, for a budget, the prior of its values."""
     right = len(values) >= 2 and len({json.dumps(one) for one in values}) == len(values)
     right = right and all(map(is_category, values))
     given = f"{SPACE}.{name.removeprefix(f'{SPACE}.')}"
@@ -280,22 +290,22 @@ def _make_categories(name: str, values: Sequence[Any]) -> Categories | Choice:
 
 
 def _list_searchable(data: Mapping[str, Any]) -> Iterator[str]:
-    """Give the names of what can be searched, each as short as it can be."""
+    """Yield the names of all options that can be searched, as short as possible."""
     yield from BUDGET_OPTIONS
     yield from map(shorten_name, [*_list_numbers(data), *_list_options(data)])
 
 
 def _list_numbers(data: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a configuration that are one number each, of an agent those of its workflow."""
+    """Yield the options of a configuration that are numbers; within the agent, only those of its workflow."""
     for place, value in config_file.iterate_leaves(data, ""):
         if is_number(value) and "[" not in place and (place.startswith(WORKFLOW_PREFIX) or place[:6] != "agent."):
             yield place
 
 
 def _list_options(data: Mapping[str, Any]) -> Iterator[str]:
-    """Return the options of an agent's workflow, of the environment and of a problem that are no parts."""
+    """Yield the options of the agent's workflow, of the environment and of the problem that are no components."""
     for place, _ in config_file.iterate_leaves(data, ""):
-        option = place.partition("[")[0]  # of a list
+        option = place.partition("[")[0]  # the option of a list element
         if option.startswith((WORKFLOW_PREFIX, *CATEGORY_PLACES[1:])) and not option.endswith("._target_"):
             yield option
 
@@ -303,7 +313,7 @@ def _list_options(data: Mapping[str, Any]) -> Iterator[str]:
 def _build_parameter(
     cfg: DictConfig, data: Mapping[str, Any], numbers: Mapping[str, Any], option: str, prior: Any
 ) -> tuple[Parameter, tuple[str, ...]]:
-    """Return a parameter, and all places to which its value goes, as what stands for it elsewhere is resolved."""
+    """Return a parameter and all places that receive its value, after references to it are resolved."""
     marked = copy.deepcopy(cfg)
     _update(marked, option, SEARCH_MARKER)
     places = tuple(
@@ -320,7 +330,7 @@ def _build_parameter(
 
 
 def _update(cfg: DictConfig, option: str, value: Any) -> None:
-    """Set an option, also of what a resolver such as ${linear:1e-3,0} stands for."""
+    """Set an option, also if its node is given by a resolver such as ${linear:1e-3,0}."""
     node = option.rpartition(".")[0]
     if isinstance(resolved := OmegaConf.select(cfg, node), dict):
         OmegaConf.update(cfg, node, resolved)
@@ -328,7 +338,7 @@ def _update(cfg: DictConfig, option: str, value: Any) -> None:
 
 
 def _check_ends(numbers: Mapping[str, Any], found: Sequence[tuple[Parameter, Sequence[str]]]) -> None:
-    """Raise OptionError where a number would be searched where it may not be."""
+    """Raise OptionError if the prior of a number exceeds the range of that number."""
     for one, places in found:
         low, high = (0 if one.name in BUDGET_OPTIONS else -math.inf), math.inf
         for place in places:
@@ -342,14 +352,14 @@ def _check_ends(numbers: Mapping[str, Any], found: Sequence[tuple[Parameter, Seq
 
 
 def _check_categories(data: Mapping[str, Any], found: Sequence[tuple[Parameter, Sequence[str]]]) -> None:
-    """Raise OptionError where nothing can be built of one of the values to choose from."""
+    """Raise OptionError if no workflow can be built with one of the categories."""
     for one, places in found:
         for value in one.categories:
             runs.assemble(Variant(data, (), {one.name: tuple(places)}).set_values({one.name: value}))
 
 
 def build_sampler_node(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The node of a sampler, with options of its own; raises OptionError."""
+    """Return the configuration node of a sampler with the given options; raise OptionError if one is invalid."""
     known = find_choices("sampler")
     if name not in known:
         raise unknown_name_error("sampler", name, known)

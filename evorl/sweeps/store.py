@@ -1,4 +1,4 @@
-"""The store of a sweep: one SQLite file, in which workers take trials, tell how they fare, and end them."""
+"""Store of a sweep: a SQLite file from which workers claim trials, and in which they record and end them."""
 
 import json
 import math
@@ -16,56 +16,57 @@ from evorl.sweeps.database import MAX_VALUE_LENGTH, PARTIAL_NAME, SweepDatabase
 from evorl.sweeps.space import SearchSpace
 from evorl.sweeps.trials import FAILED, RUNNING, STATES, Evaluation, Sampler, SweepTrial, is_behind
 
-WORKERS, TRIALS = "workers", "trials"  # in the folder of a sweep
-SUGGEST_LOCK_NAME = "suggesting.lock"  # which one process at a time holds
-MAX_DEATHS = 5  # of workers in the same place, after which a trial has failed
+WORKERS, TRIALS = "workers", "trials"  # subfolders of a sweep
+SUGGEST_LOCK_NAME = "suggesting.lock"  # held by the process that suggests trials
+MAX_DEATHS = 5  # deaths of workers without progress of a trial, after which the trial fails
 
 
 class SweepStore:
-    """The trials of a sweep, as several processes write them; each change is one transaction.
+    """Trials of a sweep, which several processes read and write; each change is one transaction.
 
-    A trial is its owner's while that holds the lock of its name. Each value that is read is looked at.
+    A trial belongs to its owner as long as that owner holds the lock of its name. Every value that is read is
+    validated.
 
     Args:
-        folder: of the sweep.
-        option: that named it, for errors.
+        folder: Folder of the sweep.
+        option: Name of the option that named the folder, for error messages.
 
     Raises:
-        OptionError: where it is not there, not that of a sweep, or damaged.
+        OptionError: If the store does not exist, does not belong to a sweep, or is damaged.
     """
 
     def __init__(self, folder: Path, option: str = "resume") -> None:
         self.folder = Path(folder)
         self._file = SweepDatabase(self.folder, option)
-        self._ended_trials: list[SweepTrial] = []  # the first trials, as far as all have ended: they change no more
+        self._ended_trials: list[SweepTrial] = []  # leading trials that have all ended, which never change
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any]) -> "SweepStore":
-        """Return a new one, in a folder that is there."""
+        """Create a new store in an existing folder."""
         SweepDatabase.create(folder, settings)
         return cls(folder)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was set, by name."""
+        """Return the settings by name."""
         return self._file.settings
 
     def update_settings(self, **settings: Any) -> None:
-        """Set, or change, some."""
+        """Add or change settings."""
         self._file.update_settings(**settings)
 
     def read_trials(self, space: SearchSpace | None = None) -> list[SweepTrial]:
-        """Return all, in order.
+        """Return all trials in order.
 
         Args:
-            space: that their values are of, where that is to be looked at.
+            space: Search space that the values must belong to; None to skip this check.
 
         Raises:
-            OptionError: where one is damaged.
+            OptionError: If a trial is damaged.
         """
         found, damage = self.read_intact_trials(space)
         if damage:
@@ -73,7 +74,7 @@ class SweepStore:
         return found
 
     def read_intact_trials(self, space: SearchSpace | None = None) -> tuple[list[SweepTrial], list[OptionError]]:
-        """Return the trials that are whole, in order, and what is wrong with the others; see trials."""
+        """Return the intact trials in order, and the errors of the damaged ones; see `read_trials`."""
         known = len(self._ended_trials)
         new, of_new = (f" WHERE {number} >= {known}" if known else "" for number in ("number", "trial"))
         with self._file.read_transaction():
@@ -116,16 +117,16 @@ class SweepStore:
         return SweepTrial(number, tuple(point), values, state, tuple(told), message)
 
     def count_remaining(self, total: int) -> int:
-        """How many trials could be taken: those not begun, and those whose owner is gone."""
+        """Return the number of trials that can be claimed: those not started, and those whose owner is gone."""
         ((begun,),) = self._file.fetch_rows("SELECT COUNT(*) FROM trials")
         return max(total - begun, 0) + self._check_running_owners().count(False)
 
     def has_active_owner(self) -> bool:
-        """Whether a trial has an owner that is there."""
+        """Return whether a running trial has an owner that is alive."""
         return any(self._check_running_owners())
 
     def _check_running_owners(self) -> list[bool]:
-        """Of each trial that has not ended whether its owner is there."""
+        """Return, for each running trial, whether its owner is alive."""
         owners = self._file.fetch_rows(
             "SELECT owner FROM trials WHERE state = ? AND number >= ?", RUNNING, len(self._ended_trials)
         )
@@ -133,41 +134,43 @@ class SweepStore:
 
     @contextmanager
     def register_owner(self) -> Iterator[str]:
-        """Give a name that owns trials as long as this process holds it; then those that have not ended are let go of.
+        """Create an owner name, which this process holds within the context, and then release its unfinished trials.
 
-        After an error they count as those of a worker that has died.
+        After an exception, the trials keep the name, so that this counts as the death of a worker. Ctrl-C or
+        a signal to stop does not count.
         """
         with owners.hold_owner(self.folder / WORKERS) as name:
             try:
                 yield name
             except Exception:
-                raise  # the trials keep its name, so that this counts as a death: one of them may be the reason
+                raise  # the trials keep the name, so that this counts as a death: one of them may be the cause
             except BaseException:
                 self._release_trials(name)
                 raise
             self._release_trials(name)
 
     def claim_trials(self, owner: str, n: int, space: SearchSpace, sampler: Sampler) -> list[SweepTrial]:
-        """Return up to n trials for an owner: those whose own is gone, then new ones, which the sampler suggests.
+        """Claim up to n trials for an owner: first those whose owner is gone, then new ones from the sampler.
 
-        One process suggests at a time, outside of transactions, so that nobody waits for it who only tells of a trial.
+        Only one process suggests trials at a time. It does so outside of transactions, so that workers that
+        only record evaluations need not wait.
         """
         if self._claim_orphans(owner, n, space)[1]:
             with FileLock(self.folder / SUGGEST_LOCK_NAME):
                 while not self._insert_suggestions(owner, n, space, sampler):
-                    pass  # someone without the lock was faster
+                    pass  # another process inserted trials without the lock
         mine = self._list_owned_trials(owner)
         return [trial for trial in self.read_trials() if trial.number in mine]
 
     def _claim_orphans(self, owner: str, n: int, space: SearchSpace) -> tuple[list[SweepTrial], int, int]:
-        """Give an owner the trials whose own is gone; return all trials, how many new ones it wants, and the seed."""
+        """Claim trials whose owner is gone; return all trials, the number of new ones to suggest, and the seed."""
         with self._file.write_transaction():
             self._reclaim_trials(owner, n)
             settings, trials, mine = self.settings, self.read_trials(space), self._list_owned_trials(owner)
         return trials, max(min(n - len(mine), settings["trials"] - len(trials)), 0), settings["seed"]
 
     def _insert_suggestions(self, owner: str, n: int, space: SearchSpace, sampler: Sampler) -> bool:
-        """Suggest new trials and put them in; return False where there are others by then, of which it did not know."""
+        """Suggest new trials and insert them; return False if others were inserted in the meantime."""
         trials, fresh, seed = self._claim_orphans(owner, n, space)
         points = np.asarray(sampler.suggest(space, trials, fresh, seed) if fresh else (), float)
         rows = [
@@ -182,7 +185,7 @@ class SweepStore:
         return True
 
     def observe(self, number: int, evaluation: Evaluation) -> bool:
-        """Takes an evaluation of a trial; returns whether that is to be stopped, as it is behind the others."""
+        """Record an evaluation of a trial, and return whether to stop the trial because it is behind the others."""
         used, cost, score = evaluation
         with self._file.write_transaction():
             ((last,),) = self._file.fetch_rows("SELECT MAX(used) FROM curves WHERE trial = ?", number)
@@ -191,12 +194,12 @@ class SweepStore:
             if last is None or used > last:
                 self._file.execute("UPDATE trials SET deaths = 0 WHERE number = ?", number)
         trials = self.read_trials()
-        told = [one for one in trials[number].curve if one.used_share <= used]  # what is later was told before a death
+        told = [one for one in trials[number].curve if one.used_share <= used]  # later points are from before a death
         now = SweepTrial(number, trials[number].point, trials[number].values, RUNNING, tuple(told))
         return used < 1 and is_behind(now, trials)
 
     def end_trial(self, number: int, state: str, used: float = 1.0, message: str = "") -> None:
-        """Ends a trial, whose curve ends where so much of its budget was used."""
+        """End a trial, and delete evaluations beyond the used share of its budget."""
         with self._file.write_transaction():
             self._file.execute("DELETE FROM curves WHERE trial = ? AND used > ?", number, used)
             self._file.execute(
@@ -213,7 +216,7 @@ class SweepStore:
         return {number for (number,) in rows}
 
     def _reclaim_trials(self, owner: str, n: int) -> None:
-        """Trials whose owner is gone are this one's; too often where they stand, they have failed."""
+        """Give an owner the running trials whose owner is gone; mark those as failed in which too many workers died."""
         rows = self._file.fetch_rows(
             "SELECT number, owner, deaths FROM trials"
             " WHERE state = ? AND owner IS NOT ? AND number >= ? ORDER BY number",
@@ -239,7 +242,7 @@ class SweepStore:
                 self._file.execute("UPDATE trials SET owner = ?, deaths = ? WHERE number = ?", *row)
 
     def _is_alive(self, owner: str | None) -> bool:
-        """Return whether a process holds the name of an owner; raises OptionError where that is none."""
+        """Return whether a process holds the name of an owner; raise OptionError if the name is invalid."""
         if owner is None:
             return False
         if not owners.is_owner(owner):
@@ -253,24 +256,24 @@ def _is_finite(value: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    """Return whether this may be the value of an option: a number, a category, or a list of such."""
+    """Return whether a value may belong to an option: a number, a category, or a list of such values."""
     if isinstance(value, list):
         return all(map(_is_value, value))
     return value is None or isinstance(value, (bool, str)) or _is_finite(value)
 
 
 def is_empty_or_partial(folder: Path) -> bool:
-    """Whether a folder holds nothing, or what was left of making a store there."""
+    """Return whether a folder is empty, or has only files of an unfinished creation of a store."""
     return folder.is_dir() and all(path.name.startswith(PARTIAL_NAME) for path in folder.iterdir())
 
 
 def get_trial_folder(sweep: Path, number: int) -> Path:
-    """Where a trial is trained."""
+    """Return the run directory of a trial."""
     return sweep / TRIALS / f"{number:05}"
 
 
 def require_any_success(trials: Sequence[SweepTrial]) -> Sequence[SweepTrial]:
-    """trials; raises OptionError where all have failed."""
+    """Return the trials; raise OptionError if there are trials and all have failed."""
     if trials and all(one.state == FAILED for one in trials):
         raise OptionError(f"all {len(trials)} trials have failed; the first one: {trials[0].message}")
     return trials

@@ -1,4 +1,4 @@
-"""The tree-structured Parzen estimator, of Optuna."""
+"""Tree-structured Parzen estimator (TPE) of Optuna."""
 
 import importlib.util
 import warnings
@@ -17,9 +17,18 @@ from evorl.sweeps.trials import RUNNING, SweepTrial
 
 @dataclass(frozen=True)
 class TPE:
-    """Optuna's TPESampler (Bergstra et al. 2011), which knows no costs, on the unit cube.
+    """Tree-structured Parzen estimator (TPE): Optuna's TPESampler on the unit cube.
 
-    The first startup_trials are random. What is pending counts as bad (constant_liar), and so does what has failed.
+    It ignores the cost. Pending trials count as bad (`constant_liar`). Failed trials count as having the
+    worst score.
+
+    Args:
+        startup_trials: Number of random trials at the start.
+
+    Raises:
+        OptionError: If Optuna is not installed.
+
+    Source: Bergstra et al. 2011.
     """
 
     startup_trials: int = 10
@@ -30,12 +39,13 @@ class TPE:
             raise OptionError(f"sampler=tpe: the package optuna is missing; {package.install_command('optuna')}")
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
+        """Return the points that Optuna's sampler suggests."""
         import optuna  # pyright: ignore[reportMissingImports]  an extra
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         drawn = int(np.random.SeedSequence([seed, len(trials)]).generate_state(1)[0])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # constant_liar is an experiment of theirs
+            warnings.simplefilter("ignore")  # constant_liar is experimental in Optuna
             sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup_trials, constant_liar=True, seed=drawn)
             study = optuna.create_study(direction="maximize", sampler=sampler)
             of = optuna.distributions
@@ -50,7 +60,7 @@ class TPE:
 
 
 def _to_optuna_trials(optuna: Any, trials: Sequence[SweepTrial], axes: dict[str, Any]) -> list[Any]:
-    """Return trials as Optuna has them."""
+    """Convert trials to trials of Optuna."""
 
     def to_axis(name: str, u: float) -> float:
         choices = getattr(axes[name], "choices", ())

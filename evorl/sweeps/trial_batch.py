@@ -1,4 +1,4 @@
-"""Trials of one shape in one program: where one ends, the next takes its place."""
+"""Several trials trained in one program; when one ends, the next takes its place."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ from evorl.workflows.base import max_env_steps
 
 @dataclass
 class ActiveTrial:
-    """A trial in a program, and what is known of it."""
+    """Trial that is trained in a program, with its logs and checkpoints."""
 
     trial: SweepTrial
     data: dict[str, Any]
@@ -44,25 +44,25 @@ class ActiveTrial:
     trial_recorder: TrialRecorder
     checkpoints: Checkpoints
     exit_stack: ExitStack
-    start_iteration: int  # its iterations when it took the place
+    start_iteration: int  # iterations when it took its place
     max_steps: StepBound
 
     @property
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Return the progress of the training."""
         return self.training_log.progress
 
     @property
     def evaluation_share(self) -> float:
-        """Of the env steps, that evaluations take at most."""
+        """Return the maximum share of evaluations in the env steps."""
         return 1.0 if self.data["evaluation_share"] is None else self.data["evaluation_share"]
 
     def compute_used_share(self) -> float:
-        """The part of its budget that is used, as a training of its own counts it: see Driver.compute_used_share."""
+        """Return the used share of the budget, as in a separate training (`Driver.compute_used_share`)."""
         return self.training_log.budget.compute_used_share(self._select_mark())
 
     def count_fitting_iterations(self, count: int) -> int:
-        """How many of count iterations may begin: see Driver.limit_iterations."""
+        """Return how many of `count` iterations may start within the budget (`Driver.limit_iterations`)."""
         return int(
             min(
                 count,
@@ -77,7 +77,10 @@ class ActiveTrial:
         return now if self.training_log.budget.may_end(before, done, self.progress.iteration, self.max_steps) else done
 
     def is_due(self, point: int) -> bool:
-        """Whether this point of its schedule is to be evaluated; see Driver.is_evaluation_due."""
+        """Return whether to evaluate at this point of the schedule, and mark it as evaluated if so.
+
+        See `Driver.is_evaluation_due`.
+        """
         done = self.progress
         if point <= done.evaluation_point or not done.has_evaluation_room(
             done.recent_usage[1].env_steps, self.evaluation_share
@@ -88,10 +91,12 @@ class ActiveTrial:
 
 
 class TrialBatch:
-    """n trials in one program that differ in numbers of parts and budgets alone; each has the keys of a run of its own.
+    """Batch of n trials trained in one program. They differ only in hyperparameters and budgets.
 
-    On a CPU they go in turn, each as far as its own budget says, and are the same bits as alone; elsewhere they are
-    vmapped, which is the same to rounding, and all are evaluated where one is (see Program).
+    Each trial has the random keys of a separate run. On a CPU, the trials are trained sequentially, each as
+    far as its own budget allows, and their results are bitwise identical to separate runs. On other devices,
+    they are vmapped. The results then agree up to rounding, and all trials are evaluated whenever one is (see
+    `Program`).
     """
 
     def __init__(
@@ -125,20 +130,20 @@ class TrialBatch:
     def _run_all(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
-        """Program.run, with a job [n] for each."""
+        """Run `Program.run_one` for all trials, with one job, [n], for each."""
         one = self.program.run_one
         if not self.vmapped:
             return map_sequentially(lambda state, given: one(state, *given), state, (keys, first, count, evaluating))
         return jax.vmap(one, (0, 0, 0, None, None))(state, keys, first, count.max(), evaluating.any())
 
     def _build_jobs(self, counts: Sequence[int], evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """So many steps of each, or an evaluation of those whose count is 1."""
+        """Return the jobs: `counts` steps of each trial or, if `evaluating`, evaluations of those whose count is 1."""
         first = [0 if place is None else place.progress.iteration for place in self.active_trials]
         todo = jnp.asarray(counts, jnp.int32)
         return jnp.asarray(first, jnp.uint32), todo, (todo > 0) & evaluating
 
     def _open_trial(self, i: int, trial: SweepTrial) -> State | None:
-        """The state of a trial that takes place i, from its checkpoint where it has one; None where it has failed."""
+        """Return the state of a trial that takes place i, from its checkpoint if it has one; None if it has failed."""
         with ExitStack() as stack:
             try:
                 data, run_dir = prepare_trial(self.definition, trial, self.store.folder)
@@ -163,7 +168,7 @@ class TrialBatch:
                 return None
             begun = journal.progress.iteration
             place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), begun, self.max_steps)
-        done = place.progress  # which may have been given another budget
+        done = place.progress  # the budget may have changed since the checkpoint
         done.evaluation_point = min(
             done.evaluation_point, int(budget.compute_used_share(done.usage) * data["evaluations"])
         )
@@ -171,7 +176,7 @@ class TrialBatch:
         return state
 
     def train(self, stop: Callable[[], bool], more: Callable[[], SweepTrial | None]) -> None:
-        """Trains them, and those that more gives once there is a place, until none is left or it is to stop."""
+        """Train the trials until none is left or `stop` is true; a finished trial is replaced by one from `more`."""
         while not stop() and any(self.active_trials):
             self._evaluate_trials([i for i, place in self._list_active() if self._is_due(place)], least=0)
             ended = [
@@ -210,9 +215,9 @@ class TrialBatch:
         return done < 1 and not place.trial_recorder.is_behind and place.is_due(int(done * place.data["evaluations"]))
 
     def _evaluate_trials(self, due: Sequence[int], least: int) -> None:
-        """Evaluate trials until each has so many episodes.
+        """Evaluate trials until each has `least` episodes.
 
-        At their end, where that is above 0, see Driver.run_final_evaluation.
+        If `least` is above 0, it is the final evaluation, as in `Driver.run_final_evaluation`.
         """
         (found, took), lights = (
             self._run_evaluation_rounds(due, least),
@@ -233,12 +238,15 @@ class TrialBatch:
     def _run_evaluation_rounds(
         self, due: Sequence[int], least: int, first: int = 0
     ) -> tuple[dict[int, dict[str, np.ndarray]], float]:
-        """Return the metrics of an evaluation of each trial until it has so many episodes, and the seconds of each.
+        """Run evaluation rounds until each trial has `least` episodes.
 
         Args:
-            due: the places of the trials.
-            least: the number of episodes that ended or were cut.
-            first: the number of the first round.
+            due: Places of the trials.
+            least: Minimum number of episodes that ended or were cut.
+            first: Number of the first round, for its random keys.
+
+        Returns:
+            The metrics by place, and the seconds for each trial.
         """
         now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
         while left := [i for i in due if not rounds[i] or count_episodes(rounds[i], least) < least]:
@@ -255,7 +263,7 @@ class TrialBatch:
         return {i: several[0] if len(several) == 1 else reduce_rounds(several) for i, several in rounds.items()}, took
 
     def _train_chunk(self) -> None:
-        """A chunk of all; its seconds are theirs in equal shares."""
+        """Train all trials for one chunk, and divide its seconds equally among them."""
         now, counts = time.perf_counter(), [0] * len(self.active_trials)
         for i, place in self._list_active():
             counts[i] = place.count_fitting_iterations(self.chunk)
@@ -282,14 +290,14 @@ class TrialBatch:
         place.checkpoints.save(progress.iteration, state, place.training_log.best, asdict(progress))
 
     def _close_trial(self, i: int, place: ActiveTrial) -> None:
-        """Saves a trial, and ends it unless it was interrupted."""
+        """Save a trial, and end it unless it was interrupted."""
         self._save_trial(i, place)
         place.exit_stack.close()
         place.trial_recorder.end(stopped=place.compute_used_share() < 1)
         self.active_trials[i] = None
 
     def _refill(self, i: int, more: Callable[[], SweepTrial | None]) -> None:
-        """Gives a place to the next trial that can be trained, where there is one."""
+        """Give a place to the next trial that can be trained, if there is one."""
         while self.active_trials[i] is None and (trial := more()) is not None:
             state = self._open_trial(i, trial)
             if state is not None:
@@ -297,13 +305,13 @@ class TrialBatch:
 
 
 def _replace_light_state(state: State, i: jax.Array, light: State) -> State:
-    """Return the states of several with another one, but for its replays, in place i."""
+    """Return the states of several trials with the one in place i replaced, except for its replay buffers."""
     several, replays = split_replays(state)
     return join_replays(tree.set_row(several, i, light), replays)
 
 
 def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
-    """Raises OptionError where trials cannot be trained side by side."""
+    """Raise OptionError if the trials of a sweep cannot be trained in one program."""
     if vmapped == 1:
         return
     for values in definition.list_first_values():

@@ -1,4 +1,4 @@
-"""A trial as a training of its own."""
+"""Training of one trial as a separate run."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -23,14 +23,14 @@ from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import TIME_FIELDS, Row
 from evorl.training.suites.mazes import make_suite_measure
 
-TRAIN_PREFIX = "train/"  # begins the names of metrics of steps
+TRAIN_PREFIX = "train/"  # prefix of metrics of training steps
 
 
 class TrialRecorder:
-    """A recorder that tells a store how a trial fares, until it is said to stop.
+    """Recorder that reports the progress of a trial to the store, until the store asks to stop the trial.
 
-    It tells of every evaluation; where the score is one of steps (train/NAME), of as many points of the steps too as
-    there could be evaluations, since they cost nothing.
+    It reports every evaluation. If the score is a metric of training steps (train/NAME), it also reports as
+    many points of these as there could be evaluations, since they cost nothing.
     """
 
     def __init__(self, store: SweepStore, definition: SweepDefinition, number: int, budget: Budget) -> None:
@@ -41,7 +41,7 @@ class TrialRecorder:
         self.last_share, self.used_share, self.is_behind = 0.0, 0.0, False
 
     def resume(self, progress: Progress) -> None:
-        """Begins where a checkpoint was, so that the same points are told as without a stop."""
+        """Continue from the progress of a checkpoint, so that the same points are reported as without a stop."""
         self.last_share = self._budget.compute_used_share(progress.usage)
 
     def __call__(self, row: Row) -> None:
@@ -49,7 +49,7 @@ class TrialRecorder:
             self._train_row, before, self.last_share = row, self.last_share, row["progress"]
             if not self._scores_steps or int(self.last_share * self._points) <= int(before * self._points):
                 return
-        elif self._needs_steps and not self._train_row:  # before the first one
+        elif self._needs_steps and not self._train_row:  # before the first training row
             return
         if not self.is_behind:
             self.used_share = row["progress"]
@@ -62,18 +62,18 @@ class TrialRecorder:
         return math.nan if value is None else float(value)
 
     def end(self, stopped: bool) -> None:
-        """Ends the trial, unless its training was interrupted."""
+        """End the trial, unless its training was interrupted."""
         if self.is_behind:
             self._store.end_trial(self._number, STOPPED, self.used_share)
         elif not stopped:
             self._store.end_trial(self._number, DONE)
 
     def close(self) -> None:
-        """Every evaluation is in the store already."""
+        """Do nothing, since every evaluation is in the store already."""
 
 
 def prepare_trial(definition: SweepDefinition, trial: SweepTrial, sweep: Path) -> tuple[dict[str, Any], Path]:
-    """The configuration of a trial, and its folder, in which that is written."""
+    """Return the configuration and the run directory of a trial, after writing the configuration there."""
     data, run_dir = definition.build_configuration(trial.values), get_trial_folder(sweep, trial.number)
     run_dir.mkdir(parents=True, exist_ok=True)
     config_file.write_config(data, run_dir)
@@ -82,7 +82,7 @@ def prepare_trial(definition: SweepDefinition, trial: SweepTrial, sweep: Path) -
 
 @contextmanager
 def open_recorders(data: Mapping[str, Any], run_dir: Path, told: TrialRecorder) -> Iterator[list[recorders.Recorder]]:
-    """The recorders of a trial, closed at the end."""
+    """Create the recorders of a trial, and close them at the end of the context."""
     seed = data["seed"]
     found: list[recorders.Recorder] = [recorders.JsonLines(run_dir), recorders.Csv(run_dir, seed), told]
     found += [recorders.TensorBoard(run_dir, seed)] if data["tensorboard"] else []
@@ -93,9 +93,10 @@ def open_recorders(data: Mapping[str, Any], run_dir: Path, told: TrialRecorder) 
 
 
 def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTrial, stop: Callable[[], bool]) -> None:
-    """Trains a trial, from its last checkpoint on where it has one, and tells the store.
+    """Train a trial, from its last checkpoint if it has one, and report its result to the store.
 
-    What cannot be trained has failed; where nothing can be written OSError is raised.
+    A trial that raises an error is marked as failed, except for OSError, which is raised, since nothing can
+    be written.
     """
     try:
         data, run_dir = prepare_trial(definition, trial, store.folder)
@@ -118,12 +119,12 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
         told.end(result.stopped)
     except OSError:
         raise
-    except Exception as error:  # of a training everything may be raised, by XLA too
+    except Exception as error:  # a training can raise any error, also from XLA
         store.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
 
 
 def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:
-    """Give lines about what of the smallest budget that is searched, or of that of all trials, cannot be kept."""
+    """Yield lines about limits of the smallest searched budget, or of the common budget, that cannot be kept."""
     lines: dict[str, None] = {}
     for values in definition.list_first_values():
         if (i := definition.space.budget_index) is not None:
@@ -136,12 +137,12 @@ def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:
 
 
 def list_metric_names(definition: SweepDefinition) -> set[str]:
-    """Return what a score or a cost may be: numbers of the rows of evaluations, and train/NAME of steps.
+    """Return the allowed names of score and cost: metrics of evaluation rows, and train/NAME for training steps.
 
     Nothing is compiled.
 
     Raises:
-        OptionError: where the trial of the defaults, with any choice of groups, cannot be trained.
+        OptionError: If a trial at the defaults cannot be trained, with any choice of config groups.
     """
     first, *others = (_list_metric_names(definition, values) for values in definition.list_first_values())
     return first.intersection(*others)

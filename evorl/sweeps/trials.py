@@ -1,4 +1,4 @@
-"""Trials: what a sweep has tried, what came of it, and the samplers that say what to try next."""
+"""Trials of a sweep, their results, and the protocol of samplers, which suggest the next trials."""
 
 import math
 from bisect import bisect_left
@@ -15,53 +15,56 @@ from typing_extensions import Protocol, runtime_checkable
 from evorl.sweeps.space import SearchSpace
 
 STATES = RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-MIN_USED_SHARE = 0.2  # of a budget, of which a curve tells nothing yet
-QUANTILE, MIN_TRIALS = 0.3, 8  # a trial is stopped below this quantile of so many others
+MIN_USED_SHARE = 0.2  # evaluations in this first share of the budget are ignored
+QUANTILE, MIN_TRIALS = 0.3, 8  # a trial is stopped below this quantile of at least MIN_TRIALS others
 
 
 ChooseFn: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Evaluation(NamedTuple):
-    """A point of a trial's curve."""
+    """Point of the learning curve of a trial."""
 
-    used_share: float  # of its budget, from 0 to 1
+    used_share: float  # share of the budget, from 0 to 1
     cost: float
-    score: float  # NaN where it is none
+    score: float  # NaN if there is none
 
 
 COST = attrgetter("cost")
-FAILED_EVALUATION = Evaluation(1.0, math.nan, math.nan)  # of a trial that has failed
+FAILED_EVALUATION = Evaluation(1.0, math.nan, math.nan)  # stands for a failed trial
 
 
 @dataclass(frozen=True)
 class SweepTrial:
-    """A training with values of its own."""
+    """Trial: a training with its own values of the searched options."""
 
     number: int
-    point: tuple[float, ...]  # [d], in the unit cube
+    point: tuple[float, ...]  # in the unit cube, shape [d]
     values: Mapping[str, Any]  # by option
     state: str = RUNNING
     curve: tuple[Evaluation, ...] = ()
-    message: str = ""  # why it has failed
+    message: str = ""  # why the trial failed
 
     @property
     def score(self) -> float:
-        """That of its last evaluation; NaN where it has failed."""
+        """Return the score of the last evaluation; NaN if the trial failed or has none."""
         return self.curve[-1].score if self.curve and self.state != FAILED else math.nan
 
     @property
     def cost(self) -> float:
-        """What it has cost so far."""
+        """Return the cost so far."""
         return self.curve[-1].cost if self.curve else 0.0
 
     @cached_property
     def finite_evaluations(self) -> tuple[Evaluation, ...]:
-        """The evaluations that have a score."""
+        """Return the evaluations with a finite score."""
         return tuple(one for one in self.curve if math.isfinite(one.score))
 
     def interpolate_score(self, cost: float) -> float:
-        """Return the score at a cost: on the line between two sound evaluations, beyond them that of the nearest."""
+        """Return the score at a cost by linear interpolation between finite evaluations.
+
+        Outside of their range, it is the score of the nearest evaluation.
+        """
         i = bisect_left(self.finite_evaluations, cost, key=COST)
         if i in (0, len(self.finite_evaluations)):
             return self.finite_evaluations[min(i, len(self.finite_evaluations) - 1)].score
@@ -71,15 +74,28 @@ class SweepTrial:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What says which points to try, as a pure function of the trials there are and a seed."""
+    """Protocol of a sampler, which suggests the next points to try.
+
+    `suggest` is a pure function of the search space, the existing trials, the number of points and a seed.
+    """
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
-        """The next n points in the unit cube; trials that are running count as pending."""
+        """Return the next points to try.
+
+        Args:
+            space: Search space with d options.
+            trials: All existing trials. Running trials count as pending.
+            n: Number of points.
+            seed: Seed of the sweep.
+
+        Returns:
+            Points in the unit cube, shape [n, d].
+        """
         ...
 
 
 class TrialObservations(NamedTuple):
-    """What trials have shown, m points; costs are NaN of those that have failed, whose score is the worst there is."""
+    """Observed scores and costs of m points. A failed trial has the worst observed score and a cost of NaN."""
 
     x: Float[np.ndarray, "m d"]
     score: Float[np.ndarray, " m"]
@@ -92,10 +108,11 @@ def collect_observations(
     """Return up to `points` points of the curve of each trial that has ended, as if its budget had ended there.
 
     Args:
-        space: of the trials.
-        trials: all of them.
-        points: of a curve.
-        choose: which points to keep, from their scores [m] and costs [m]; by default all.
+        space: Search space of the trials.
+        trials: All trials.
+        points: Maximum number of points of each curve.
+        choose: Function that returns the indices of the points to keep, from their scores [m] and costs [m];
+            None to keep all.
     """
     ended = [trial for trial in trials if trial.state != RUNNING]
     found = [(trial, at) for trial in ended for at in thin_curve(space, trial, points)]
@@ -110,9 +127,10 @@ def collect_observations(
 
 
 def thin_curve(space: SearchSpace, trial: SweepTrial, points: int) -> list[Evaluation | None]:
-    """Return up to so many evaluations of a trial, spread evenly, the last one among them; None where it has failed.
+    """Return up to `points` evaluations of a trial, spread evenly and including the last; [None] if it failed.
 
-    Of the first fifth of its budget there are none; where no budget is searched, there is the last one alone.
+    Evaluations in the first fifth of the budget, or below the smallest searched budget, are left out, except
+    for the last one. If no budget is searched, only the last evaluation is returned.
     """
     if not math.isfinite(trial.score):
         return [None]
@@ -128,17 +146,18 @@ def thin_curve(space: SearchSpace, trial: SweepTrial, points: int) -> list[Evalu
 
 @cache
 def _choose_even_indices(count: int, most: int) -> tuple[int, ...]:
-    """Return `most` of the places 0 to count - 1, spread evenly from the last one down."""
+    """Return `most` of the indices 0 to count - 1, spread evenly from the last one down."""
     return tuple(np.linspace(count - 1, 0, most).round().astype(int)[::-1].tolist())
 
 
 def select_informative(
     score: Float[np.ndarray, " m"], cost: Float[np.ndarray, " m"], most: int
 ) -> Int[np.ndarray, " n"]:
-    """Return which `most` of m points tell most about the front, in their order; all where there are no more.
+    """Return the sorted indices of the `most` of m points that are most informative about the Pareto front.
 
-    Half are those on the front and those least below the best score at their cost or less, the newest first where they
-    are alike. The others are spread evenly over the rest, from the first to the last.
+    Half of them are the points on the front, and the points closest below the best score at the same or a
+    lower cost; of equal ones, the newest. The others are spread evenly over the remaining points. If m <=
+    most, all points are returned.
     """
     if len(score) <= most:
         return np.arange(len(score))
@@ -152,15 +171,19 @@ def select_informative(
 
 
 def subsample_evenly(values: Any, most: int) -> Any:
-    """Return `most` of an array's values, spread evenly from the first to the last; all where there are no more."""
+    """Return `most` values of an array, spread evenly from the first to the last; all if there are no more."""
     if len(values) <= most:
         return values
     return values[np.linspace(0, len(values) - 1, most).round().astype(int)]
 
 
 def find_pareto_points(score: Float[np.ndarray, " m"], cost: Float[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
-    """Which points none is better than: none has as much for less, or more for as little."""
-    order = np.lexsort((-score, cost))  # the cheapest first, of equal ones the best
+    """Return a mask of the Pareto-optimal points, shape [m].
+
+    A point is not optimal if another one has at least its score at a lower cost, or a higher score at no
+    higher cost.
+    """
+    order = np.lexsort((-score, cost))  # by increasing cost; at equal cost, the best first
     best = np.maximum.accumulate(np.concatenate([[-np.inf], score[order][:-1]]))
     front = np.zeros(len(score), bool)
     front[order] = score[order] > best
@@ -168,10 +191,11 @@ def find_pareto_points(score: Float[np.ndarray, " m"], cost: Float[np.ndarray, "
 
 
 def is_behind(trial: SweepTrial, others: Sequence[SweepTrial]) -> bool:
-    """Whether to stop a trial: its score is below the 0.3 quantile of the others' at its cost.
+    """Return whether to stop a trial, because its score is below the 0.3 quantile of the others at its cost.
 
-    Others are those that have ended and were evaluated at that cost or later, of which there must be 8; between two
-    evaluations their score is on the line.
+    The others are the trials that were completed or stopped and reached that cost. There must be at least 8.
+    Between two evaluations, their score is interpolated linearly. A trial is not stopped in the first fifth
+    of its budget.
     """
     now = trial.curve[-1]
     if now.used_share <= MIN_USED_SHARE:

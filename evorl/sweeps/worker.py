@@ -1,6 +1,7 @@
-"""A worker of a sweep: a process that takes one trial after the other, until none is left.
+"""Worker process of a sweep, which trains one trial after another, until none is left.
 
-python -m evorl.sweeps.worker SWEEP [PACKAGE ...]        as evorl.sweep starts it; it ends when its standard input does
+`evorl.sweep` starts it as `python -m evorl.sweeps.worker SWEEP [PACKAGE ...]`. It ends when its standard
+input ends.
 """
 
 import logging
@@ -25,7 +26,7 @@ from evorl.training.stopping import StopHandler
 
 
 def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> None:
-    """Train the trials of a sweep that are left; its definition may name the classes of packages in trust."""
+    """Train the remaining trials of a sweep, whose definition may name classes of the packages in `trust`."""
     store, definition = open_sweep(folder, trust, "resume")
     settings = store.settings
     sampler, space, before = definition.build_sampler(), definition.space, None
@@ -38,7 +39,7 @@ def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> Non
         while trials := claim_trials():
             shape = get_program_key(trials[0].values)
             if before not in (None, shape):
-                jax.clear_caches()  # of programs that will hardly come again
+                jax.clear_caches()  # programs of other shapes will hardly be needed again
             before = shape
             alike = [one for one in trials if get_program_key(one.values) == shape]
             if settings["vmapped"] == 1:
@@ -58,7 +59,7 @@ def run_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> Non
 
 
 def _exit_with_parent() -> None:
-    """Asks this process to save and end once standard input ends, as it does with the process that has started it."""
+    """Ask this process to save and exit when its standard input ends, which happens when its parent ends."""
 
     def wait() -> None:
         while os.read(0, 1):
@@ -69,8 +70,8 @@ def _exit_with_parent() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The process of a worker."""
-    for library in ("absl", "asyncio"):  # orbax tells of what it does there, and of what it raises too
+    """Run the worker process."""
+    for library in ("absl", "asyncio"):  # orbax logs its progress there, and also what it raises
         logging.getLogger(library).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")
     with command(arguments) as given, StopHandler() as stopping:

@@ -1,4 +1,4 @@
-"""A sweep while it runs: its workers, each a process, and a line for each trial that ends."""
+"""Main process of a sweep, which starts worker processes and prints a line for each trial that ends."""
 
 import math
 import os
@@ -20,26 +20,30 @@ from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, SweepTrial
 from evorl.training.records import files
 from evorl.training.stopping import StopHandler
 
-INTERRUPT_EXIT_CODE = 130  # the exit code after a signal that asks to save
-MAX_LOSSES = 2 * MAX_DEATHS  # of workers in a row, in each place, after which a sweep ends
-POLL_SECONDS = 0.3  # seconds between two looks at the store
-GRACE_SECONDS = 600  # seconds that workers have to save, before they are killed
+INTERRUPT_EXIT_CODE = 130  # exit code after a signal to save and exit
+MAX_LOSSES = 2 * MAX_DEATHS  # consecutive losses per worker place, after which the sweep ends
+POLL_SECONDS = 0.3  # interval at which the store is read
+GRACE_SECONDS = 600  # time for workers to save, before they are killed
 MODULE = "evorl.sweeps.worker"
 
 
 class WorkerPool:
-    """The processes of a sweep; a core or more each where there are enough. Their signals are ours to hand on."""
+    """Pool of the worker processes of a sweep.
+
+    Each worker has one or more CPU cores for itself if there are enough. Signals reach the workers only
+    through this process.
+    """
 
     def __init__(self, folder: Path, most: int, trust: Sequence[str]) -> None:
         self._folder, self._most, self._trust = folder, most, trust
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.losses: list[tuple[int, int]] = []  # the place and the exit code of each that was killed or has failed
+        self.losses: list[tuple[int, int]] = []  # place and exit code of each worker that was killed or failed
 
     def __len__(self) -> int:
         return len(self._processes)
 
     def poll_workers(self) -> None:
-        """Forgets those that have ended; notes those that were killed or have failed."""
+        """Remove the workers that have ended, and note those that were killed or failed in `losses`."""
         for place, process in list(self._processes.items()):
             if (code := process.poll()) is not None:
                 del self._processes[place]
@@ -49,7 +53,7 @@ class WorkerPool:
                     self.losses.append((place, code))
 
     def start(self, wanted: int) -> None:
-        """So many more, as far as there is room."""
+        """Start up to `wanted` more workers, if there are free places."""
         for place in range(self._most):
             if wanted and place not in self._processes:
                 self._processes[place] = self._start_worker(place)
@@ -62,8 +66,8 @@ class WorkerPool:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # so that Ctrl-C is for us alone
-            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # whose threads wait at full speed where cores are shared
+            start_new_session=True,  # so that Ctrl-C reaches only this process
+            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # idle OpenBLAS threads would busy-wait on shared cores
         )
         log.close()
         if hasattr(os, "sched_setaffinity") and count_cores() >= self._most > 1:
@@ -72,11 +76,11 @@ class WorkerPool:
         return process
 
     def log_path(self, place: int) -> Path:
-        """What a worker has said."""
+        """Return the path of the output of the worker in a place."""
         return self._folder / f"worker-{place}.log"
 
     def describe_exit(self, place: int, code: int) -> str:
-        """How a worker has ended, in words."""
+        """Describe how a worker ended."""
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         lines = files.read_tail(self.log_path(place)).split("\n")
@@ -84,12 +88,12 @@ class WorkerPool:
         return f"has failed: {last:.300}"
 
     def stop(self) -> None:
-        """Asks all to save and end."""
+        """Ask all workers to save and exit."""
         for process in self._processes.values():
             process.terminate()
 
     def kill(self) -> None:
-        """Ends all where they stand."""
+        """Kill all workers."""
         for process in self._processes.values():
             process.kill()
 
@@ -97,30 +101,31 @@ class WorkerPool:
 def run_sweep(
     store: SweepStore, definition: SweepDefinition, workers: int, say: Callable[[str], None], trust: Sequence[str] = ()
 ) -> bool:
-    """Start workers until all trials have ended. Those that are killed or fail are replaced.
+    """Run workers until all trials have ended, and replace workers that are killed or fail.
 
     Args:
-        store: of the sweep.
-        definition: of the sweep.
-        workers: processes at a time.
-        say: takes a line about each trial that ends.
-        trust: packages whose classes the definition may name.
+        store: Store of the sweep.
+        definition: Definition of the sweep.
+        workers: Number of worker processes at a time.
+        say: Function that receives a line about each trial that ends.
+        trust: Packages whose classes the definition may name.
 
     Returns:
-        Whether it was stopped before.
+        True if the sweep was stopped before all trials had ended.
 
     Raises:
-        OptionError: where MAX_LOSSES workers in each place were lost in a row, and no trial was trained in between.
-        KeyboardInterrupt: at a second signal.
+        OptionError: If MAX_LOSSES workers per place were lost in a row, while no trial was completed or
+            stopped.
+        KeyboardInterrupt: At a second signal to stop.
     """
     pool, told = (
         WorkerPool(store.folder, workers, trust),
         {one.number for one in store.read_trials() if one.state != RUNNING},
     )
-    losses = 0  # in a row
+    losses = 0  # consecutive
     with StopHandler() as stopping:
         try:
-            while store.has_active_owner() and not stopping():  # by workers whose parent has died, which save and end
+            while store.has_active_owner() and not stopping():  # workers of a dead parent still save and exit
                 time.sleep(POLL_SECONDS)
             while not _is_finished(store, pool) and not stopping():
                 pool.poll_workers()
@@ -149,7 +154,7 @@ def run_sweep(
 
 
 def _is_finished(store: SweepStore, pool: WorkerPool) -> bool:
-    """Whether all trials have ended and all workers left."""
+    """Return whether all trials have ended and all workers have exited."""
     trials = store.read_trials()
     ended = len(trials) >= store.settings["trials"] and all(one.state != RUNNING for one in trials)
     pool.poll_workers()
@@ -157,7 +162,7 @@ def _is_finished(store: SweepStore, pool: WorkerPool) -> bool:
 
 
 def _stop_workers(pool: WorkerPool) -> None:
-    """Waits until workers have saved."""
+    """Ask all workers to save and exit, wait for them, and kill those that take too long."""
     pool.stop()
     deadline = time.monotonic() + GRACE_SECONDS
     while len(pool) and time.monotonic() < deadline:
@@ -169,7 +174,10 @@ def _stop_workers(pool: WorkerPool) -> None:
 def report_trials(
     trials: Sequence[SweepTrial], told: set[int], definition: SweepDefinition, say: Callable[[str], None]
 ) -> set[int]:
-    """Says of each trial that has ended since how, and what is best; adds them to told, and returns their numbers."""
+    """Print a line for each trial that has ended since the last call, and return the numbers of these trials.
+
+    The line includes the best trial so far. The numbers are added to `told`.
+    """
     new = [one for one in trials if one.state != RUNNING and one.number not in told]
     top = find_best_trial([one for one in trials if one.number in told]) if new else None
     for trial in new:
@@ -183,7 +191,7 @@ def report_trials(
 
 
 def describe_trial(trial: SweepTrial, definition: SweepDefinition) -> str:
-    """What came of a trial, in words."""
+    """Describe the result of a trial."""
     if trial.state == FAILED:
         return f"failed: {trial.message:.200}"
     found = f"{definition.score} {trial.score:,.6g} at {trial.cost:,.6g} {definition.cost}"
@@ -191,11 +199,11 @@ def describe_trial(trial: SweepTrial, definition: SweepDefinition) -> str:
 
 
 def find_best_trial(trials: Sequence[SweepTrial]) -> SweepTrial | None:
-    """The one with the highest score at its end, the cheapest of equals; None where no score is a number."""
+    """Return the ended trial with the highest score, the cheapest if several are equal; None if no score is finite."""
     sound = [one for one in trials if one.state != RUNNING and math.isfinite(one.score)]
     return max(sound, key=lambda one: (one.score, -one.cost), default=None)
 
 
 def format_values(values: Mapping[str, Any]) -> str:
-    """Return the values of a trial, by their shortest names."""
+    """Format the values of a trial with the shortest names of the options."""
     return ", ".join(f"{shorten_name(name)} {format_value(value)}" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Configurations that begin with a run: its own, with what is given beside it."""
+"""Configurations of resumed runs (`resume`), and of new runs that start from another run (`init_from`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,19 +19,20 @@ ENV_SECTIONS = ("env", "problem", "eval_env", "wrappers")
 def load_resumed_config(
     cfg: DictConfig, overrides: Sequence[str], changeable: Sequence[str], of_run: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-    """Read the configuration saved in cfg.resume, with what is given beside it.
+    """Read the configuration saved in cfg.resume, with the changes given on the command line.
 
     Args:
-        cfg: what the command line says, of another agent and environment.
-        overrides: options of a training, as they were given.
-        changeable: which of these may change.
-        of_run: options of its own agent and environment, by full or short names.
+        cfg: Configuration composed from the command line, with another agent and environment.
+        overrides: Options of a training, as given.
+        changeable: Options that may change.
+        of_run: Options of the agent and the environment of the saved run, by full or short names.
 
     Returns:
-        All that it takes to go on, what is to be kept of it, and the numbers that change, by name in the workflow.
+        The complete configuration to resume with, the configuration to save, and the hyperparameters that
+        change, by dotted name in the workflow.
 
     Raises:
-        OptionError: where there is none to read, or an option may not change.
+        OptionError: There is no readable configuration, or an option may not change.
     """
     given = {}
     for one in config.parse_overrides(overrides):
@@ -58,7 +59,7 @@ def load_resumed_config(
 
 
 def _require_changeable(data: dict[str, Any], numbers: Mapping[str, Any], changeable: Sequence[str]) -> None:
-    """Raise OptionError where one of some options is no number of a workflow, or a population searches it."""
+    """Raise OptionError if an option is not a hyperparameter of the workflow, or is searched by a population."""
     known = changed_numbers.list_numbers(runs.assemble(data))
     for full, value in numbers.items():
         searched = known.get(full.removeprefix(WORKFLOW_PREFIX))
@@ -69,7 +70,10 @@ def _require_changeable(data: dict[str, Any], numbers: Mapping[str, Any], change
 
 
 def _change_numbers(data: dict[str, Any], numbers: Mapping[str, float], run_dir: Path) -> dict[str, Any]:
-    """Return a configuration with other numbers, and the iterations from which each held under `number_changes`."""
+    """Return a configuration with changed hyperparameters, and the history of their values under `number_changes`.
+
+    The history maps the iteration from which a value was used to the value.
+    """
     iteration = str(runs.open_checkpoints(run_dir, "resume").latest_iteration)
     history = {name: dict(of) for name, of in data.get("number_changes", {}).items()}
     for name, value in numbers.items():
@@ -79,16 +83,17 @@ def _change_numbers(data: dict[str, Any], numbers: Mapping[str, float], run_dir:
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str], tuple[str, ...]]:
-    """Tell what is given of a training from what is given of the agent and environment of the run that it begins with.
+    """Split the overrides into those of the training and those of the run it starts from.
 
     Args:
-        overrides: as name=value, of which one is resume or init_from.
+        overrides: Overrides name=value, one of which is resume or init_from.
 
     Returns:
-        Overrides to compose a configuration of, those of the run's own configuration, and what is inherited of it.
+        Overrides to compose a configuration from, overrides of the saved configuration, and the sections that
+        are inherited from it.
 
     Raises:
-        OptionError: where an override chooses a part of an agent that is inherited.
+        OptionError: An override chooses a component of an inherited agent.
     """
     of_training, of_run = config.split_training_options(overrides)
     if any(one.startswith("resume=") for one in overrides):
@@ -100,13 +105,13 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str], tup
 
 
 def _find_inherited_sections(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return what a new run has of the one that it begins from: its agent, its environment, or both.
+    """Return the sections that a new run inherits from its parent run: the agent, the environment, or both.
 
     Args:
-        overrides: as name=value; with an experiment nothing is inherited.
+        overrides: Overrides name=value. With an experiment, nothing is inherited.
 
     Raises:
-        OptionError: where an override chooses a part of an agent that is inherited.
+        OptionError: An override chooses a component of an inherited agent.
     """
     names = [one.partition("=")[0].lstrip("+~") for one in overrides]
     if "experiment" in names:
@@ -121,15 +126,15 @@ def _find_inherited_sections(overrides: Sequence[str]) -> tuple[str, ...]:
 def inherit_config(
     cfg: DictConfig, sections: Sequence[str], of_run: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a configuration with sections of that in cfg.init_from, if any, and what is to be kept of it.
+    """Return a configuration with the sections inherited from cfg.init_from, and the configuration to save.
 
     Args:
-        cfg: what the command line says.
-        sections: as `split_overrides` gives them.
-        of_run: options of these, by full or short names.
+        cfg: Configuration composed from the command line.
+        sections: Inherited sections, as returned by `split_overrides`; may be empty.
+        of_run: Options of these sections, by full or short names.
 
     Raises:
-        OptionError: where there is none to read, or an option is of none of these sections.
+        OptionError: There is no readable configuration, or an option is in none of these sections.
     """
     data, kept = config.to_plain_data(cfg), config.to_savable_data(cfg)
     if not sections:
@@ -137,7 +142,7 @@ def inherit_config(
     saved = config_file.read_config(Path(cfg.init_from), "init_from", config_file.parse_trust(data["trust"]))
     own = {name: saved.get(name) for name in sections}
     for full, value in _parse_own_options(own, of_run):
-        require("${oc." not in str(value), full, value, "is to be given itself")  # as it is saved
+        require("${oc." not in str(value), full, value, "is to be given itself")  # it would be saved
         resolved = OmegaConf.create({"env_steps": data["env_steps"], "value": value})
         value = OmegaConf.to_container(resolved, resolve=True)["value"]  # type: ignore[index,call-overload]
         own = config_file.set_values(own, {full: value}, sections)
@@ -145,7 +150,10 @@ def inherit_config(
 
 
 def _parse_own_options(data: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Give what overrides set of a saved configuration, by full name; of the agent that is its workflow."""
+    """Yield the full names and values that overrides set in a saved configuration.
+
+    For the agent, only options of its workflow are possible.
+    """
     known = [name for name in _list_options(data) if not name.startswith("agent.") or name.startswith(WORKFLOW_PREFIX)]
     for override in config.parse_overrides(overrides):
         name = override.key_or_group
@@ -157,7 +165,7 @@ def _parse_own_options(data: Mapping[str, Any], overrides: Sequence[str]) -> Ite
 
 
 def _list_options(node: Any, place: str = "") -> Iterator[str]:
-    """Give the dotted name of every node and value of a configuration but those of lists."""
+    """Yield the dotted name of every node and value of a configuration, except inside lists."""
     for name, value in node.items() if isinstance(node, Mapping) else ():
         if name != "_target_":
             yield f"{place}{name}"

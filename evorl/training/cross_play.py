@@ -1,4 +1,4 @@
-"""Cross-play: a policy takes a place in a game, and another policy, or chance, all others."""
+"""Cross-play: a policy controls one player of a game, and another policy or random actions control all others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from evorl.types import Env, Key, Memory, PolicyFn
 
 @dataclass(frozen=True)
 class PlayerId:
-    """A group of a game, or one member of it."""
+    """A player of a game: a group, or one member of a group."""
 
     group: str
     member: int | None = None
 
     @classmethod
     def from_name(cls, name: str | None, env: Env) -> "PlayerId":
-        """That of GROUP or GROUP/NUMBER in a game; raises OptionError where there is none."""
+        """Return the player with the name GROUP or GROUP/NUMBER; raise OptionError if the game has no such player."""
         teams = group_sizes(env.action_space)
         if not teams:
             raise OptionError("against: needs a game, and this run's environment is for one agent")
@@ -35,18 +35,24 @@ class PlayerId:
         return cls(group, int(member) if member else None)
 
     def select_values(self, values: Mapping[str, Any]) -> Any:
-        """What is of this place among values by group, leaves [..., members]: their mean, or the member's."""
+        """Return the values of this player from values by group, leaves [..., members]; for a group, their mean."""
         return values[self.group].mean(-1) if self.member is None else values[self.group][..., self.member]
 
     def set_actions(self, actions: Mapping[str, Any], done: Mapping[str, Any], rows: Any, here: Any) -> dict[str, Any]:
-        """Actions by group, leaves [envs, members, ...]; those of this place in rows are those `here` of done."""
+        """Return the actions with this player's actions in environments `rows` replaced by rows `here` of `done`.
+
+        Both are dicts by group, leaves [envs, members, ...].
+        """
         who = (rows,) if self.member is None else (rows, self.member)
         those = (here,) if self.member is None else (here, self.member)
         group = jax.tree.map(lambda a, b: a.at[who].set(b[those]), actions[self.group], done[self.group])
         return {**actions, self.group: group}
 
     def merge_actions(self, player_actions: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-        """Actions by group, leaves [members, ...]: here one's own, elsewhere those of others."""
+        """Return this player's actions from `player_actions`, and the actions of all others from `others`.
+
+        Both are dicts by group, leaves [members, ...].
+        """
         if self.member is None:
             return {**others, self.group: player_actions[self.group]}
         mine = jax.tree.map(
@@ -56,7 +62,7 @@ class PlayerId:
 
 
 class CrossPlayPolicy(Policy):
-    """A policy that has one place in a game, while another, or chance where that is None, has all others."""
+    """Policy that controls one player of a game, while another policy (None for random actions) controls the rest."""
 
     def __init__(self, policy: Policy, place: PlayerId, other: Policy | None) -> None:
         self.env, self.env_params = policy.env, policy.env_params
@@ -78,7 +84,7 @@ class CrossPlayPolicy(Policy):
 
 
 def make_random_policy(env: Env) -> PolicyFn:
-    """Who acts by chance, in all places."""
+    """Return a policy with random actions for all players."""
 
     def act(obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         return random_action(env.action_space, env.observation_space, obs, key), memory, {}

@@ -1,4 +1,4 @@
-"""What depends on the machine."""
+"""Devices, compilation options, compilation cache and memory of the machine."""
 
 import contextlib
 import ctypes
@@ -15,36 +15,44 @@ from evorl.machine import count_cores
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for evorl."""
+    """Return the user's cache folder for evorl."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
 
 
-MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, of which one takes some MB
+MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, a few MB each
 DAY_SECONDS = 24 * 60 * 60
-COLLECTIVE_TIMEOUTS = (  # seconds that a device waits for another one's episodes: XLA would end the process after 40
+COLLECTIVE_TIMEOUTS = (  # timeouts for devices that wait for episodes of others; XLA's default is 40 s
     "xla_cpu_collective_call_warn_stuck_timeout_seconds",
     "xla_cpu_collective_call_terminate_timeout_seconds",
 )
 
 
 def describe_devices() -> str:
-    """Return what JAX computes on, such as `2 x cpu`."""
+    """Describe the devices of JAX, for example `2 x cpu`."""
     kinds = [one.device_kind for one in jax.local_devices()]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
 
 
 def trim_heap() -> None:
-    """Return free memory of the heap to the system, where there is glibc: XLA's compiler leaves some 300 MB of it."""
+    """Return free heap memory to the operating system (glibc only); XLA's compiler leaves about 300 MB."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def set_host_devices(count: int | None = None, required: bool = True) -> None:
-    """Makes the CPU so many devices of one thread each, by default as many as it has cores, before JAX starts.
+    """Split the CPU into several JAX devices of one thread each; call this before JAX starts.
 
-    What is independent then runs on all of them: seeds, members of a population, episodes of a policy search. With one
-    device all cores serve it, which is better for a single run that learns by gradient. Raises OptionError where count
-    is below 1, or, where required, where JAX has started with others.
+    Independent work then runs on all devices in parallel: seeds, members of a population, or episodes of a
+    policy search. With one device, all cores work together, which is faster for a single run that learns by
+    gradient.
+
+    Args:
+        count: Number of devices. None for one per core.
+        required: Whether it is an error if JAX has already started with another number.
+
+    Raises:
+        OptionError: The count is below 1, or it is required and JAX has already started with another number
+            of CPU devices.
     """
     count = count_cores() if count is None else count
     require(count >= 1, "devices", count, "must be at least 1")
@@ -66,8 +74,9 @@ def set_host_devices(count: int | None = None, required: bool = True) -> None:
 def enable_compilation_cache() -> None:
     """Keep compiled programs between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder.
 
-    There they lie by the number of threads, which they depend on though their keys do not, and those used longest ago
-    are removed where all take more than MAX_CACHE_BYTES.
+    In the user's cache folder, there is one subfolder per number of threads, because programs depend on it
+    but their cache keys do not. If all programs together exceed MAX_CACHE_BYTES, the least recently used ones
+    are removed.
     """
     if jax.config.values["jax_compilation_cache_dir"] is None:
         threads = os.environ.get("PJRT_NPROC", str(count_cores()))
@@ -78,7 +87,7 @@ def enable_compilation_cache() -> None:
 
 
 def trim_folder(folder: Path, most: int) -> None:
-    """Remove the files of a folder that were used longest ago, until the others take at most so many bytes."""
+    """Remove the least recently used files of a folder until the rest takes at most `most` bytes."""
     found = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another process may remove it
@@ -94,15 +103,18 @@ def trim_folder(folder: Path, most: int) -> None:
         excess -= size
 
 
-OPTIMIZATION_LEVEL = "xla_backend_optimization_level"  # of LLVM, from 0 to 3
+OPTIMIZATION_LEVEL = "xla_backend_optimization_level"  # optimization level of LLVM, from 0 to 3
 CPU_OPTIONS = {
-    "xla_cpu_multi_thread_eigen": False,  # waking other threads costs more than most of physics' hundreds of products
-    OPTIMIZATION_LEVEL: 1,  # with 3, XLA's default, programs take longer to compile, and agents run no faster
+    "xla_cpu_multi_thread_eigen": False,  # for the small products of physics, waking threads is too slow
+    OPTIMIZATION_LEVEL: 1,  # 3, XLA's default, compiles more slowly and does not make agents faster
 }
 
 
 def compiler_options() -> dict[str, Any]:
-    """What training is compiled with: on a CPU what XLA_FLAGS and JAX_DISABLE_MOST_OPTIMIZATIONS leave to choose."""
+    """Return the compiler options of training: on a CPU, those that the user has not set, otherwise none.
+
+    The user sets them in XLA_FLAGS or JAX_DISABLE_MOST_OPTIMIZATIONS.
+    """
     chosen = os.environ.get("XLA_FLAGS", "")
     if jax.config.values["jax_disable_most_optimizations"]:
         chosen += OPTIMIZATION_LEVEL
@@ -110,14 +122,14 @@ def compiler_options() -> dict[str, Any]:
 
 
 def measure_peak_memory() -> int:
-    """Bytes: the most that the first device has held, or, on a CPU, this process."""
+    """Return the peak memory in bytes of the first device, or on a CPU, of this process."""
     on_device = jax.local_devices()[0].memory_stats() or {}
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return on_device.get("peak_bytes_in_use", resident)
 
 
 def memory_limit() -> int:
-    """Bytes that the first device has in all, or, on a CPU, this machine or its container."""
+    """Return the total memory in bytes of the first device, or on a CPU, of the machine or its container."""
     on_device = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in on_device:
         return on_device["bytes_limit"]

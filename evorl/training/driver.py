@@ -1,4 +1,4 @@
-"""What drives a training: the state on the device, and what is in flight there."""
+"""Driver of a training: the host loop that dispatches compiled chunks and receives their results."""
 
 import time
 from collections import deque
@@ -33,12 +33,12 @@ from evorl.types import Numbers, State, Transition
 from evorl.vector_env import hosts
 from evorl.workflows.base import max_env_steps
 
-FINAL_EPISODES = 128  # of the evaluation at the end, in as many rounds as that takes
-BEST_KEY_OFFSET = 2**20  # the first round of the evaluation of the best policies, so that its episodes are fresh
+FINAL_EPISODES = 128  # minimum episodes of the final evaluation, over all its rounds
+BEST_KEY_OFFSET = 2**20  # first round index when the best policies are evaluated again, for new episodes
 
 
 class Driver:
-    """The state on the device, what is in flight there, and the journal of what has come back of it."""
+    """Driver of one training: the state on the device, the queue of dispatched work, and the log of the results."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Driver:
         self.budget, self.keys = terms.budget, (keys := program.keys)
         self.step_bound = StepBound(*max_env_steps(program.workflow))
         self.training_log = TrainingLog(program.seeds, terms.budget, callbacks, terms.keep_rows)
-        self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds of an iteration of the last chunks
+        self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds per iteration in the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self.training_log.notify_stage("tracing")
         with explain_index_overflow(), explain_missing_numbers():
@@ -66,7 +66,7 @@ class Driver:
         self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
-        # It closes over keys, not self: a cycle would keep the state and its programs until Python collects garbage.
+        # It captures keys, not self: a cycle would keep the state and its programs until garbage collection.
         self._new_state = lambda: traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, numbers)
         self.divergence_monitor = DivergenceMonitor(
             program, self.state, [x is not None for x in self.progress.divergence_iterations]
@@ -98,10 +98,11 @@ class Driver:
         new_numbers: Mapping[str, float],
         demonstrations: Transition | None,
     ) -> State:
-        """Return the state to go on from.
+        """Return the state from which training starts.
 
-        It is that of the newest checkpoint with new_numbers, or a new one, with the weights of init_from and with
-        demonstrations in its replay buffer where these are given.
+        It is the state of the newest checkpoint with `new_numbers`, if there is one. Otherwise it is a new
+        state, with the weights of `init_from` and with the demonstrations in its replay buffer, if these are
+        given.
         """
         shapes, checkpoints = traced.init.out_info, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
@@ -117,7 +118,7 @@ class Driver:
             state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(self.keys, numbers)
             if init_from is not None:
                 own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
-                parent = replace(init_from, **own)  # a new run has its own
+                parent = replace(init_from, **own)  # a new run keeps its own numbers and env_params
                 require_same_shapes("what init_from gives", get_leaf_shapes(parent), split_replays(shapes)[0])
                 place = lambda x, like: jax.device_put(x, like.sharding)  # noqa: E731
                 parent = jax.tree.map(place, parent, split_replays(state)[0])
@@ -134,18 +135,22 @@ class Driver:
 
     @property
     def progress(self) -> Progress:
-        """How far it has come."""
+        """Return the progress of the training."""
         return self.training_log.progress
 
     def compute_used_share(self) -> float:
-        """The part of the budget that is used without the last chunk; with it where that may be the last of all.
+        """Return the used share of the budget, without the last chunk unless that may be the last of the training.
 
-        So it depends on the chunks alone, and not on which of them have come back, or on where a run was resumed.
+        The result therefore depends only on the chunks, not on which of them have been received, nor on where
+        a run was resumed.
         """
         return self.budget.compute_used_share(self._get_usage())
 
     def _get_usage(self) -> BudgetUsage:
-        """Return the mark without the last chunk; with it, which is waited for, where that may be the last of all."""
+        """Return the budget usage without the last dispatched chunk.
+
+        If that chunk may be the last of the training, wait for it and include it.
+        """
         before, done = self._recent_usage
         if not self.budget.may_end(before, done, self.dispatched, self.step_bound):
             return done
@@ -154,12 +159,16 @@ class Driver:
 
     @property
     def _recent_usage(self) -> list[BudgetUsage]:
-        """After the last chunk but two and but one."""
+        """Return the budget usage after all dispatched chunks but the last two, and after all but the last one."""
         is_in_flight = any(sent.count for sent in self.in_flight)
         return [BudgetUsage(*mark) for mark in self.progress.recent_usage[-2 - (not is_in_flight) :][:2]]
 
     def limit_iterations(self, count: int) -> int:
-        """How many of count iterations may begin: none after one that may use it up, and none that ends late."""
+        """Return how many of `count` iterations may start.
+
+        None starts after an iteration that may use up the budget, or if it is expected to end after the time
+        limit.
+        """
         count = int(
             min(count, self.budget.count_remaining_iterations(self._get_usage(), self.dispatched, self.step_bound))
         )
@@ -177,11 +186,14 @@ class Driver:
         return count
 
     def _get_remaining_seconds(self) -> float:
-        """Seconds of the budget that are left."""
+        """Return the remaining seconds of the budget."""
         return 60 * self.budget.minutes - (time.perf_counter() - self.started - self.progress.compile_seconds)
 
     def is_evaluation_due(self, point: int) -> bool:
-        """Whether this point of the schedule was not evaluated yet; it waits while evaluations take too much."""
+        """Return whether to evaluate at this point of the schedule, and if so, mark the point as evaluated.
+
+        An evaluation is postponed while evaluations would exceed their share of the budget.
+        """
         done = self.progress
         if done.initial_evaluation is None:
             room = True
@@ -198,14 +210,14 @@ class Driver:
         return True
 
     def dispatch(self, count: int, evaluating: bool, part: int = 0, fallback_state: State = None) -> None:
-        """Hand the device count steps, or a round of an evaluation, without waiting for what it has in hand.
+        """Dispatch a chunk of iterations or one round of an evaluation, without waiting for earlier work.
 
         Args:
-            count: of iterations, 1 for an evaluation.
-            evaluating: whether it is one.
-            part: the number of its round.
-            fallback_state: what a failure of an environment on the host goes back to, without replays; by default it is
-                the state.
+            count: Number of iterations; 1 for an evaluation.
+            evaluating: Whether to evaluate instead of training.
+            part: Index of the evaluation round.
+            fallback_state: State to return to if an environment on the host fails, without replay buffers;
+                None for the current state.
         """
         if self.idle_since is not None:
             self.arrived = time.perf_counter()
@@ -226,7 +238,7 @@ class Driver:
         host = {"fallback_state": fallback_state, "host_status": status}
         if evaluating:
             light = split_replays(self.state)[0]
-            measured = {} if part else self.measure(light)  # of a state once, however many rounds it is evaluated
+            measured = {} if part else self.measure(light)  # a state is measured once, in the first round
             self.in_flight.append(PendingResult(0, evaluation, self.snapshot(light), measured, **host))
         else:
             found = self.divergence_monitor.find_nonfinite(self.state)
@@ -234,7 +246,13 @@ class Driver:
             self.dispatched += count
 
     def receive(self, all_but: int = 0) -> None:
-        """Waits for what is in flight, but for the last `all_but`, and hands it to the callbacks row by row."""
+        """Wait for all pending results except the last `all_but`, and pass them to the callbacks row by row.
+
+        Raises:
+            DivergedError: Every run has diverged, or one has with `debug_nans`, or no environment step was
+                valid.
+            HostError: An environment on the host has failed.
+        """
         while len(self.in_flight) > all_but:
             sent, metrics, found, duration = self._receive_oldest()
             if sent.eval_state is not None:
@@ -252,10 +270,12 @@ class Driver:
                 raise DivergedError(problem if why is None else f"{problem}; {why}")
 
     def run_final_evaluation(self, stop: Callable[[], bool]) -> None:
-        """Make the last evaluation, and evaluate the best policies anew, whose return was chosen for being the highest.
+        """Run the last evaluation, and evaluate the best policies again in new episodes.
 
-        Each has rounds until they have 128 episodes; both together are held to their share of the minutes. A stop
-        discards its rounds, so that a resumed run makes the whole evaluation and its row is the same.
+        The best policies were selected by their return, so the return that selected them is biased high. Each
+        evaluation has rounds until it has 128 episodes. If the budget has minutes, both together stay within
+        the evaluation share of them. If training is stopped, the rounds are discarded, so that a resumed run
+        makes the whole evaluation and gets the same row.
         """
         longest = 60 * self.options.evaluation_share * self.budget.minutes
         last = self._run_evaluation_rounds(stop, longest)
@@ -266,7 +286,7 @@ class Driver:
         places = jax.tree.map(lambda x: x.sharding, light)
         kept, best = (
             self.snapshot(x) for x in (light, hosts.clear_leases(self.training_log.best))
-        )  # which may be overwritten
+        )  # copies, since the originals may be overwritten
         self.state = join_replays(jax.device_put(best, places), replay)
         anew = self._run_evaluation_rounds(stop, longest - last.seconds, BEST_KEY_OFFSET, kept)
         self.state = join_replays(jax.device_put(kept, places), split_replays(self.state)[1])
@@ -276,13 +296,13 @@ class Driver:
     def _run_evaluation_rounds(
         self, stop: Callable[[], bool], longest: float, first: int = 0, fallback_state: State = None
     ) -> EvaluationRounds | None:
-        """Make rounds of an evaluation until 128 episodes have ended, or were cut; None where stopped.
+        """Run rounds of an evaluation until 128 episodes have ended or were cut; return None if training is stopped.
 
         Args:
-            stop: asked before each.
-            longest: seconds that they may take, but for the first.
-            first: the number of the first, from which its keys are.
-            fallback_state: see `dispatch`.
+            stop: Returns whether to stop; called before each round.
+            longest: Maximum duration in seconds. The first round always runs.
+            first: Index of the first round, which determines the random keys.
+            fallback_state: See `dispatch`.
         """
         rounds: list[dict[str, np.ndarray]] = []
         measured: dict[str, np.ndarray] = {}
@@ -299,7 +319,12 @@ class Driver:
         return EvaluationRounds(evaluated, reduce_rounds(rounds) | measured, seconds)
 
     def _receive_oldest(self) -> "tuple[PendingResult, dict[str, np.ndarray], Any, float]":
-        """What was sent first, its metrics, what the divergence monitor found, and the seconds that it took."""
+        """Wait for the oldest pending result.
+
+        Returns:
+            The pending result, its metrics, the output of the divergence monitor, and its duration in
+            seconds.
+        """
         sent = self.in_flight.popleft()
         metrics, found, measured, look = jax.device_get(
             (sent.metrics, sent.nonfinite_leaves, sent.extra_metrics, sent.host_status)
@@ -313,9 +338,10 @@ class Driver:
         return replace(sent, extra_metrics=measured), metrics, found, duration
 
     def _revert_and_raise(self, fallback_state: State) -> NoReturn:
-        """Saves the state as it was before an environment on the host has failed, and raises HostError.
+        """Save the state from before an environment on the host failed, and raise HostError.
 
-        The replay keeps what was answered until then, unless nothing was learned before.
+        The replay buffer keeps the transitions collected until the failure. If no iteration was completed, it
+        is that of a new state.
         """
         self.in_flight.clear()
         later = self.state if self.progress.iteration else self._new_state()
@@ -327,7 +353,7 @@ class Driver:
         raise HostError(f"an environment has failed: {fault}")
 
     def trace_iteration(self, profile: Profile) -> None:
-        """One iteration, traced."""
+        """Run one iteration under the profiler, if the budget has one left."""
         self.receive()
         if self.budget.count_remaining_iterations(self.progress.usage, self.dispatched, self.step_bound) >= 1:
             with profile.trace(self.run):
@@ -335,7 +361,7 @@ class Driver:
                 self.receive()
 
     def save(self) -> None:
-        """Saves the state as it is when nothing is in flight."""
+        """Save a checkpoint of the current state; nothing may be in flight."""
         assert self.checkpoints is not None
         now = time.perf_counter()
         self.checkpoints.save(self.progress.iteration, self.state, self.training_log.best, asdict(self.progress))

@@ -1,4 +1,4 @@
-"""What a training would be, found out without compiling: its parts, its sizes, and whether it fits in memory."""
+"""Checks and descriptions of a training before it is compiled: its components, sizes and memory."""
 
 import dataclasses
 import math
@@ -21,12 +21,12 @@ from evorl.training.records.checkpoint import estimate_disk_size, format_bytes
 from evorl.types import ReplayBuffer, State
 from evorl.workflows import base
 
-OVERRUN_FACTOR = 1.1  # of a budget, from which on it is told before a training
+OVERRUN_FACTOR = 1.1  # a warning is printed if training may exceed a budget by this factor
 
 
 @contextmanager
 def explain_index_overflow() -> Iterator[None]:
-    """Raises OptionError where the sizes of a workflow, multiplied, are beyond what an index can be."""
+    """Raise OptionError if a product of the workflow's sizes is too large for an index."""
     try:
         yield
     except OverflowError as error:
@@ -35,7 +35,7 @@ def explain_index_overflow() -> Iterator[None]:
 
 @contextmanager
 def explain_missing_numbers() -> Iterator[None]:
-    """Raises OptionError where a part reads a number that it does not have."""
+    """Raise OptionError if a component reads a hyperparameter that it does not declare."""
     try:
         yield
     except AttributeError as error:
@@ -49,9 +49,11 @@ def explain_missing_numbers() -> Iterator[None]:
 
 
 def trace_shapes(workflow: Any, num_seeds: int = 1) -> State:
-    """The shapes of the initial state of a training, whose program is traced and not compiled.
+    """Return the shapes of the initial state of a training; its program is traced but not compiled.
 
-    Raises OptionError where a part needs what is not there, or the state does not fit in memory.
+    Raises:
+        OptionError: A component reads an undeclared hyperparameter, a size is too large, or the state does
+            not fit in memory.
     """
     program = Program(workflow, range(num_seeds), 1, False)
     with explain_index_overflow(), explain_missing_numbers():
@@ -63,7 +65,7 @@ def trace_shapes(workflow: Any, num_seeds: int = 1) -> State:
 
 @contextmanager
 def explain_out_of_memory() -> Iterator[None]:
-    """Raises OptionError where a device has run out of memory."""
+    """Raise OptionError if a device runs out of memory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -75,7 +77,7 @@ def explain_out_of_memory() -> Iterator[None]:
 
 
 def require_memory(shapes: State, num_seeds: int = 1) -> None:
-    """Raises OptionError, naming the largest field, where the state of all seeds needs more memory than there is."""
+    """Raise OptionError if the state of all seeds does not fit in memory; the message names the largest field."""
     needed, there = tree.nbytes(shapes), devices.memory_limit()
     if needed > there:
         path, leaf = max(jax.tree_util.tree_leaves_with_path(shapes), key=lambda item: tree.nbytes(item[1]))
@@ -88,12 +90,12 @@ def require_memory(shapes: State, num_seeds: int = 1) -> None:
 
 
 def find_unmet_limits(workflow: Any, budget: Budget, chunk: int) -> Iterator[str]:
-    """Give a line about each limit of a budget beyond which a training would go by more than a tenth.
+    """Yield a warning for each limit of a budget that training may exceed by more than 10 %, or never reach.
 
     Args:
-        workflow: to be trained.
-        budget: that is given.
-        chunk: iterations of a call of the device.
+        workflow: Workflow to train.
+        budget: Budget of the training.
+        chunk: Iterations per call of the compiled program.
     """
     name, most, limit = type(workflow).__name__, StepBound(*base.max_env_steps(workflow)), budget.env_steps
     if budget.is_unbounded(most):
@@ -122,7 +124,7 @@ def _find_unmet_steps(name: str, least: int, most: StepBound, limit: float) -> I
 
 
 def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
-    """The workflow as a tree, the sizes of its state, what an iteration does, and the size of a checkpoint."""
+    """Describe the workflow as a tree, the sizes of its state, the work of an iteration, and the checkpoint size."""
     there = devices.memory_limit()
     lines = ["workflow", *_describe_parts(workflow, 1), "", "state" + f", {num_seeds} seeds together" * (num_seeds > 1)]
     rows = list(_list_sizes(shapes))
@@ -136,7 +138,7 @@ def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
 
 
 def _describe_parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
-    """A dataclass with its plain fields on one line, its parts below."""
+    """Yield one line for a component with its plain fields, followed by the lines of its inner components."""
     values = {field.name: getattr(part, field.name) for field in get_fields(part)}
     parts = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
     shown = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
@@ -148,7 +150,7 @@ def _describe_parts(part: Any, depth: int, name: str = "") -> Iterator[str]:
 
 
 def _list_sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Name, bytes and what is in it, of every learner, replay and other field of a state."""
+    """Yield name, size in bytes and description of each learner, replay buffer and other field of a state."""
     if isinstance(state, TrainState):
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         followed = ", their target" * bool(jax.tree.leaves(state.target_params))

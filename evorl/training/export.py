@@ -1,4 +1,4 @@
-"""Policies for elsewhere: as arrays with a list of NumPy's operations, or as a program of jax.export."""
+"""Export of policies: as arrays with a list of NumPy operations, or as a program of jax.export."""
 
 import contextlib
 import io
@@ -22,12 +22,12 @@ from evorl.training.policy import Policy
 
 PLATFORMS = ("cpu", "cuda")
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
-INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where these have what they call
+INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters of CALLS that hold the called function
 SUFFIXES = (".npz", ".jaxexport")
 
 
 class Operation(NamedTuple):
-    """One of a list of operations, between values by name."""
+    """One operation of an exported policy; its inputs and outputs are names of values."""
 
     name: str
     inputs: list[str]
@@ -36,15 +36,16 @@ class Operation(NamedTuple):
 
 
 def export_policy(policy: Policy, path: Path) -> None:
-    """Write what a policy does greedily to a file.
+    """Write the greedy policy to a file.
 
     Args:
-        policy: as `evorl.load` gives it.
-        path: of a .npz, which `evorl.numpy_policy` reads, or of a .jaxexport, which jax.export.deserialize does.
+        policy: Policy, as returned by `evorl.load`.
+        path: A .npz file, which `evorl.numpy_policy` reads, or a .jaxexport file, which
+            jax.export.deserialize reads.
 
     Raises:
-        OptionError: where it has another suffix, the policy has an operation that NumPy's reader has not, or
-            flatbuffers, which jax.export needs, is missing.
+        OptionError: The path has another suffix, `evorl.numpy_policy` does not support an operation of the
+            policy, or the package flatbuffers, which jax.export needs, is missing.
     """
     require(path.suffix in SUFFIXES, "out", path, f"must end with {' or '.join(SUFFIXES)}")
     written = io.BytesIO()
@@ -53,7 +54,7 @@ def export_policy(policy: Policy, path: Path) -> None:
         np.savez(written, **arrays)
     else:
         written.write(to_jax_export(policy))
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # so that an old file is whole or gone
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # written first, so that the file is never incomplete
     try:
         new.write_bytes(written.getvalue())
         os.replace(new, path)
@@ -63,7 +64,10 @@ def export_policy(policy: Policy, path: Path) -> None:
 
 
 def to_jax_export(policy: Policy) -> bytearray:
-    """Return a program of observations, and of memory where it remembers, for any number of rows, on CPU and CUDA."""
+    """Return the policy as a serialized program for any batch size, on CPU and CUDA.
+
+    Its inputs are observations and, for a recurrent policy, recurrent states.
+    """
     act = jax.vmap(_make_act(policy))
     obs, memory = jax.eval_shape(lambda: _get_inputs(policy))
     (rows,) = jax_export.symbolic_shape("rows")
@@ -79,7 +83,7 @@ def to_arrays(policy: Policy) -> dict[str, np.ndarray]:
     """Return the arrays of a file that `evorl.numpy_policy` reads: parameters, and "program", which is JSON.
 
     Raises:
-        OptionError: where the policy has an operation that is not there.
+        OptionError: `evorl.numpy_policy` does not support an operation of the policy.
     """
     obs, memory = _get_inputs(policy)
     given = (obs, memory) if policy.is_recurrent else (obs,)
@@ -107,7 +111,7 @@ def to_arrays(policy: Policy) -> dict[str, np.ndarray]:
 
 
 def _make_act(policy: Policy) -> Callable[..., Any]:
-    """Return the greedy policy of one: an action, and the memory after it where it remembers."""
+    """Return the greedy policy for one observation; if recurrent, it also returns the next recurrent state."""
     greedy, key = policy.as_policy_fn(), jax.random.key(0)
 
     def act(obs: Any, memory: Any = policy.memory) -> Any:
@@ -118,18 +122,21 @@ def _make_act(policy: Policy) -> Callable[..., Any]:
 
 
 def _get_inputs(policy: Policy) -> tuple[Any, Any]:
-    """Return an observation of zeros and the memory at the start of an episode."""
+    """Return an observation of zeros, and the recurrent state at the start of an episode."""
     obs = tree.zeros_like(to_shape_structs(policy.env.observation_space))
     return obs, jax.tree.map(jnp.asarray, policy.memory)
 
 
 class _Flattened:
-    """A traced function as a list of operations: calls inlined, constants folded, without what nothing takes."""
+    """A traced function as a list of operations, with inlined calls and folded constants.
+
+    Operations whose results are not used are dropped.
+    """
 
     def __init__(self, closed: Any) -> None:
         self.count = 0
         self.arrays: dict[str, np.ndarray] = {}
-        self.found: list[tuple[Any, list[str], list[str]]] = []  # equations, with the names of what they take and give
+        self.found: list[tuple[Any, list[str], list[str]]] = []  # equations with the names of inputs and outputs
         self.inputs = [self._new_name() for _ in closed.jaxpr.invars]
         self.outputs = self._inline(closed.jaxpr, closed.consts, self.inputs)
         needed, kept = set(self.outputs), []
@@ -147,12 +154,12 @@ class _Flattened:
         self.arrays = {name: x for name, x in self.arrays.items() if name in needed}
 
     def _compute(self, equation: Any, inputs: list[str]) -> list[str]:
-        """Return the names of what an equation gives, which is computed now where it takes constants alone."""
+        """Return the names of the outputs of an equation, and compute it now if all its inputs are constants."""
         name, known = str(equation.primitive), [self.arrays[one] for one in inputs if one in self.arrays]
         if name == "select_n" and len(set(self.arrays.get(inputs[0], np.zeros(0)).ravel().tolist())) == 1:
             return [inputs[1 + int(self.arrays[inputs[0]].flat[0])]]
         if name in OPERATIONS and len(known) == len(inputs):
-            with contextlib.suppress(OptionError):  # which may be of what nothing takes
+            with contextlib.suppress(OptionError):  # the result may be unused, so it is no error yet
                 values = OPERATIONS[name](*known, **_to_options(equation))
                 return [self._keep(value) for value in (values if isinstance(values, list) else [values])]
         outputs = [self._new_name() for _ in equation.outvars]
@@ -160,7 +167,7 @@ class _Flattened:
         return outputs
 
     def _inline(self, jaxpr: Any, consts: Any, inputs: list[str]) -> list[str]:
-        """Find the equations of a function that is called with inputs, and return the names of its results."""
+        """Collect the equations of a function that is called with `inputs`, and return the names of its outputs."""
         names = dict(zip(jaxpr.invars, inputs, strict=True))
 
         def read(x: Any) -> str:
@@ -184,13 +191,13 @@ class _Flattened:
 
     def _keep(self, value: Any) -> str:
         name = self._new_name()
-        if not jnp.issubdtype(value.dtype, jax.dtypes.extended):  # a key, of which a greedy policy draws nothing
+        if not jnp.issubdtype(value.dtype, jax.dtypes.extended):  # a random key, which a greedy policy does not use
             self.arrays[name] = np.asarray(value)
         return name
 
 
 def _to_options(equation: Any) -> dict[str, Any]:
-    """Return the options of NumPy's operation for an equation."""
+    """Return the options of the NumPy operation for an equation."""
     given, name = equation.params, str(equation.primitive)
     match name:
         case "integer_pow":

@@ -1,4 +1,4 @@
-"""Trainings: the one call that compiles, times and records a workflow."""
+"""The function `fit`, which compiles, runs and records the training of a workflow."""
 
 import contextlib
 import time
@@ -25,18 +25,29 @@ from evorl.training.training_options import TrainingOptions
 from evorl.types import Env, HasMaxIterations, State, Transition, Workflow
 from evorl.vector_env import hosts
 
-EVALUATION_TIME_SHARE = 0.15  # of a budget in minutes, that evaluations take at most
+EVALUATION_TIME_SHARE = 0.15  # default maximum share of evaluations, if the budget has minutes
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What fit returns; leaves of states lead with [num_seeds] where there are several."""
+    """Result of `fit`.
+
+    With several seeds, the leaves of the states have a leading axis [num_seeds].
+
+    Args:
+        state: State after the last iteration.
+        best: State at the best evaluation of each run, without replay buffers.
+        progress: Progress counters, with the first and the last evaluation and the evaluation of the best
+            policies.
+        rows: Recorded rows; only the last one if `fit` was called with keep_rows=False.
+        stopped: Whether training was stopped before its budget was used and its last evaluation was made.
+    """
 
     state: State
-    best: State  # without replays, at each run's best evaluation
+    best: State
     progress: Progress
     rows: list[Row]
-    stopped: bool  # before its budget was used and its last evaluation made
+    stopped: bool
 
 
 @explain_out_of_memory()
@@ -65,31 +76,58 @@ def fit(
     eval_env: Env | None = None,
     progress: bool | None = None,
 ) -> TrainingResult:
-    """Trains runs seed, seed + 1, ..., seed + num_seeds - 1 in one program and hands every row to the callbacks.
+    """Train a workflow with one or several seeds in one compiled program, and pass every row to the callbacks.
 
-    A row is a chunk of iterations, or an evaluation: before the first iteration, then evenly over the budget, and at
-    the end, there in rounds until it has 128 episodes, and as many fresh ones of the best policies. An evaluation waits
-    while it would make all of them more than evaluation_share of the env steps (by default none waits), or, where the
-    budget has minutes, of the time (by default 0.15), to which the rounds at the end are held too. With minutes no
-    iteration begins that would not end in time, as long as the last ones took.
+    A row records a chunk of iterations or an evaluation. Evaluations take place before the first iteration,
+    then at equal intervals of the budget, and at the end. The last evaluation has rounds until it has 128
+    episodes. Then the best policies are evaluated again in as many new episodes.
 
-    devices is over how many of them seeds, members or
-    environments are spread, by default as many as divide the seeds, or what the workflow says to be spread; see
-    set_host_devices. side_by_side says whether the runs are vmapped; by default everywhere but on a CPU (see Program).
-    checkpoints saves on its schedule; where its folder holds a checkpoint, training goes on from there, with
-    new_numbers, by their dotted names in the workflow, in the place of its own. init_from is a state like the one to
-    come, whose weights the runs begin with. started is when the process began
-    (time.perf_counter), by default now; all before the first iteration counts as compiling. stop is asked after every
-    chunk whether to save and return. profile traces an iteration after the first chunk and then every few minutes.
-    Raises DivergedError where no run is left whose numbers are finite, HostError where an environment on the host has
-    failed; with debug_nans, which keeps a second copy of the state, at the first run lost, and names the operation.
-    demonstrations (training.demonstrations), leaves [n, ...], fill the replay buffer of a new training.
-    measure gives further metrics at each evaluation, from the state of one run without its replays, as MazeSuite does;
-    it is compiled once, and the env steps that it tells of (metrics.MEASURED_STEPS) count for evaluation_share.
-    eval_env is another environment to evaluate in, with the observations and actions of that of the training.
-    Without keep_rows only the last row is returned: those of a long training take memory.
-    progress shows how far the training is: a panel in a terminal, lines in a notebook, lines elsewhere where it is
-    True; by default in a terminal and in a notebook, where no callbacks are given.
+    Args:
+        workflow: Workflow to train.
+        seed: Seed of the first run.
+        budget: Limits of the training. If it has minutes, an iteration starts only if it is expected to end
+            in time, given the duration of the last ones.
+        callbacks: Functions that receive each row.
+        num_seeds: Number of runs, with seeds seed, seed + 1, ..., seed + num_seeds - 1.
+        evaluations: Number of evaluations during training, besides the first and the last one.
+        evaluation_share: Maximum share of the env steps that evaluations take, above 0 and at most 1. An
+            evaluation is postponed as long as it would exceed the share. None for no limit. If the budget has
+            minutes, it is the maximum share of the time, None means 0.15, and it also limits the last
+            evaluation.
+        chunk: Number of iterations per call of the compiled program and per row.
+        side_by_side: Whether the runs are vectorized (vmap) instead of executed sequentially. None for
+            vectorized runs except on a CPU.
+        checkpoints: Checkpoints that are saved on their own schedule. If their folder contains a checkpoint,
+            training resumes from it.
+        init_from: State of the same structure, whose weights new runs start from.
+        demonstrations: Transitions, leaves [n, ...], that fill the replay buffer of a new training (see
+            `evorl.training.demonstrations`).
+        new_numbers: Hyperparameters that change when training resumes, by dotted name in the workflow.
+        started: Start time of the process (`time.perf_counter()`). All time before the first iteration counts
+            as compilation. None for now.
+        stop: Returns whether to save and return; called after every chunk.
+        profile: Profile that traces one iteration after the first chunk and then every few minutes.
+        debug_nans: Whether to stop at the first diverged run and to find the operation that made the first
+            NaN. This keeps a second copy of the state.
+        keep_rows: Whether all rows are returned, instead of only the last one to save memory.
+        devices: Number of devices over which seeds, members of a population or environments are distributed.
+            None for as many as divide the number of seeds, or a default parallel axis of the workflow (see
+            `set_host_devices`).
+        measure: Function from the state of one run, without replay buffers, to further metrics of each
+            evaluation, such as a `MazeSuite`. It is compiled once. Its metric `measured_steps` counts towards
+            evaluation_share.
+        eval_env: Environment in which to evaluate, with the same observation and action spaces. None for that
+            of the training.
+        progress: Whether to show the progress: a panel in a terminal, lines elsewhere. None for a display
+            only in a terminal or a notebook, and only if there are no callbacks.
+
+    Returns:
+        The states, the progress and the rows.
+
+    Raises:
+        OptionError: An argument is invalid, or the state does not fit in memory.
+        DivergedError: All runs have diverged, or one has with debug_nans.
+        HostError: An environment on the host has failed.
     """
     shown = None
     if progress or (progress is None and not callbacks):
@@ -119,13 +157,13 @@ def fit(
         exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
         terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
         driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {}, demonstrations)
-        journal, schedule = driver.training_log, driver.progress  # a resumed run may have been given a larger budget
+        journal, schedule = driver.training_log, driver.progress  # the budget of a resumed run may be larger now
         schedule.evaluation_point = min(
             schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)
         )
         schedule.evaluation_point = (
             -1 if schedule.initial_evaluation is None else schedule.evaluation_point
-        )  # one that failed is made again
+        )  # repeats an initial evaluation that failed
         while not stop() and (done := driver.compute_used_share()) < 1:
             if driver.is_evaluation_due(int(done * evaluations)):
                 driver.dispatch(1, evaluating=True)
@@ -138,7 +176,7 @@ def fit(
                 driver.trace_iteration(profile)
             if checkpoints is not None and checkpoints.is_due():
                 driver.receive()
-                if not journal.is_finished:  # or the last evaluation is still to come
+                if not journal.is_finished:  # if finished, the last evaluation comes before the checkpoint
                     driver.save()
         driver.receive()
         if journal.is_finished and not journal.has_final_evaluation:

@@ -1,4 +1,4 @@
-"""The front or the archive that a run has found, as numbers, and who of it is to act."""
+"""The Pareto front or archive that a run has found: its objective values, its CSV file, and its solutions."""
 
 import csv
 import io
@@ -30,25 +30,25 @@ from evorl.types import (
 
 @dataclass(frozen=True)
 class Front:
-    """Solutions of which none is better than another in all objectives, or none does what another does.
+    """Solutions of a Pareto front (none dominates another) or of an archive (each has another behavior descriptor).
 
-    They are from the best to the worst of the first objective.
+    They are sorted by the first objective, best first.
     """
 
-    names: tuple[str, ...]  # of the objectives
-    values: np.ndarray  # [k, m], as they are, not as they are weighted
+    names: tuple[str, ...]  # names of the objectives
+    values: np.ndarray  # objectives [k, m], without their weights
     params: Params  # leaves [k, ...]
-    descriptors: np.ndarray  # [k, d], of an archive; [k, 0] of a front
-    capacity: int  # how many solutions there could be
+    descriptors: np.ndarray  # behavior descriptors [k, d] of an archive; [k, 0] for a front
+    capacity: int  # maximum number of solutions
 
     @classmethod
     def from_state(cls, workflow: Workflow, state: State) -> "Front | None":
-        """What a workflow has found beside a policy; None where that is nothing, or nothing yet."""
+        """Return the front or archive in the state of a workflow; None if there is none, or no solution yet."""
         return cls.from_results(workflow, workflow.results(state)) if isinstance(workflow, SearchWorkflow) else None
 
     @classmethod
     def from_results(cls, workflow: SearchWorkflow, found: SearchResults | None) -> "Front | None":
-        """Of what a workflow has found."""
+        """Return the front or archive in the results of a search; None if they contain no solution."""
         if found is None or not np.any(found.valid_mask):
             return None
         n = len(found.valid_mask)
@@ -56,7 +56,7 @@ class Front:
         weights = resolve_objectives(workflow.evolver.objectives, fitness.shape[1])
         there = np.flatnonzero(found.valid_mask)
         there = there[np.lexsort(-fitness[there].T[::-1])]
-        values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # never -0
+        values = fitness[there] / np.array(list(weights.values()), np.float64) + 0.0  # avoids -0
         descriptor = np.zeros((n, 0)) if found.descriptor is None else found.descriptor
         kinds = np.asarray(descriptor, np.float64).reshape(n, -1)[there]
         params = jax.tree.map(lambda x: np.asarray(x)[there], found.params)
@@ -69,13 +69,17 @@ class Front:
         return f"{kind}: " + "; ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends)
 
     def solution(self, number: int = 0) -> Params:
-        """The parameters of one, by default the best of the first objective; raises OptionError where there is none."""
+        """Return the parameters of one solution, by default the best in the first objective.
+
+        Raises:
+            OptionError: There is no solution with this number.
+        """
         allowed = f"must be from 0 to {len(self.values) - 1}, a line of front.csv"
         require(0 <= number < len(self.values), "solution", number, allowed)
         return tree.index(self.params, number)
 
     def write_csv(self, path: Path, with_params: bool) -> None:
-        """A line for each solution: its number, its objectives, its descriptor, its parameters where asked for."""
+        """Write one line per solution: its number, objectives, descriptor and, if requested, parameters."""
         rows = np.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(self.params)], 1)
         text, columns = io.StringIO(), [f"x{i}" for i in range(rows.shape[1])] if with_params else []
         writer = csv.writer(text, lineterminator="\n")
@@ -86,8 +90,9 @@ class Front:
         files.write_atomically(path, text.getvalue())
 
     def write_solution(self, path: Path) -> None:
-        """The best solution, whose parameters are a mapping, by their names in one line of YAML, as an option takes
-        them.
+        """Write the best solution as one line of YAML from parameter names to values, in the format of an option.
+
+        The parameters must be a mapping.
         """
         named = jax.tree.map(lambda x: np.vectorize(lambda number: float(f"{number:.9g}"))(x).tolist(), self.solution())
         plain = unfreeze(named)
@@ -95,7 +100,7 @@ class Front:
 
 
 def name_objectives(workflow: SearchWorkflow, objectives: Collection[str]) -> tuple[str, ...]:
-    """Return the names of objectives: those of the problem or environment where it names what are returns by number."""
+    """Return the names of the objectives, those of the problem or environment if it names its numbered returns."""
     of = getattr(workflow, "problem", None) or getattr(workflow, "env", None)
     by_number = all(name.startswith(GROUP_RETURN_PREFIX) for name in objectives)
     if by_number and isinstance(of, HasObjectiveNames) and len(of.objective_names) == len(objectives):
@@ -104,8 +109,10 @@ def name_objectives(workflow: SearchWorkflow, objectives: Collection[str]) -> tu
 
 
 def with_solution(front: Front | None, workflow: Workflow, state: State, number: int | None) -> State:
-    """The state with the solution of this number, where one is given, in the place of the one that stands for the
-    search; raises OptionError where there is none.
+    """Return the state with one solution of the front as its policy; the state itself if the number is None.
+
+    Raises:
+        OptionError: There is no front or no solution with this number, or the workflow has no policy.
     """
     if number is None:
         return state
@@ -117,16 +124,19 @@ def with_solution(front: Front | None, workflow: Workflow, state: State, number:
 
 
 def describe_fronts(workflow: Workflow, states: State, seeds: int) -> list[str]:
-    """What each run of a training has found; leaves of states lead with [seeds] where there are several."""
+    """Return one line for each run of a training that has found a front or an archive.
+
+    With several seeds, the leaves of `states` have a leading axis [seeds].
+    """
     if not isinstance(workflow, SearchWorkflow):
         return []
     if seeds == 1:
         return [str(front)] if (front := Front.from_state(workflow, states)) is not None else []
-    found = jax.vmap(workflow.results)(states)  # of whose other leaves, such as replays, nothing is copied
+    found = jax.vmap(workflow.results)(states)  # does not copy the other leaves, such as replay buffers
     fronts = [Front.from_results(workflow, tree.index(found, i)) for i in range(seeds)]
     return [f"run {i}: {front}" for i, front in enumerate(fronts) if front is not None]
 
 
 def has_front(workflow: Workflow) -> bool:
-    """Whether a workflow keeps a front rather than one solution."""
+    """Return whether a workflow keeps a front or an archive instead of a single solution."""
     return isinstance(workflow, SearchWorkflow) and workflow.evolver.keeps_many

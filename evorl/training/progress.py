@@ -1,4 +1,4 @@
-"""How far a training has come, and when it ends."""
+"""Budget and progress of a training."""
 
 import math
 from dataclasses import dataclass, field, fields, replace
@@ -8,13 +8,23 @@ import numpy as np
 
 from evorl.errors import OptionError, is_number, require
 
-EVALUATION_KEYS = ("env_steps", "return", "low", "high")  # what is kept of an evaluation
-KINDS = ("train", "evaluation")  # of rows
+EVALUATION_KEYS = ("env_steps", "return", "low", "high")  # entries of an evaluation in the progress
+KINDS = ("train", "evaluation")  # kinds of rows
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When training ends: at the first limit that every run has reached; minutes are without compiling."""
+    """Limits of a training, which ends at the first limit that every run has reached.
+
+    Args:
+        env_steps: Maximum number of env steps per run.
+        episodes: Maximum number of episodes per run.
+        iterations: Maximum number of iterations.
+        minutes: Maximum duration in minutes, without compilation.
+
+    Raises:
+        OptionError: A limit is not above 0, or no limit is finite.
+    """
 
     env_steps: float = math.inf
     episodes: float = math.inf
@@ -28,7 +38,17 @@ class Budget:
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
 
     def with_max_iterations(self, iterations: int) -> "Budget":
-        """The same, ending after so many iterations at the latest; raises OptionError where it has more of its own."""
+        """Return the budget with at most the given number of iterations.
+
+        Args:
+            iterations: Maximum number of iterations, for example because the workflow is then full.
+
+        Returns:
+            The new budget.
+
+        Raises:
+            OptionError: The budget has a larger finite number of iterations.
+        """
         full = f"at most {iterations}, after which the workflow is full; a larger capacity has room for more"
         require(
             self.iterations <= iterations or not math.isfinite(self.iterations), "iterations", self.iterations, full
@@ -36,11 +56,22 @@ class Budget:
         return replace(self, iterations=min(self.iterations, iterations))
 
     def compute_used_share(self, mark: "BudgetUsage") -> float:
-        """The part of the budget that is used, from 0 to 1."""
+        """Return the used share of the budget, from 0 to 1.
+
+        Args:
+            mark: Usage so far.
+        """
         return min(1.0, max(self._compute_used_shares(mark)))
 
     def may_end(self, before: "BudgetUsage", done: "BudgetUsage", dispatched: int, most: "StepBound") -> bool:
-        """Whether the chunk after these two marks, with which `dispatched` iterations have begun, may be the last."""
+        """Return whether the chunk that was dispatched last may use up the budget.
+
+        Args:
+            before: Usage before the last two chunks.
+            done: Usage before the last chunk.
+            dispatched: Number of iterations that have started, including those of the last chunk.
+            most: Maximum number of env steps of an iteration.
+        """
         if dispatched > done.iterations == 0 and self.is_unbounded(most):
             return True
         return (
@@ -49,21 +80,27 @@ class Budget:
         )
 
     def is_unbounded(self, most: "StepBound") -> bool:
-        """Whether it counts what a workflow does not bound, so that only a chunk that has come back tells."""
+        """Return whether the budget limits env steps or episodes and the workflow does not bound them per iteration.
+
+        Then only the results of a chunk show how much of the budget is used.
+
+        Args:
+            most: Maximum number of env steps of an iteration.
+        """
         return math.isinf(most.initial) and math.isfinite(min(self.env_steps, self.episodes))
 
     def count_remaining_iterations(self, done: "BudgetUsage", dispatched: int, most: "StepBound") -> float:
-        """Return how many more iterations can begin so that only the last of them can use up the budget.
+        """Return how many more iterations can start such that only the last of them can use up the budget.
 
-        Minutes are left aside, and so are env steps and episodes where `most` does not bound them.
+        Minutes are ignored, and so are env steps and episodes if `most` does not bound them.
 
         Args:
-            done: what is known to be used.
-            dispatched: iterations that have begun, at least those of `done`.
-            most: env steps, and so episodes, of an iteration.
+            done: Known usage.
+            dispatched: Number of iterations that have started, at least those of `done`.
+            most: Maximum number of env steps of an iteration, which also bounds its episodes.
         """
-        episodes = StepBound(*(max(steps, 1) for steps in most))  # what plays nothing may still count an episode
-        begins = dispatched > done.iterations == 0  # those of which nothing is known include the first one
+        episodes = StepBound(*(max(steps, 1) for steps in most))  # even without env steps, an episode may count
+        begins = dispatched > done.iterations == 0  # the first iteration is among those without known usage
         found = [self.iterations - dispatched]
         for limit, spent, one in (
             (self.env_steps, done.env_steps, most),
@@ -76,16 +113,20 @@ class Budget:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Those that are finite, by name."""
+        """Return the finite limits by name."""
         return {name: limit for name, limit in vars(self).items() if math.isfinite(limit)}
 
     def double_limits(self, most: float) -> dict[str, float]:
-        """Twice the limits, but at most so many iterations."""
+        """Return twice the finite limits by name, with at most the given number of iterations.
+
+        Args:
+            most: Maximum number of iterations.
+        """
         return {name: min(2 * limit, most if name == "iterations" else math.inf) for name, limit in self.limits.items()}
 
     @property
     def is_timed(self) -> bool:
-        """Whether time may end it."""
+        """Return whether the budget limits the minutes."""
         return math.isfinite(self.minutes)
 
     def _compute_used_shares(self, mark: "BudgetUsage") -> list[float]:
@@ -94,7 +135,7 @@ class Budget:
 
 
 class BudgetUsage(NamedTuple):
-    """What a budget counts."""
+    """Amounts that a budget limits."""
 
     minutes: float = 0.0
     env_steps: int = 0
@@ -103,13 +144,13 @@ class BudgetUsage(NamedTuple):
 
 
 class StepBound(NamedTuple):
-    """The most env steps that an iteration takes; infinite where a workflow does not say."""
+    """Maximum number of env steps of an iteration; infinite if the workflow does not bound them."""
 
     initial: float = math.inf
-    subsequent: float = math.inf  # after the first one
+    subsequent: float = math.inf  # of each iteration after the first
 
     def min_iterations(self, env_steps: float, from_start: bool) -> float:
-        """Return how many iterations it takes at least until they have taken so many env steps."""
+        """Return the minimum number of iterations until they have taken the given number of env steps."""
         left = env_steps - self.initial if from_start else env_steps
         if left > 0:
             return from_start + (math.ceil(left / self.subsequent) if self.subsequent else math.inf)
@@ -118,40 +159,40 @@ class StepBound(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far a training has come; what a checkpoint keeps beside the state."""
+    """Progress of a training, which a checkpoint contains in addition to the state."""
 
     iteration: int = 0
-    recent_usage: list[Any] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after each of the last chunks
-    row_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # handed to the callbacks
+    recent_usage: list[Any] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after each of the last three chunks
+    row_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # rows passed to the callbacks
     seconds: float = 0.0
-    compile_seconds: float = 0.0  # from the start of the process until it trains
+    compile_seconds: float = 0.0  # from the start of the process to the first iteration
     evaluation_seconds: float = 0.0
-    evaluation_steps: int = 0  # of the environments, all runs together
-    host_seconds: float = 0.0  # in callbacks and in saving, most of it while the device is at work
-    idle_seconds: float = 0.0  # of the device, which waited for the host
-    latest_evaluation_steps: int = 0  # of those
-    iteration_seconds: float = 0.0  # seconds, the most that an iteration of the last chunks took
-    evaluation_point: int = -1  # the last point of the schedule that was evaluated
-    final_evaluation_iteration: int = -1  # the iteration after which the last evaluation was made, all its rounds
-    initial_evaluation: dict[str, float] | None = None  # evaluation: env_steps, return, and its interval, low and high
+    evaluation_steps: int = 0  # env steps of evaluations, sum over runs
+    host_seconds: float = 0.0  # in callbacks and saving, mostly while the device is busy
+    idle_seconds: float = 0.0  # time in which the device waited for the host
+    latest_evaluation_steps: int = 0  # evaluation_steps of the last evaluation
+    iteration_seconds: float = 0.0  # maximum over the last chunks
+    evaluation_point: int = -1  # last point of the schedule that was evaluated
+    final_evaluation_iteration: int = -1  # iteration of the complete final evaluation
+    initial_evaluation: dict[str, float] | None = None  # its keys are EVALUATION_KEYS
     latest_evaluation: dict[str, float] | None = None
-    best_reevaluation: dict[str, float] | None = None  # the best policies, evaluated anew at the end
-    best_returns: list[float] | float | None = None  # of each run's best evaluation
+    best_reevaluation: dict[str, float] | None = None  # the best policies, evaluated again at the end
+    best_returns: list[float] | float | None = None  # return of the best evaluation of each run
     divergence_iterations: list[int | None] = field(
         default_factory=lambda: [None]
-    )  # the iteration by which each run had, or None
-    totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one for each seed
+    )  # iteration by which each run had diverged, or None
+    totals: dict[str, list[int]] = field(default_factory=dict)  # counts so far, one per seed
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], num_seeds: int) -> "Progress":
-        """Return what a checkpoint has kept.
+        """Restore the progress from a checkpoint.
 
         Args:
-            saved: the fields, from JSON.
-            num_seeds: of the training.
+            saved: Fields, as read from JSON.
+            num_seeds: Number of seeds of the training.
 
         Raises:
-            OptionError: where that is not the progress of so many runs.
+            OptionError: The fields are not a valid progress of this number of runs.
         """
         problem = OptionError(f"the checkpoint's progress is not that of a training of {num_seeds} seeds")
         try:
@@ -187,20 +228,23 @@ class Progress:
 
     @property
     def usage(self) -> BudgetUsage:
-        """How much of any budget is used, by the seed that has used the least."""
+        """Return the budget usage of the seed that has used the least."""
         env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
         return BudgetUsage((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
 
     def has_evaluation_room(self, env_steps: int, share: float) -> bool:
-        """Whether one more evaluation would leave them all at most a share of the env steps, with so many trained."""
+        """Return whether evaluations, including one more, would take at most a share of all env steps.
+
+        `env_steps` are those of the training so far.
+        """
         cost, spent = self.latest_evaluation_steps, self.evaluation_steps
         return spent + cost <= share * (env_steps + spent + cost)
 
     def mean(self, count: str) -> int:
-        """Rounded down."""
+        """Return the mean of a count over the seeds, rounded down."""
         totals = self.totals.get(count, [0])
         return sum(totals) // len(totals)
 
     def add(self, count: str, values: list[int]) -> None:
-        """Adds the count of every seed."""
+        """Add the values of all seeds to a count."""
         self.totals[count] = [a + b for a, b in zip(self.totals.get(count, [0] * len(values)), values, strict=True)]

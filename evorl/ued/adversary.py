@@ -1,4 +1,4 @@
-"""A teacher that makes levels for students, and learns by what they do there: PAIRED, its population, minimax."""
+"""Teacher that makes levels for students and learns from their outcomes: PAIRED, PopPAIRED, and the minimax teacher."""
 
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -37,7 +37,7 @@ RELATIVE_REGRET = RelativeRegret()
 
 
 def get_editor(env: Env) -> EditorEnv:
-    """Where a teacher makes levels of an environment; raises OptionError where it cannot."""
+    """Return the environment in which a teacher builds levels; raise OptionError if there is none."""
     if not isinstance(env, EditableLevelEnv):
         raise OptionError(
             f"env={type(env).__name__}: its levels cannot be made by a teacher (evorl.types.EditableLevelEnv)"
@@ -48,29 +48,40 @@ def get_editor(env: Env) -> EditorEnv:
 @struct.dataclass
 class AdversaryState:
     numbers: Numbers
-    env_params: PyTree  # of the students'
-    students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params, which are those above
-    teacher: OnPolicyState  # likewise
+    env_params: PyTree  # of the students' environment
+    students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params (see above)
+    teacher: OnPolicyState  # without numbers and env_params
 
 
 @struct.dataclass
 class TeacherLevels:
-    """The levels of an iteration, and how they were made."""
+    """Levels of an iteration, and the rollout of the teacher that made them."""
 
     levels: Level  # leaves [n, ...]
-    teacher: OnPolicyState  # after its episode
-    teacher_transitions: Transition  # of the teacher, leaves [steps, n, ...]
+    teacher: OnPolicyState  # with numbers and env_params
+    teacher_transitions: Transition  # leaves [steps, n, ...]
 
 
 @part
 class Adversary(base.BaseStagedWorkflow):
-    """Each iteration the teacher makes n levels, every student plays and learns from them, and the teacher from them.
+    """Training of students on levels that a teacher makes and that reward the teacher: PAIRED and minimax.
 
-    n is teacher.num_envs; each level is played in student.num_envs / n environments of each student. The teacher's
-    only reward is the score of its level, at its last step. By relative regret of two students this is PAIRED (Dennis
-    et al. 2020, arXiv:2012.02096), by population regret of more PopPAIRED, by the negative return of one the minimax
-    teacher. What is evaluated and acts is student 0, on levels as the environment draws them; env_steps and
-    gradient_steps are those of all students.
+    In each iteration, the teacher makes n = teacher.num_envs levels, every student plays and learns from
+    them, and the teacher learns. Each level is played in student.num_envs / n environments of each student.
+    The only reward of the teacher is the score of its level, at its last step.
+
+    With `RelativeRegret` and two students, this is PAIRED (Dennis et al. 2020, arXiv:2012.02096). With
+    `PopulationRegret` and more students, it is PopPAIRED. With `NegativeReturn` and one student, it is the
+    minimax teacher.
+
+    The policy of the workflow is that of student 0, which is evaluated on levels that the environment
+    samples. The metrics env_steps and gradient_steps are totals over all students.
+
+    Args:
+        student: Workflow of each student.
+        teacher: Workflow of the teacher, whose environment is an editor of levels.
+        num_students: Number of students.
+        score: Score of a level, which the teacher maximizes.
     """
 
     student: OnPolicy
@@ -102,34 +113,38 @@ class Adversary(base.BaseStagedWorkflow):
 
     @property
     def env(self) -> LevelEnv:
-        """That of the students."""
+        """Return the environment of the students."""
         return require_level_env(self.student.env)
 
     @property
     def level_editor(self) -> EditorEnv:
-        """That of the teacher; raises OptionError where it makes no levels."""
+        """Return the environment of the teacher.
+
+        Raises:
+            OptionError: If no levels can be built in it.
+        """
         if not isinstance(self.teacher.env, EditorEnv):
             raise OptionError(f"teacher.env={type(self.teacher.env).__name__}: makes no levels (evorl.types.EditorEnv)")
         return self.teacher.env
 
     @property
     def agent(self) -> Agent:
-        """That of the students."""
+        """Return the agent of the students."""
         return self.student.agent
 
     @property
     def num_levels(self) -> int:
-        """Levels of an iteration, n."""
+        """Return the number of levels per iteration, n."""
         return self.teacher.num_envs
 
     @property
     def repeats(self) -> int:
-        """Environments of a student that play the same level."""
+        """Return the number of environments of a student that play the same level."""
         return self.student.num_envs // self.num_levels
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name."""
         return base.total_iteration_cost(self.student, self.num_students)
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> AdversaryState:
@@ -145,7 +160,13 @@ class Adversary(base.BaseStagedWorkflow):
         return AdversaryState(numbers, env_params, students, base.drop_shared_fields(teacher))
 
     def bound(self, state: AdversaryState) -> "Adversary":
-        """Return it with the numbers of a state, of students and teacher by the env steps that each has taken."""
+        """Return the workflow with the hyperparameters of a state.
+
+        Schedules are evaluated at the env steps that the students and the teacher have each taken.
+
+        Args:
+            state: State of the workflow.
+        """
         numbers, student = state.numbers, tree.index(state.students, 0)
         changed = {
             "student": bind(self.student, numbers.get("student", {}), self.student.count_env_steps(student)),
@@ -154,7 +175,17 @@ class Adversary(base.BaseStagedWorkflow):
         return replace_unchecked(self, changed)
 
     def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
-        """of_one(student, ...) of every student, as its own workflow has it, leaves [num_students, ...]."""
+        """Apply a function to every student, vectorized with vmap.
+
+        Args:
+            state: State of the workflow.
+            of_one: Function of the state of one student, in the form that the student's workflow has it, and
+                of further arguments.
+            *given: Further arguments, leaves [num_students, ...].
+
+        Returns:
+            The results, leaves [num_students, ...].
+        """
 
         def apply_to_student(student: OnPolicyState, *given: Any) -> Any:
             return of_one(curricula.restore_shared_fields(student, state), *given)
@@ -162,11 +193,23 @@ class Adversary(base.BaseStagedWorkflow):
         return jax.vmap(apply_to_student)(state.students, *given)
 
     def main_student_state(self, state: AdversaryState) -> OnPolicyState:
-        """The state of student 0 as its own workflow has it."""
+        """Return the state of student 0, in the form that the student's workflow has it.
+
+        Args:
+            state: State of the workflow.
+        """
         return curricula.restore_shared_fields(tree.index(state.students, 0), state)
 
     def make_levels(self, state: AdversaryState, key: Key) -> TeacherLevels:
-        """The levels in which the episodes of the teacher end."""
+        """Let the teacher build levels, each in one episode.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+
+        Returns:
+            The levels in which the episodes end, with the rollout of the teacher.
+        """
         key_starts, key_plan, key_play = jax.random.split(key, 3)
         teacher, where = replace(state.teacher, numbers=state.numbers.get("teacher", {})), self.level_editor
         teacher = replace(teacher, env_params=as_arrays(where.default_params))
@@ -178,7 +221,7 @@ class Adversary(base.BaseStagedWorkflow):
         return TeacherLevels(jax.vmap(where.get_level)(played.envs.env_state), teacher, played.stored)
 
     def plan(self, state: AdversaryState, key: Key) -> tuple[RolloutPlan, TeacherLevels]:
-        """An episode of every student after the other on each of the levels that are made, exploring."""
+        """Let the teacher build levels, and plan exploring episodes of every student on them, one after the other."""
         key_make, key_plan = jax.random.split(key)
         made = self.make_levels(state, key_make)
         starts = curricula.make_level_starts(made.levels, self.repeats)
@@ -189,11 +232,11 @@ class Adversary(base.BaseStagedWorkflow):
         return self._plan_all_students(state, plan_student), made
 
     def plan_evaluation(self, state: AdversaryState, key: Key) -> RolloutPlan:
-        """Whole episodes of each student, greedily, on levels that the environment draws, the same for all."""
+        """Plan greedy episodes of every student on levels that the environment samples, the same for all students."""
         return self._plan_all_students(state, lambda student: curricula.plan_evaluation(self.student, student, key))
 
     def rollout(self, state: AdversaryState, plan: RolloutPlan, key: Key) -> tuple[AdversaryState, Rollout]:
-        """What the students played, leaves [num_students, ...]."""
+        """Run the plan with every student; the result has leaves [num_students, ...]."""
 
         def rollout_student(student: OnPolicyState, params: Any, key: Key) -> Rollout:
             return self.student.rollout(student, replace(plan, params=params), key)[1]
@@ -226,7 +269,14 @@ class Adversary(base.BaseStagedWorkflow):
         return after, metrics | of_teacher | curricula.summarize_levels(seen, score)
 
     def compute_outcome(self, state: AdversaryState, rollouts: Transition, batches: Batch, levels: Level) -> Outcome:
-        """What student 0 did on the levels."""
+        """Return the outcome of student 0 on the levels.
+
+        Args:
+            state: State of the workflow.
+            rollouts: Rollouts of the students, leaves [num_students, num_steps, num_envs, ...].
+            batches: Batches of these rollouts.
+            levels: Levels, leaves [n, ...].
+        """
         rollout, batch = tree.index((rollouts, batches), 0)
         never = jnp.full(self.num_levels, -jnp.inf)
         return curricula.compute_outcome(self.student, self.main_student_state(state), rollout, batch, levels, never)
@@ -235,11 +285,11 @@ class Adversary(base.BaseStagedWorkflow):
         return self.student.evaluation_metrics(self.main_student_state(state), tree.index(played, 0))
 
     def policy(self, state: AdversaryState, explores: bool = False) -> PolicyFn:
-        """How student 0 acts in one environment, greedily or exploring."""
+        """Return the policy of student 0."""
         return self.student.policy(self.main_student_state(state), explores)
 
     def inherit(self, state: AdversaryState, parent: AdversaryState) -> AdversaryState:
-        """The parent, teacher and all, but with the state's own environments."""
+        """Return the state of the parent, including its teacher, with the environments of the inheriting state."""
 
         def inherit_student(student: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
             return base.drop_shared_fields(self.student.inherit(student, parent))
@@ -249,13 +299,13 @@ class Adversary(base.BaseStagedWorkflow):
         )
 
     def _plan_all_students(self, state: AdversaryState, plan: Callable[[OnPolicyState], RolloutPlan]) -> RolloutPlan:
-        """The plan of a student for all of them: params are each one's own, leaves [num_students, ...]."""
+        """Return the plan of a student for all of them, with the params of each, leaves [num_students, ...]."""
         return replace(
             plan(self.main_student_state(state)), params=self.map_students(state, lambda student: plan(student).params)
         )
 
     def _select_scored_outcome(self, seen: Outcome, rollouts: Transition) -> Outcome:
-        """What the score looks at: student 0, or what all did."""
+        """Return the outcome that the score uses: that of student 0, or the rewards of all students."""
         if self.score.min_students == 1:
             return seen
         reward = jnp.where(rollouts.weight > 0, rollouts.reward, jnp.nan)

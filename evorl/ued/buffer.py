@@ -1,4 +1,4 @@
-"""The levels that a curriculum keeps: drawn by score and age, and replaced by better ones."""
+"""Buffer of the levels of a curriculum, sampled by score and age, and replaced by levels with higher scores."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,25 +15,36 @@ from evorl.types import Key, Level
 from evorl.ued.score_table import Curation, ScoreTable
 
 Equal: TypeAlias = Callable[[Level, Level], Array]  # whether two levels are the same, bool []
-Fingerprint: TypeAlias = Callable[[Level], Array]  # uint32 [2], the same of levels that are the same
+Fingerprint: TypeAlias = Callable[[Level], Array]  # hash of a level, uint32 [2]; the same for levels that are the same
 
 
 @struct.dataclass
 class LevelBuffer:
-    """`capacity` places for levels of any pytree, no two of which are the same.
+    """Buffer of at most `capacity` different levels, which are pytrees of arrays, with their scores and ages.
 
-    All happens one level after another (Jiang et al. 2021, arXiv:2110.02439). A score that is not finite
-    is none: such a level changes nothing.
+    All operations treat levels sequentially (Jiang et al. 2021, arXiv:2110.02439). A level whose score is not
+    finite has no score; it changes nothing.
+
+    Args:
+        levels: Levels, leaves [capacity, ...].
+        score_table: Scores, ages and ranks of the levels.
     """
 
-    levels: Level  # leaves [capacity, ...]
+    levels: Level
     score_table: ScoreTable
 
     @classmethod
     def empty(cls, capacity: int, level: Level, prioritization: str = "rank") -> "LevelBuffer":
-        """For levels like `level`, a pytree of arrays or of their shapes; prioritization is "rank" or "proportional".
+        """Create an empty buffer.
 
-        Raises OptionError where it is neither, or capacity is below 1.
+        Args:
+            capacity: Maximum number of levels.
+            level: Example of a level, a pytree of arrays or of their shapes.
+            prioritization: Whether levels are replayed by the "rank" of their scores or "proportional" to
+                them.
+
+        Raises:
+            OptionError: If prioritization is neither, or capacity is below 1.
         """
         require_int("capacity", capacity)
         levels = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), level)
@@ -41,37 +52,66 @@ class LevelBuffer:
 
     @property
     def capacity(self) -> int:
-        """For how many levels there is room."""
+        """Return the maximum number of levels."""
         return self.score_table.capacity
 
     @property
     def size(self) -> Any:
-        """How many levels it holds, int32 []."""
+        """Return the number of levels in the buffer, int32 []."""
         return self.score_table.size
 
     def get_levels(self, places: Int[Array, "..."]) -> Level:
-        """The levels at places, leaves [*shape of places, ...]."""
+        """Return the levels at indices of the buffer.
+
+        Args:
+            places: Indices, of any shape.
+
+        Returns:
+            Levels, leaves [*shape of places, ...].
+        """
         return tree.index(self.levels, places)
 
     def get_best_returns(
         self, levels: Level, equal: Equal, fingerprint: Fingerprint = tree.hash_tree
     ) -> Float[Array, " n"]:
-        """The highest return over the life of levels, leaves [n, ...]; -inf of those that it does not hold."""
+        """Return the highest return so far on each of the given levels, shape [n].
+
+        Args:
+            levels: Levels, leaves [n, ...].
+            equal: Function that returns whether two levels are the same.
+            fingerprint: Hash function of a level, as in `insert_levels`.
+
+        Returns:
+            Highest returns; -inf for a level that is not in the buffer.
+        """
         places = self._find_levels(levels, jax.vmap(fingerprint)(levels), equal)
         return self.score_table.best.at[places].get(mode="fill", fill_value=-jnp.inf)
 
     def replay_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
-        """The probability of each place in the next draw; 0 of a free one."""
+        """Return the probability of each index in the next draw, shape [capacity]; 0 without a level.
+
+        Args:
+            curation: Temperature and staleness of the replay.
+        """
         return self.score_table.replay_probabilities(curation)
 
     @jax.named_scope("levels")
     def sample_indices(
         self, key: Key, n: int, curation: Curation, active: bool | Bool[Array, ""] = True
     ) -> tuple[Int[Array, " n"], "LevelBuffer"]:
-        """n places to replay, one after another, and the buffer with the ages after them; it must hold some.
+        """Draw n levels to replay sequentially, and update the ages. The buffer must not be empty.
 
-        Each draw is by the chances that the one before it left, so that a place may come twice.
-        Where not active no age changes.
+        Each draw uses the probabilities that the draw before it has left. An index can be drawn several
+        times.
+
+        Args:
+            key: Random key.
+            n: Number of levels.
+            curation: Temperature and staleness of the replay.
+            active: Whether the levels are replayed; if False, the ages stay unchanged.
+
+        Returns:
+            Indices of the levels, shape [n], and the new buffer.
         """
         places, ledger = self.score_table.sample_indices(key, n, curation)
         age = jnp.where(active, ledger.age, self.score_table.age)
@@ -81,10 +121,18 @@ class LevelBuffer:
     def update_scores(
         self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]
     ) -> "LevelBuffer":
-        """After levels at places were replayed: their scores, and the highest returns of these replays.
+        """Update the scores of levels that were replayed.
 
-        One after another: of a place that comes twice the last score stays, and the highest return of all. To be told
-        before new levels enter, which may take these places.
+        If an index occurs several times, its last score and its highest return count. Call this before
+        `insert_levels`, which may replace these levels.
+
+        Args:
+            places: Indices of the levels, shape [n].
+            score: New scores, shape [n]; a score that is not finite changes nothing.
+            best: Highest return of each replay, shape [n].
+
+        Returns:
+            The new buffer.
         """
         return replace(self, score_table=self.score_table.update_scores(places, score, best))
 
@@ -98,12 +146,25 @@ class LevelBuffer:
         curation: Curation,
         fingerprint: Fingerprint = tree.hash_tree,
     ) -> "LevelBuffer":
-        """After n new levels, leaves [n, ...], with their scores and the highest returns, one after another.
+        """Insert new levels sequentially.
 
-        All ages grow by the number of those with a score. One equal to one before it in the batch is dropped, one equal
-        to one here updates that place, whose age stays; else it takes a free place, or that of least P (of several: of
-        the last rank) if its score is at least that one's, with age 0. Where `equal` takes levels for the same whose
-        bits are not, fingerprint must be the same of them, and the same function at every insertion.
+        All ages grow by the number of new levels with a score. A level that equals an earlier one of the
+        batch with a score is dropped. A level that equals one in the buffer updates that one, whose age
+        stays. Any other level takes a free index. If there is none, it replaces the level with the lowest
+        replay probability (of several, the one with the last rank), but only if its own score is at least as
+        high. Its age is then 0.
+
+        Args:
+            levels: New levels, leaves [n, ...].
+            score: Their scores, shape [n]; a level whose score is not finite is not inserted.
+            best: Highest return on each level, shape [n].
+            equal: Function that returns whether two levels are the same.
+            curation: Temperature and staleness of the replay.
+            fingerprint: Hash function of a level, uint32 [2], which must be the same in every call. If
+                `equal` treats levels with different bits as the same, it must return the same hash for them.
+
+        Returns:
+            The new buffer.
         """
         scored = jnp.isfinite(score)
         mark = jax.vmap(fingerprint)(levels)
@@ -112,13 +173,13 @@ class LevelBuffer:
         ledger = self.score_table.increment_ages(scored.sum())
         ledger, to = ledger.insert_scores(mark, known, jnp.where(again, jnp.nan, score), best, curation)
         number = jnp.arange(len(score))
-        lost = ((to[:, None] == to) & (number[:, None] < number)).any(1)  # to a later one of this batch
+        lost = ((to[:, None] == to) & (number[:, None] < number)).any(1)  # overwritten by a later level of the batch
         to = jnp.where(lost | (to == self.capacity), self.capacity + number, to)  # distinct, so that indices are unique
         put = lambda old, new: old.at[to].set(new, mode="drop", unique_indices=True)  # noqa: E731
         return LevelBuffer(jax.tree.map(put, self.levels, levels), ledger)
 
     def _find_levels(self, levels: Level, mark: UInt32[Array, "n 2"], equal: Equal) -> Int[Array, " n"]:
-        """The place of the same level, `capacity` where there is none."""
+        """Return the index of the same level in the buffer, or `capacity` if there is none."""
         place = _find_first(_fingerprints_match(mark, self.score_table.fingerprint) & self.score_table.valid_mask)
         found = jax.vmap(equal)(levels, self.get_levels(jnp.minimum(place, self.capacity - 1)))
         return jnp.where(found, place, self.capacity)
@@ -126,7 +187,7 @@ class LevelBuffer:
     def _is_duplicate(
         self, levels: Level, mark: UInt32[Array, "n 2"], scored: Bool[Array, " n"], equal: Equal
     ) -> Bool[Array, " n"]:
-        """Whether one before it, that has a score, is the same."""
+        """Return which levels are the same as an earlier level of the batch that has a score."""
         n = len(scored)
         number = jnp.arange(n)
         first = _find_first(_fingerprints_match(mark, mark) & scored & (number < number[:, None]))
@@ -134,11 +195,11 @@ class LevelBuffer:
 
 
 def _fingerprints_match(a: UInt32[Array, "n 2"], b: UInt32[Array, "m 2"]) -> Bool[Array, "n m"]:
-    """Of which pairs the fingerprints are the same."""
+    """Return which pairs of fingerprints are the same."""
     return (a[:, None, 0] == b[:, 0]) & (a[:, None, 1] == b[:, 1])
 
 
 def _find_first(mask: Bool[Array, "n m"]) -> Int[Array, " n"]:
-    """The first of each row, m where there is none."""
+    """Return the index of the first true entry of each row, or m if there is none."""
     m = mask.shape[1]
     return jnp.where(mask, jnp.arange(m, dtype=jnp.int32), m).min(1)

@@ -1,4 +1,4 @@
-"""What curricula share: a student that is examined on drawn levels, and what it did on those of an iteration."""
+"""Functions that curricula share: evaluation on sampled levels, and the outcome of a student on given levels."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,61 +27,61 @@ from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 
 class BaseCurriculum(BaseStagedWorkflow):
-    """What curricula of one student share; `full_student` is the student as its rollouts have it."""
+    """Base class of curricula with one student; `full_student` is the student that runs the rollouts."""
 
     student: OnPolicy
 
     @property
     def full_student(self) -> OnPolicy:
-        """The student with environments for all that an iteration plays."""
+        """Return the student with environments for all levels of an iteration."""
         return self.student
 
     @property
     def env(self) -> LevelEnv:
-        """That of the student."""
+        """Return the environment of the student."""
         return require_level_env(self.student.env)
 
     @property
     def agent(self) -> Agent:
-        """That of the student."""
+        """Return the agent of the student."""
         return self.student.agent
 
     def count_env_steps(self, state: Any) -> Array:
         return self.full_student.count_env_steps(state.student)
 
     def student_state(self, state: Any) -> OnPolicyState:
-        """Return the state of the student as its own workflow has it."""
+        """Return the state of the student, in the form that its own workflow has it."""
         return restore_shared_fields(state.student, state)
 
     def plan_evaluation(self, state: Any, key: Key) -> RolloutPlan:
-        """Plan whole episodes, greedily, each on a level that the environment draws."""
+        """Plan greedy episodes, each on a level that the environment samples."""
         return plan_evaluation(self.full_student, self.student_state(state), key)
 
     def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
-        """Play what the plan says; the state of the student holds what it needs after that."""
+        """Run the plan with the student; the state stays unchanged."""
         return state, self.full_student.rollout(self.student_state(state), plan, key)[1]
 
 
 def check_student(student: OnPolicy) -> None:
-    """Raises OptionError where it has no levels, or a rollout may hold no episode of one."""
+    """Raise OptionError if the environment has no levels, or if a rollout may contain no complete episode."""
     longest = require_level_env(student.env).max_episode_steps
     hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
     require(student.num_steps >= longest, "num_steps", student.num_steps, hidden)
 
 
 def list_outcome_fields(agent: Agent) -> tuple[str, ...]:
-    """The fields of an Outcome that a student gives whose batches are there."""
+    """Return the fields of Outcome that a student provides if its batches are known."""
     several = isinstance(agent, EnsembleValueAgent) and agent.num_values > 1
     return ("value", "advantage", "best", *(["values"] if several else []))
 
 
 def make_level_starts(levels: Level, repeats: int) -> LevelStarts:
-    """Return starts on levels, leaves [levels, ...]: `repeats` environments side by side play each again and again."""
+    """Return starts on levels, leaves [levels, ...]; `repeats` consecutive environments play each level repeatedly."""
     return LevelStarts(jax.tree.map(lambda x: jnp.repeat(x, repeats, axis=0)[None], levels))
 
 
 def count_guaranteed_episodes(student: OnPolicy) -> int:
-    """Return how many episodes an environment ends in a rollout that begins with one, however long they are."""
+    """Return how many episodes an environment completes in a rollout that starts with one, however long they are."""
     return student.num_steps // student.env.max_episode_steps
 
 
@@ -93,7 +93,10 @@ def check_curriculum_score(
     num_students: int = 1,
     more: tuple[str, ...] = (),
 ) -> None:
-    """Refuse a score that cannot be had from num_students who give `more` beside what env tells, as check_score."""
+    """Raise OptionError if students and environment do not provide what a score needs (see `check_score`).
+
+    `more` are the fields of Outcome that the students provide, in addition to those of the environment.
+    """
     if "solved" in score.outcome_fields and isinstance(env, SolvableLevelEnv) and not can_be_solved(env):
         raise OptionError(f"score={type(score).__name__}: {UNSOLVABLE_MESSAGE.format(type(env).__name__)}")
     known = {"solved": isinstance(env, SolvableLevelEnv), "optimum": isinstance(env, HasOptimalReturn)}
@@ -102,12 +105,12 @@ def check_curriculum_score(
 
 
 def restore_shared_fields(student: OnPolicyState, state: Any) -> OnPolicyState:
-    """The student that a curriculum's state holds as its own workflow has it."""
+    """Return the state of a student with the numbers and the env_params of the curriculum's state."""
     return replace(student, numbers=state.numbers.get("student", {}), env_params=state.env_params)
 
 
 def sample_levels(env: LevelEnv, key: Key, env_params: Any, *shape: int) -> Level:
-    """Levels as the environment draws them, leaves [*shape, ...]."""
+    """Sample levels from the distribution of the environment, leaves [*shape, ...]."""
     sample = env.sample_level
     for _ in shape:
         sample = jax.vmap(sample, (0, None))
@@ -115,7 +118,7 @@ def sample_levels(env: LevelEnv, key: Key, env_params: Any, *shape: int) -> Leve
 
 
 def plan_evaluation(student: OnPolicy, state: OnPolicyState, key: Key) -> RolloutPlan:
-    """Whole episodes, greedily, each on a level that the environment draws."""
+    """Plan greedy episodes, each on a level that the environment samples."""
     key_levels, key_exam = jax.random.split(key)
     most = student.vector_env.max_starts
     levels = sample_levels(require_level_env(student.env), key_levels, state.env_params, most, student.num_envs)
@@ -130,10 +133,10 @@ def compute_outcome(
     levels: Level,
     best: Float[Array, " levels"],
 ) -> Outcome:
-    """Return what a student did on levels, leaves [levels, ...]; best are their highest returns before.
+    """Return the outcome of a student on levels, leaves [levels, ...], whose highest returns so far are `best`.
 
-    All levels have as many environments. A level with a step that does not count has no score: its rewards and
-    advantages are NaN there.
+    All levels have the same number of environments. A step that does not count has reward and advantage NaN,
+    so that its level has no score.
     """
     value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
     reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage))
@@ -152,7 +155,7 @@ def compute_outcome(
 
 
 def judge_outcome(env: LevelEnv, outcome: Outcome, levels: Level) -> Outcome:
-    """The outcome with what the environment tells of it and of its levels, leaves [levels, ...]."""
+    """Add what the environment knows to an outcome: which episodes were solved, and the levels' optimal returns."""
     if isinstance(env, SolvableLevelEnv):
         outcome = replace(outcome, solved=env.is_solved(outcome.running_returns))
     if isinstance(env, HasOptimalReturn):
@@ -161,7 +164,7 @@ def judge_outcome(env: LevelEnv, outcome: Outcome, levels: Level) -> Outcome:
 
 
 def summarize_levels(outcome: Outcome, score: Float[Array, " levels"]) -> Metrics:
-    """Means over the levels that have a score, however many episodes each saw."""
+    """Return means over the levels that have a score. Each level counts once, however many episodes it had."""
     scored = jnp.isfinite(score)
 
     def mean_over_levels(x: Float[Array, " levels"]) -> Float[Array, ""]:

@@ -1,7 +1,8 @@
-"""Statistics of the ended episodes of each level, from rollouts [steps, envs]. Each environment plays one level.
+"""Statistics of the completed episodes of each level, from rollouts [steps, envs].
 
-Each environment begins with an episode. Those of a level lie side by side, envs = levels * repeats, and their
-episodes count alike; steps of an episode that did not end count nowhere. NaN is the mean of no episode.
+Each environment starts with a new episode and plays one level. The environments of a level are consecutive,
+envs = levels * repeats, and all episodes of a level count equally. Steps of an episode that did not end are
+not used. The mean over no episodes is NaN.
 """
 
 import jax
@@ -10,11 +11,11 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 
 def episode_lengths(ended: Bool[Array, "steps envs"]) -> Int[Array, "steps envs"]:
-    """How long the episode is that a step belongs to, 0 where it did not end."""
+    """Return the length of the episode that each step belongs to, 0 if the episode did not end."""
     steps = len(ended)
     step = jnp.arange(steps, dtype=jnp.int32)[:, None]
     end = jax.lax.cummin(jnp.where(ended, step, steps), axis=0, reverse=True)
-    following = jax.lax.cummax(jnp.where(ended, step + 1, 0), axis=0)  # where the episode after this step begins
+    following = jax.lax.cummax(jnp.where(ended, step + 1, 0), axis=0)  # first step of the episode after this step
     begin = jnp.concatenate([jnp.zeros_like(following[:1]), following[:-1]])
     return jnp.where(end < steps, end - begin + 1, 0)
 
@@ -22,7 +23,7 @@ def episode_lengths(ended: Bool[Array, "steps envs"]) -> Int[Array, "steps envs"
 def time_mean(
     x: Num[Array, "steps envs"], ended: Bool[Array, "steps envs"], repeats: int = 1
 ) -> Float[Array, " levels"]:
-    """The mean over the episodes of a level of the mean of x over the steps of each."""
+    """Return the mean of x over the steps of an episode, averaged over the episodes of each level."""
     length = episode_lengths(ended)
     return _mean_over_episodes(jnp.where(length > 0, x / jnp.maximum(length, 1), 0), ended, repeats)
 
@@ -30,19 +31,19 @@ def time_mean(
 def mean_return(
     reward: Float[Array, "steps envs"], ended: Bool[Array, "steps envs"], repeats: int = 1
 ) -> Float[Array, " levels"]:
-    """The mean undiscounted return of the episodes of a level."""
+    """Return the mean undiscounted return of the episodes of each level."""
     return _mean_over_episodes(jnp.where(episode_lengths(ended) > 0, reward, 0), ended, repeats)
 
 
 def event_rate(
     happened: Bool[Array, "steps envs"], ended: Bool[Array, "steps envs"], repeats: int = 1
 ) -> Float[Array, " levels"]:
-    """The share of the episodes of a level at whose last step it happened."""
+    """Return the fraction of the episodes of each level whose last step has `happened`."""
     return _mean_over_episodes((happened & ended).astype(jnp.float32), ended, repeats)
 
 
 def running_returns(reward: Float[Array, "steps envs"], ended: Bool[Array, "steps envs"]) -> Float[Array, "steps envs"]:
-    """The undiscounted return of each step's episode so far, which is whole where it ended."""
+    """Return the undiscounted return of each step's episode so far; it is complete at the last step of the episode."""
     begins = jnp.concatenate([jnp.ones_like(ended[:1]), ended[:-1]])
 
     def join(before: tuple[Array, Array], after: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -54,13 +55,13 @@ def running_returns(reward: Float[Array, "steps envs"], ended: Bool[Array, "step
 def highest_return(
     reward: Float[Array, "steps envs"], ended: Bool[Array, "steps envs"], repeats: int = 1
 ) -> Float[Array, " levels"]:
-    """The highest undiscounted return of an episode of a level; -inf where none ended."""
+    """Return the highest undiscounted return of an episode of each level, -inf if none ended."""
     return jnp.where(ended, running_returns(reward, ended), -jnp.inf).max(0).reshape(-1, repeats).max(1)
 
 
 def _mean_over_episodes(
     x: Float[Array, "steps envs"], ended: Bool[Array, "steps envs"], repeats: int
 ) -> Float[Array, " levels"]:
-    """The sum of x over the environments of a level by how many episodes ended there."""
+    """Return the sum of x over the environments of each level, divided by the number of its completed episodes."""
     total, episodes = (each.sum(0).reshape(-1, repeats).sum(1) for each in (x, ended))
     return jnp.where(episodes > 0, total / jnp.maximum(episodes, 1), jnp.nan)

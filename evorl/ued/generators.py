@@ -1,4 +1,4 @@
-"""Where new levels come from."""
+"""Generators of new levels."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -22,24 +22,54 @@ from evorl.types import DecodableLevelEnv, Evolver, Key, Level, LevelCrossoverEn
 
 @runtime_checkable
 class LevelGenerator(Protocol):
-    """New levels, n at a time; it is told what they were worth."""
+    """Protocol of a generator of new levels, which is told the scores of its levels."""
 
     def init(self, key: Key, env: LevelEnv, n: int) -> State:
-        """The state before the first levels; raises OptionError where it cannot make n at a time."""
+        """Return the initial state of the generator.
+
+        Args:
+            key: Random key.
+            env: Environment whose levels are generated.
+            n: Number of levels per call of `ask`.
+
+        Raises:
+            OptionError: If the generator cannot make n levels of this environment.
+        """
         ...
 
     def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, Any, State]:
-        """n levels, leaves [n, ...], what they were made of, and the state that waits to be told."""
+        """Generate n levels.
+
+        Args:
+            key: Random key.
+            state: State of the generator.
+            env: Environment whose levels are generated.
+            n: Number of levels.
+            env_params: Environment parameters.
+
+        Returns:
+            Levels, leaves [n, ...], their genomes, and the state to use in `tell`.
+        """
         ...
 
     def tell(self, key: Key, genomes: Any, score: Float[Array, " n"], state: State) -> State:
-        """The state that knows the scores; NaN of a level that has none."""
+        """Update the generator with the scores of its levels.
+
+        Args:
+            key: Random key.
+            genomes: Genomes of the levels, as `ask` returned them.
+            score: Scores, shape [n]; NaN for a level that has none.
+            state: State after `ask`.
+
+        Returns:
+            The new state.
+        """
         ...
 
 
 @part
 class SampledLevels:
-    """Levels as the environment draws them."""
+    """Levels sampled from the distribution of the environment."""
 
     def init(self, key: Key, env: LevelEnv, n: int) -> None:
         del key, env, n
@@ -55,9 +85,13 @@ class SampledLevels:
 
 @part
 class EvolvedLevels:
-    """Levels that an evolver searches for, whose fitness are the scores.
+    """Levels that an evolver searches for, with their scores as fitness.
 
-    decode makes of a vector [size] a level; without one it is the environment's own (evorl.types.DecodableLevelEnv).
+    Args:
+        evolver: Evolver; its population size must be the number of levels per iteration.
+        decode: Function that decodes a vector [size] into a level; None for that of the environment
+            (`evorl.types.DecodableLevelEnv`).
+        size: Number of entries of the vectors that `decode` takes.
     """
 
     evolver: Evolver = field(default_factory=OpenES)
@@ -79,7 +113,14 @@ class EvolvedLevels:
         return self.evolver.tell(key, genomes, score, state)[0]
 
     def decoder(self, env: LevelEnv) -> tuple[Callable[[Float[Array, " size"]], Level], int]:
-        """How a vector becomes a level, and how many numbers it has; raises OptionError where nothing says so."""
+        """Return the function that decodes a vector into a level, and the number of entries of the vector.
+
+        Args:
+            env: Environment whose levels are generated.
+
+        Raises:
+            OptionError: If neither `decode` nor the environment defines it.
+        """
         if self.decode is not None:
             return self.decode, self.size
         if not isinstance(env, DecodableLevelEnv):
@@ -92,24 +133,30 @@ class EvolvedLevels:
 
 @struct.dataclass
 class BredLevelsState:
-    """The levels that were told last, and what they were worth."""
+    """Levels of the last generation, and their scores."""
 
     levels: Level  # leaves [n, ...]
-    score: Float[Array, " n"]  # -inf where there is none
+    score: Float[Array, " n"]  # -inf without a score
 
 
 @part
 class BredLevels:
-    """A genetic algorithm whose genomes are levels: the best ones once more, and children of winners of tournaments.
+    """Genetic algorithm whose genomes are levels: elites, and children of the winners of tournaments.
 
-    What is bred again is scored again, by the student as it is then. A child of two is by the environment's crossover,
-    then it is mutated by num_edits edits.
+    Elites are scored again in each generation, since the student has changed. A child of two parents is made
+    by the crossover of the environment. Every child is then mutated by num_edits edits.
+
+    Args:
+        elites: Number of levels with the highest scores that survive unchanged.
+        num_edits: Number of edits of a mutation.
     """
 
     elites: int = 4
     num_edits: int = 5
-    crossover_rate: Number = number(0.5, 0.0, 1.0, "the share of children of two parents", Uniform(0.0, 1.0))
-    tournament: Number = number(2, 1, 64, "levels of which the best becomes a parent", Integer(2, 8))
+    crossover_rate: Number = number(0.5, 0.0, 1.0, "fraction of the children that have two parents", Uniform(0.0, 1.0))
+    tournament: Number = number(
+        2, 1, 64, "number of random levels in a tournament, the best of which becomes a parent", Integer(2, 8)
+    )
 
     def __post_init__(self) -> None:
         require_int("elites", self.elites, 0)
@@ -156,7 +203,7 @@ class BredLevels:
         return BredLevelsState(genomes, jnp.where(jnp.isnan(score), -jnp.inf, score))
 
     def _sample_tournament_winners(self, key: Key, count: int, n: int, tournament: Any) -> Int[Array, "2 count"]:
-        """The best of `tournament` ranks, drawn uniformly, by the inverse of the distribution of their minimum."""
+        """Sample the best of `tournament` uniform ranks, by the inverse of the distribution of their minimum."""
         u = jax.random.uniform(key, (2, count))
         return jnp.minimum((n * (1 - u ** (1 / tournament))).astype(jnp.int32), n - 1)
 

@@ -1,4 +1,4 @@
-"""Sampling for learnability: a student learns half of the time on the levels that it sometimes solves."""
+"""Sampling for learnability: a student learns half of the time on levels that it sometimes solves."""
 
 import math
 from dataclasses import replace
@@ -25,29 +25,44 @@ LEARNABILITY = Learnability()
 
 @struct.dataclass
 class LearnableLevels:
-    """The levels of highest score among those sampled last."""
+    """Levels with the highest scores among those that were sampled last."""
 
     levels: Level  # leaves [capacity, ...]
-    score: Float[Array, " capacity"]  # -inf where there is none
+    score: Float[Array, " capacity"]  # -inf without a score
 
 
 @struct.dataclass
 class LearnableState:
     numbers: Numbers
     env_params: PyTree
-    student: OnPolicyState  # without numbers and env_params, which are those above
+    student: OnPolicyState  # without numbers and env_params (see above)
     learnable_levels: LearnableLevels
 
 
 @part
 class Learnable(curricula.BaseCurriculum):
-    """Every so many iterations the policy is tried on fresh levels, and those of highest score are kept.
+    """Sampling for learnability: the student plays the most learnable of many sampled levels, and new levels.
 
-    It tries num_batches times num_candidates levels, each for as many episodes, exploring; the capacity best of them
-    replace what was kept. A share of the student's environments play levels drawn from these uniformly, the others
-    fresh ones, and the student learns from all (Rutherford et al. 2024, arXiv:2408.15099, algorithm 1). The episodes of
-    a level are played side by side, each for the steps of the longest one, which env_steps count too. An evaluation is
-    of levels as the environment draws them.
+    Every `every` iterations, the policy tries num_batches * num_candidates sampled levels, in `episodes`
+    exploring episodes each. The `capacity` levels with the highest scores replace the kept levels. In each
+    iteration, a fraction `share` of the student's environments plays levels drawn uniformly from the kept
+    ones. The others play newly sampled levels. The student learns from all of them. An evaluation uses levels
+    that the environment samples.
+
+    The episodes of a trial run in parallel, each for the maximum length of an episode. These steps are
+    included in env_steps.
+
+    Args:
+        student: Workflow of the student.
+        score: Score of a level.
+        capacity: Number of levels that are kept.
+        num_candidates: Number of levels that are tried at the same time.
+        num_batches: Number of such batches, which are tried sequentially.
+        episodes: Number of episodes on each level that is tried.
+        every: Number of iterations from one trial of levels to the next.
+        share: Fraction of the environments that play kept levels.
+
+    Source: Rutherford et al. 2024, arXiv:2408.15099, algorithm 1.
     """
 
     student: OnPolicy
@@ -70,7 +85,7 @@ class Learnable(curricula.BaseCurriculum):
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """What is independent: the environments of the student, over as many devices as share the candidates too."""
+        """Return the number of devices, at most, that can share both the environments and the candidates."""
         return {mesh.ENVS: math.gcd(self.student.parallel_axes[mesh.ENVS], self.num_candidates)}
 
     def state_sharding(self, state: LearnableState) -> LearnableState:
@@ -79,12 +94,12 @@ class Learnable(curricula.BaseCurriculum):
 
     @property
     def trial_steps(self) -> int:
-        """Steps of all trials between which `every` iterations lie."""
+        """Return the number of env steps of a trial of all candidates, which takes place every `every` iterations."""
         return self.num_batches * self.num_candidates * self.episodes * self.env.max_episode_steps
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name."""
         steps = self.student.num_transitions
         return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
 
@@ -97,7 +112,7 @@ class Learnable(curricula.BaseCurriculum):
         return LearnableState(numbers, env_params, base.drop_shared_fields(student), kept)
 
     def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
-        """num_steps steps of every environment, exploring, on levels that are kept or fresh."""
+        """Try candidates if that is due, and plan num_steps exploring steps per environment on kept or new levels."""
         key_sample, key_fresh, key_kept, key_plan = jax.random.split(key, 4)
         due = self.is_due(state)
         empty = replace(state.learnable_levels, score=jnp.full(self.capacity, -jnp.inf, jnp.float32))
@@ -117,11 +132,24 @@ class Learnable(curricula.BaseCurriculum):
         return replace(plan, starts=LevelStarts(levels, jnp.int32(rows))), kept
 
     def is_due(self, state: LearnableState) -> Bool[Array, ""]:
-        """Whether this iteration begins with trials."""
+        """Return whether this iteration begins with a trial of candidates, bool [].
+
+        Args:
+            state: State of the workflow.
+        """
         return state.student.iteration % self.every == 0
 
     def update_learnable_levels(self, state: LearnableState, kept: LearnableLevels, key: Key) -> LearnableLevels:
-        """The best of what is kept and of a batch of fresh levels, by what the policy does there."""
+        """Try a batch of newly sampled levels, and keep the best of these and of the levels that are kept so far.
+
+        Args:
+            state: State of the workflow, with the policy.
+            kept: Levels that are kept so far.
+            key: Random key.
+
+        Returns:
+            The levels with the highest scores, leaves [capacity, ...].
+        """
         key_levels, key_plan, key_play = jax.random.split(key, 3)
         student, steps = self.student_state(state), self.env.max_episode_steps
         levels = curricula.sample_levels(self.env, key_levels, state.env_params, self.num_candidates)
@@ -155,10 +183,10 @@ class Learnable(curricula.BaseCurriculum):
         return self.student.evaluation_metrics(state.student, played)
 
     def policy(self, state: LearnableState, explores: bool = False) -> PolicyFn:
-        """How the student acts in one environment, greedily or exploring."""
+        """Return the policy of the student."""
         return self.student.policy(self.student_state(state), explores)
 
     def inherit(self, state: LearnableState, parent: LearnableState) -> LearnableState:
-        """The parent and what it keeps, but with the state's own environments."""
+        """Return the state of the parent, including its kept levels, with the environments of the inheriting state."""
         student = self.student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

@@ -1,4 +1,4 @@
-"""Prioritized level replay: a student learns on levels of its past, by how much is to be learned from them."""
+"""Prioritized level replay: a student replays levels of its past, those with high scores more often."""
 
 import math
 from dataclasses import field, replace
@@ -42,37 +42,52 @@ MAX_MC = MaxMC()
 class PLRState:
     numbers: Numbers
     env_params: PyTree
-    student: OnPolicyState  # without numbers and env_params, which are those above
+    student: OnPolicyState  # without numbers and env_params (see above)
     buffer: LevelBuffer
     generator: State
-    parents: Level | None  # the levels that were replayed last, leaves [n, ...]; None where none have children
-    children_due: Bool[Array, ""]  # whether their children are to come
+    parents: Level | None  # levels that were replayed last, leaves [n, ...]; None without mutations
+    children_due: Bool[Array, ""]  # whether their mutations are played next
 
 
 @struct.dataclass
 class LevelBatch:
-    """The levels of an iteration."""
+    """Levels of an iteration."""
 
-    levels: Level  # leaves [groups n, ...]
-    buffer_indices: Int[Array, " n"]  # of those that are replayed
-    ages: Int[Array, " capacity"]  # of the buffer after they were drawn
-    is_replay: Bool[Array, ""]  # whether they are
-    is_new: Bool[Array, " levels"]  # [groups n], which levels are not from the buffer
-    is_generated: Bool[Array, ""]  # whether the generator's are played
-    genomes: PyTree  # by the generator
-    generator: State  # which waits to be told
+    levels: Level  # leaves [batches * n, ...]
+    buffer_indices: Int[Array, " n"]  # of the replayed levels
+    ages: Int[Array, " capacity"]  # of all levels in the buffer, after the replayed ones were drawn
+    is_replay: Bool[Array, ""]  # whether levels are replayed
+    is_new: Bool[Array, " levels"]  # levels that are not from the buffer, [batches * n]
+    is_generated: Bool[Array, ""]  # whether levels of the generator are played
+    genomes: PyTree  # of the levels of the generator
+    generator: State  # after ask, before tell
 
 
 @part
 class PLR(curricula.BaseCurriculum):
-    """Each iteration plays n levels, new ones or some that the buffer has kept, and scores them.
+    """Prioritized level replay (PLR), also robust PLR and ACCEL: play new levels or replay levels from a buffer.
 
-    n is student.num_envs / repeats; each level is played in `repeats` environments. Where robust, the student learns
-    from replays alone (Jiang et al. 2021, arXiv:2110.02439), else from new levels too (arXiv:2010.03934). With
-    num_edits, an iteration of replays is followed by one of their children, from which nothing is learned (ACCEL:
-    Parker-Holder et al. 2022, arXiv:2203.01302). Where side_by_side, new levels, replays and children are played at
-    once, n of each, and the student learns from the replays (Jiang et al. 2023, arXiv:2311.12716). An evaluation is of
-    levels as the environment draws them.
+    Each iteration plays n = student.num_envs / repeats levels, each in `repeats` environments, and scores
+    them. An evaluation uses levels that the environment samples.
+
+    - With robust=True, the student learns from replayed levels only (robust PLR; Jiang et al. 2021,
+      arXiv:2110.02439). Otherwise it also learns from new levels (PLR; arXiv:2010.03934).
+    - With num_edits > 0, an iteration of replays is followed by an iteration of their mutations, from which a
+      robust student does not learn (ACCEL; Parker-Holder et al. 2022, arXiv:2203.01302).
+    - With side_by_side=True, every iteration plays n new levels, n replayed levels and n mutations at the
+      same time, and the student learns from the replayed ones (Jiang et al. 2023, arXiv:2311.12716).
+
+    Args:
+        student: Workflow of the student.
+        generator: Generator of new levels.
+        score: Score of a level.
+        capacity: Maximum number of levels in the buffer.
+        prioritization: Whether levels are replayed by the "rank" of their scores or "proportional" to them.
+        robust: Whether the student learns from replayed levels only.
+        side_by_side: Whether an iteration plays new, replayed and mutated levels at the same time.
+        num_edits: Number of edits of a mutation; 0 for no mutations.
+        repeats: Number of environments that play the same level.
+        curation: Temperature and staleness of the replay.
     """
 
     student: OnPolicy
@@ -86,12 +101,16 @@ class PLR(curricula.BaseCurriculum):
     repeats: int = 1
     curation: Curation = field(default_factory=Curation)
     replay: Number = number(
-        0.5, 0.0, 1.0, "p, the share of iterations that replay, once half of the buffer is full", Uniform(0.1, 0.9)
+        0.5,
+        0.0,
+        1.0,
+        "p, fraction of the iterations that replay levels, once the buffer is half full",
+        Uniform(0.1, 0.9),
     )
 
     def __post_init__(self) -> None:
         base.check_positive(self, "capacity", "repeats")
-        LevelBuffer.empty(1, None, self.prioritization)  # which raises
+        LevelBuffer.empty(1, None, self.prioritization)  # raises OptionError if it is unknown
         env, name = self.env, type(self.env).__name__
         given, envs = self.repeats, self.student.num_envs
         require(envs % given == 0, "repeats", given, f"must divide num_envs, {envs}")
@@ -109,22 +128,22 @@ class PLR(curricula.BaseCurriculum):
 
     @property
     def num_levels(self) -> int:
-        """Levels of a batch, n."""
+        """Return the number of levels in a batch, n."""
         return self.student.num_envs // self.repeats
 
     @property
     def num_level_batches(self) -> int:
-        """Batches of an iteration."""
+        """Return the number of batches of levels in an iteration."""
         return (3 if self.num_edits else 2) if self.side_by_side else 1
 
     @property
     def full_student(self) -> OnPolicy:
-        """The student with environments for all batches of an iteration."""
+        """Return the student with environments for all batches of an iteration."""
         return replace(self.student, num_envs=self.num_level_batches * self.student.num_envs)
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """What is independent: the environments, over as many devices as can share the buffer's levels too."""
+        """Return the number of devices, at most, that can share both the environments and the levels of the buffer."""
         return {mesh.ENVS: math.gcd(self.full_student.parallel_axes[mesh.ENVS], self.capacity)}
 
     def state_sharding(self, state: PLRState) -> PLRState:
@@ -136,7 +155,7 @@ class PLR(curricula.BaseCurriculum):
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name."""
         steps, updates = self.full_student.num_transitions, self.student.iteration_cost["gradient_steps"]
         return {"env_steps": (steps, steps), "gradient_steps": (0 if self.robust else updates[0], updates[1])}
 
@@ -154,16 +173,23 @@ class PLR(curricula.BaseCurriculum):
         )
 
     def plan(self, state: PLRState, key: Key) -> tuple[RolloutPlan, LevelBatch]:
-        """An episode after the other on each of the levels that are dealt, exploring."""
+        """Choose levels, and plan exploring episodes on each of them, one after the other."""
         key_deal, key_plan = jax.random.split(key)
         dealt = self.choose_levels(state, key_deal)
         plan, _ = self.full_student.plan(self.student_state(state), key_plan)
         return replace(plan, starts=curricula.make_level_starts(dealt.levels, self.repeats), restart=True), dealt
 
     def choose_levels(self, state: PLRState, key: Key) -> LevelBatch:
-        """Return what an iteration plays: new levels, replayed or mutated ones; side by side a batch of each.
+        """Choose the levels of an iteration: new, replayed or mutated ones; with side_by_side, a batch of each.
 
-        Where a batch is not to be, new levels stand in its place, and count once.
+        With side_by_side, new levels take the place of a batch that is not available, and count only once.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+
+        Returns:
+            The levels and their origin.
         """
         key_new, key_choice, key_replay, key_mutate = jax.random.split(key, 4)
         new, genomes, generator = self.generate_levels(state, key_new)
@@ -186,19 +212,43 @@ class PLR(curricula.BaseCurriculum):
         return LevelBatch(levels, indices, ages, is_replay, is_new, is_generated, genomes, generator)
 
     def generate_levels(self, state: PLRState, key: Key) -> tuple[Level, Any, Any]:
-        """Return new levels of the generator [n], what it made them of, and its state."""
+        """Generate n new levels.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+
+        Returns:
+            Levels, leaves [n, ...], their genomes, and the state of the generator.
+        """
         return self.generator.ask(key, state.generator, self.env, self.num_levels, state.env_params)
 
     def replay_levels(self, state: PLRState, key: Key, where: Bool[Array, ""]) -> tuple[Level, Array, Array]:
-        """Return levels of the buffer [n], drawn by their scores and ages, their places, and the ages of all after it.
+        """Draw n levels from the buffer by their scores and ages.
 
-        Where not so, they are any, and no ages change.
+        Args:
+            state: State of the workflow.
+            key: Random key.
+            where: Whether levels are replayed in this iteration, []. If not, the levels are arbitrary and no
+                age changes.
+
+        Returns:
+            Levels, leaves [n, ...], their indices in the buffer, and the new ages of all levels in the
+            buffer.
         """
         indices, after = state.buffer.sample_indices(key, self.num_levels, self.curation, where)
         return state.buffer.get_levels(indices), indices, after.score_table.age
 
     def mutate_levels(self, state: PLRState, key: Key) -> Level:
-        """Return a mutation of each level that was replayed last [n], by num_edits edits."""
+        """Mutate each level that was replayed last by num_edits edits.
+
+        Args:
+            state: State of the workflow, with the levels.
+            key: Random key.
+
+        Returns:
+            The mutated levels, leaves [n, ...].
+        """
         env: Any = self.env
         mutate = jax.vmap(partial(env.mutate_level, num_edits=self.num_edits))
         return mutate(jax.random.split(key, self.num_levels), state.parents)
@@ -233,7 +283,16 @@ class PLR(curricula.BaseCurriculum):
         return after, played.metrics() | metrics | kept | curricula.summarize_levels(outcome, score)
 
     def select_replays(self, x: Any, per_level: int, axis: int = 0) -> Any:
-        """Of x, whose leaves have per_level of all levels' along an axis, the part of the replays."""
+        """Select the part of an array that belongs to the replayed levels.
+
+        Args:
+            x: Pytree of arrays for all batches of levels.
+            per_level: Number of entries per level along the axis.
+            axis: Axis of the levels.
+
+        Returns:
+            The part of the batch of replays; without side_by_side, x itself.
+        """
         if not self.side_by_side:
             return x
         n = per_level * self.num_levels
@@ -242,13 +301,23 @@ class PLR(curricula.BaseCurriculum):
     def learn(
         self, student: OnPolicyState, rollout: Transition, batch: Batch, replays: Bool[Array, ""], key: Key
     ) -> tuple[OnPolicyState, Metrics]:
-        """The student after its passes over the replays or, where not robust, over any batch; none over others."""
+        """Train the student on replayed levels or, if it is not robust, on levels of any kind.
+
+        Args:
+            student: State of the student.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+            batch: Batch of the rollout.
+            replays: Whether levels were replayed, []; if not, a robust student takes no gradient step.
+            key: Random key.
+
+        Returns:
+            The new state of the student and the metrics.
+        """
         count = self.student.num_epochs
         epochs = jnp.where(replays, count, 0) if self.robust else jnp.int32(count)
         rollout, batch = self.select_replays((rollout, batch), self.repeats, axis=1)
-        before = replace(
-            student, iteration=student.iteration * self.num_level_batches
-        )  # by which schedules count env steps
+        # schedules count the env steps of all batches of levels
+        before = replace(student, iteration=student.iteration * self.num_level_batches)
         after, metrics = self.student.update_on_batch(before, rollout, batch, key, epochs)
         return replace(after, iteration=student.iteration + 1), metrics
 
@@ -256,10 +325,10 @@ class PLR(curricula.BaseCurriculum):
         return self.full_student.evaluation_metrics(state.student, played)
 
     def policy(self, state: PLRState, explores: bool = False) -> PolicyFn:
-        """How the student acts in one environment, greedily or exploring."""
+        """Return the policy of the student."""
         return self.full_student.policy(self.student_state(state), explores)
 
     def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
-        """The parent, curriculum and all, but with the state's own environments."""
+        """Return the state of the parent, including its curriculum, with the environments of the inheriting state."""
         student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
         return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

@@ -1,4 +1,4 @@
-"""What a buffer knows of its levels, and by which of them it replays: everything but the levels themselves."""
+"""Scores, ages and ranks of the levels in a buffer, and their replay probabilities."""
 
 import math
 from dataclasses import replace
@@ -20,74 +20,84 @@ PRIORITIZATIONS = ("rank", "proportional")
 
 @part
 class Curation:
-    """By what levels are replayed (Jiang et al. 2021, arXiv:2010.03934, section 3)."""
+    """Hyperparameters of the replay probabilities of levels.
+
+    Source: Jiang et al. 2021, arXiv:2010.03934, section 3.
+    """
 
     temperature: Number = number(
-        0.3, 1e-3, math.inf, "beta; low: the highest scores alone, inf: all alike", LogUniform(0.1, 1.0)
+        0.3,
+        1e-3,
+        math.inf,
+        "beta, temperature of the scores; low: only the highest scores are replayed, inf: all levels equally",
+        LogUniform(0.1, 1.0),
     )
-    staleness: Number = number(0.5, 0.0, 1.0, "rho, the share of draws by age", Uniform(0.1, 0.9))
+    staleness: Number = number(0.5, 0.0, 1.0, "rho, fraction of the replays that are drawn by age", Uniform(0.1, 0.9))
 
 
 @struct.dataclass
 class ScoreTable:
-    """The numbers of `capacity` places, of which the first `size` hold levels."""
+    """Table of `capacity` entries, of which the first `size` belong to levels and the others are free."""
 
-    fingerprint: UInt32[Array, "capacity 2"]  # of the level
-    score: Float[Array, " capacity"]  # -inf of a free place
-    best: Float[Array, " capacity"]  # the highest return over the level's life; -inf of a free place
-    age: Int[Array, " capacity"]  # how many levels were replayed or new since this one was; 0 of a free place
-    rank: Int[Array, " capacity"]  # from 1, of the score; of equals the earlier place comes first, free places last
+    fingerprint: UInt32[Array, "capacity 2"]  # hash of the level
+    score: Float[Array, " capacity"]  # -inf for a free entry
+    best: Float[Array, " capacity"]  # highest return on the level so far; -inf for a free entry
+    age: Int[Array, " capacity"]  # number of levels that were replayed or new since this one was; 0 for a free entry
+    rank: Int[Array, " capacity"]  # of the score, from 1; ties: lower index first; free entries last
     size: Int[Array, ""]
     prioritization: str = struct.field(pytree_node=False)
 
     @classmethod
     def empty(cls, capacity: int, prioritization: str) -> "ScoreTable":
-        """Of places that are all free; raises OptionError where there is no such prioritization."""
+        """Return a table without levels; raise OptionError if the prioritization is unknown."""
         if prioritization not in PRIORITIZATIONS:
             raise unknown_name_error("prioritization", prioritization, PRIORITIZATIONS)
         mark, rank = jnp.zeros((capacity, 2), jnp.uint32), jnp.arange(1, 1 + capacity, dtype=jnp.int32)
-        score, best = (
-            jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2)
-        )  # not one array, which could not be donated
+        # two arrays, as one array for both fields could not be donated
+        score, best = (jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2))
         return cls(mark, score, best, jnp.zeros(capacity, jnp.int32), rank, jnp.int32(0), prioritization)
 
     @property
     def capacity(self) -> int:
-        """How many places there are."""
+        """Return the number of entries."""
         return self.score.shape[0]
 
     @property
     def indices(self) -> Int[Array, " capacity"]:
-        """Their numbers."""
+        """Return the indices of all entries."""
         return jnp.arange(self.capacity, dtype=jnp.int32)
 
     @property
     def valid_mask(self) -> Bool[Array, " capacity"]:
-        """Which hold levels."""
+        """Return which entries belong to levels."""
         return self.indices < self.size
 
     def score_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
-        """S: (1 / rank)^(1 / temperature), or max(score, 0)^(1 / temperature), over their sum.
+        """Return the replay probabilities by score, S: (1 / rank)^(1 / temperature), divided by the sum of all.
 
-        Where no score is above 0, proportional is uniform.
+        With prioritization "proportional", max(score, 0) replaces 1 / rank; S is then uniform if no score is
+        above 0.
         """
         if self.prioritization == "rank":
             each = (1.0 + jnp.arange(self.capacity)) ** (-1 / curation.temperature)
             return _normalize(jnp.where(self.valid_mask, each[self.rank - 1], 0))
         positive = jnp.maximum(self.score, 0)
-        highest = positive.max()  # by which they are divided, as powers of large numbers overflow
+        highest = positive.max()  # scores are divided by it, since powers of large numbers overflow
         relative = jnp.where(highest > 0, positive / jnp.maximum(highest, TINY), 1)
         weight = relative ** (1 / curation.temperature)
         return _normalize(jnp.where(self.valid_mask, weight, 0))
 
     def replay_probabilities(self, curation: Curation) -> Float[Array, " capacity"]:
-        """P = (1 - staleness) S + staleness C, of the next draw; C is age over the sum of ages, S if that is 0."""
+        """Return the probabilities of the next draw, P = (1 - staleness) S + staleness C.
+
+        C is the age divided by the sum of ages, or S if this sum is 0.
+        """
         by_score, by_age = self.score_probabilities(curation), self.age.astype(jnp.float32)
         by_age = jnp.where(by_age.any(), _normalize(by_age), by_score)
         return (1 - curation.staleness) * by_score + curation.staleness * by_age
 
     def sample_indices(self, key: Key, n: int, curation: Curation) -> tuple[Int[Array, " n"], "ScoreTable"]:
-        """n places, one after another: each adds 1 to all ages, sets its own to 0 and may come again."""
+        """Draw n entries sequentially; each draw adds 1 to all ages and sets its own to 0. Entries may repeat."""
 
         def sample_index(ledger: ScoreTable, uniform: Array) -> tuple[ScoreTable, Array]:
             chances = SumTree.from_numbers(ledger.replay_probabilities(curation))
@@ -99,11 +109,11 @@ class ScoreTable:
         return places, ledger
 
     def increment_ages(self, n: int | Int[Array, ""]) -> "ScoreTable":
-        """When n levels were replayed, or new."""
+        """Add n to the ages of all levels, after n levels were replayed or new."""
         return replace(self, age=jnp.where(self.valid_mask, self.age + n, 0).astype(jnp.int32))
 
     def set_score(self, place: Int[Array, ""], score: Float[Array, ""]) -> "ScoreTable":
-        """With another score at a place, and all ranks as they are then; nothing changes for the place `capacity`."""
+        """Set the score of one entry, and update all ranks. Nothing changes for the index `capacity`."""
         somewhere = place < self.capacity
         left = self.rank.at[place].get(mode="fill", fill_value=self.capacity)
         outranked = (self.score > score) | ((self.score == score) & (self.indices < place))
@@ -117,14 +127,14 @@ class ScoreTable:
     def update_scores(
         self, places: Int[Array, " n"], score: Float[Array, " n"], best: Float[Array, " n"]
     ) -> "ScoreTable":
-        """After levels at places were played again, one after another; those without a score changed nothing."""
+        """Update entries after their levels were replayed, sequentially; a score that is not finite changes nothing."""
         places = jnp.where(jnp.isfinite(score) & (places < self.size), places, self.capacity)
         rescore = lambda ledger, each: (ledger.set_score(*each), None)  # noqa: E731
         ledger = jax.lax.scan(rescore, self, (places, score))[0]
         return replace(ledger, best=self.best.at[places].max(best, mode="drop"))
 
     def find_lowest_priority(self, curation: Curation) -> Int[Array, ""]:
-        """The place of least P; of several, that of the last rank."""
+        """Return the entry with the lowest replay probability; of several, the one with the last rank."""
         chances = self.replay_probabilities(curation)
         last = jnp.where(chances == chances.min(), self.rank, 0).max()
         return jnp.where(self.rank == last, self.indices, 0).max()
@@ -137,18 +147,18 @@ class ScoreTable:
         best: Float[Array, " n"],
         curation: Curation,
     ) -> tuple["ScoreTable", Int[Array, " n"]]:
-        """After new levels, one after another, and the place that each of them took, `capacity` where none.
+        """Insert new levels sequentially; return the entry that each one takes, or `capacity` if it takes none.
 
-        known is where the same level lies, `capacity` where nowhere. Those without a score change nothing.
+        `known` is the entry of the same level, or `capacity` if there is none. A level without a finite score
+        changes nothing.
         """
         nowhere = self.capacity
 
         def enter(ledger: ScoreTable, level: tuple[Array, ...]) -> tuple[ScoreTable, Array]:
             mark, known, score, best = level
             scored, free = jnp.isfinite(score), ledger.size < nowhere
-            stays = (ledger.fingerprint.at[known].get(mode="clip") == mark).all() & (
-                known < nowhere
-            )  # none took its place
+            # whether no earlier level of the batch has replaced the known one
+            stays = (ledger.fingerprint.at[known].get(mode="clip") == mark).all() & (known < nowhere)
             place = jnp.where(free, ledger.size, ledger.find_lowest_priority(curation))
             enters = scored & ~stays & (free | (score >= ledger.score[place]))
             to = jnp.where(enters, place, nowhere)
@@ -167,5 +177,5 @@ class ScoreTable:
 
 
 def _normalize(weight: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Weights over their sum, 0 where that is 0."""
+    """Divide weights by their sum; the result is 0 if the sum is 0."""
     return weight / jnp.maximum(weight.sum(), TINY)

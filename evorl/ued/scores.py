@@ -1,6 +1,7 @@
-"""Scores: how much a level is worth playing, from what a student did there. NaN, which is none, where no episode ended.
+"""Scores, which measure how useful it is to train on a level. A score is NaN if no episode ended on the level.
 
-Time-means of a number of each step are averaged over the ended episodes of a level (evorl.ued.episodes).
+The time mean of a quantity is its mean over the steps of an episode, averaged over the completed episodes of
+a level (`evorl.ued.episodes`).
 """
 
 from collections.abc import Collection
@@ -17,7 +18,7 @@ from evorl.errors import OptionError, require
 from evorl.types import SolvableLevelEnv
 from evorl.ued import episodes
 
-FIELD_REQUIREMENTS = {  # what not every student or environment gives, by the field of Outcome
+FIELD_REQUIREMENTS = {  # what provides the fields of Outcome that are not always available
     "values": "a student with several values, num_values",
     "solved": "an environment that tells which episodes were solved",
     "optimum": "an environment with optimal_return(level)",
@@ -28,105 +29,127 @@ UNSOLVABLE_MESSAGE = "no return solves a level of {}; its solved_return says whi
 
 
 def can_be_solved(env: SolvableLevelEnv) -> bool:
-    """Whether any return solves a level."""
+    """Return whether there is a return that solves a level."""
     return bool(env.is_solved(jnp.float32(MAX_FLOAT)))
 
 
 @struct.dataclass
 class Outcome:
-    """What a student did on levels, and what it thought of them, in the units of rewards; None is what is not known.
+    """Outcome of a student on levels, in units of the rewards. A field is None if it is not known.
 
-    There are levels * repeats environments, those of a level side by side. For a score that compares students the
-    leaves of reward and ended lead with [students].
+    There are levels * repeats environments, and those of a level are consecutive. For a score that compares
+    students, reward and ended have a leading axis [students].
+
+    Args:
+        reward: Rewards, shape [*students, steps, envs].
+        ended: Whether an episode ended at the step, shape [*students, steps, envs].
+        value: Value estimates before learning, shape [steps, envs].
+        advantage: Advantages, not standardized, shape [steps, envs].
+        best: Highest return on each level before this rollout, shape [levels]; -inf if there was none.
+        values: Value estimates of an ensemble, shape [members, steps, envs].
+        solved: Whether the episode that ends at the step was solved, shape [steps, envs].
+        optimum: Optimal return of each level, shape [levels].
+        repeats: Number of environments per level.
+        guaranteed_episodes: Number of episodes that every environment completes, however long they are.
     """
 
     reward: Float[Array, "*students steps envs"]
     ended: Bool[Array, "*students steps envs"]
-    value: Float[Array, "steps envs"] | None = None  # before learning
-    advantage: Float[Array, "steps envs"] | None = None  # not normalized
-    best: Float[Array, " levels"] | None = None  # the highest return of the level's life before; -inf without one
-    values: Float[Array, "members steps envs"] | None = None  # of an ensemble
-    solved: Bool[Array, "steps envs"] | None = None  # of the episode that ends here
-    optimum: Float[Array, " levels"] | None = None  # the highest return that there can be
+    value: Float[Array, "steps envs"] | None = None
+    advantage: Float[Array, "steps envs"] | None = None
+    best: Float[Array, " levels"] | None = None
+    values: Float[Array, "members steps envs"] | None = None
+    solved: Bool[Array, "steps envs"] | None = None
+    optimum: Float[Array, " levels"] | None = None
     repeats: int = struct.field(pytree_node=False, default=1)
-    guaranteed_episodes: int = struct.field(
-        pytree_node=False, default=1
-    )  # episodes that an environment ends, however long they are
+    guaranteed_episodes: int = struct.field(pytree_node=False, default=1)
 
     @property
     def mean_return(self) -> Float[Array, " levels"]:
-        """Of the ended episodes of each level; NaN where there is none."""
+        """Return the mean return of the completed episodes of each level; NaN if there is none."""
         return episodes.mean_return(self.reward, self.ended, self.repeats)
 
     @property
     def running_returns(self) -> Float[Array, "steps envs"]:
-        """Of each step's episode so far, which is whole where it ended."""
+        """Return the return of each step's episode so far; it is complete at the last step of the episode."""
         return episodes.running_returns(self.reward, self.ended)
 
     @property
     def highest_return(self) -> Float[Array, " levels"]:
-        """Of the ended episodes of each level; -inf where there is none."""
+        """Return the highest return of the completed episodes of each level; -inf if there is none."""
         return episodes.highest_return(self.reward, self.ended, self.repeats)
 
     @property
     def solve_rate(self) -> Float[Array, " levels"]:
-        """The share of episodes that were solved; NaN where none ended.
+        """Return the fraction of the episodes of each level that were solved; NaN if none ended.
 
-        Of each environment the first `guaranteed_episodes` count: of those after them the short ones end alone,
-        which are the solved ones.
+        Only the first `guaranteed_episodes` episodes of each environment count. Of later ones, only short
+        episodes end within the rollout, and these are the solved ones.
         """
         assert self.solved is not None
         first = self.ended & (jnp.cumsum(self.ended, axis=0) <= self.guaranteed_episodes)
         return episodes.event_rate(self.solved, first, self.repeats)
 
     def time_mean(self, x: Float[Array, "steps envs"]) -> Float[Array, " levels"]:
-        """Of a number of each step."""
+        """Return the time mean of a quantity on each level, shape [levels].
+
+        Args:
+            x: Quantity at each step, shape [steps, envs].
+        """
         return episodes.time_mean(x, self.ended, self.repeats)
 
 
 @runtime_checkable
 class Score(Protocol):
-    """How much a level is worth playing."""
+    """Protocol of a score, which measures how useful it is to train on a level."""
 
     @property
     def outcome_fields(self) -> tuple[str, ...]:
-        """Fields of Outcome beside reward and ended."""
+        """Return the fields of Outcome that the score needs in addition to reward and ended."""
         ...
 
     @property
     def signed(self) -> bool:
-        """Whether it may be negative."""
+        """Return whether the score can be negative."""
         ...
 
     @property
     def min_students(self) -> int:
-        """At least so many, which it compares if more than one."""
+        """Return the minimum number of students; a score that needs more than one compares them."""
         ...
 
     @property
     def min_episodes(self) -> int:
-        """At least so many of each level, as it is the same for all levels with fewer."""
+        """Return the minimum number of episodes on each level; with fewer, the score is the same for all levels."""
         ...
 
     def __call__(self, outcome: Outcome) -> Float[Array, " levels"]:
-        """The score of each level; NaN where no episode ended, or that of one student did not."""
+        """Return the score of each level, shape [levels].
+
+        Args:
+            outcome: Outcome of one or several students on the levels.
+
+        Returns:
+            Scores; NaN for a level on which no episode ended, or on which a student completed none.
+        """
         ...
 
 
 def check_score(
     score: Score, prioritization: str, gives: Collection[str], num_students: int = 1, num_episodes: int = 1
 ) -> None:
-    """Refuse a score that cannot be had, cannot be weighed, or is the same for every level.
+    """Raise an error if a score cannot be computed or weighted, or if it is the same for every level.
 
     Args:
-        score: Of levels.
-        prioritization: By what levels are replayed, `rank` or `proportional`.
-        gives: The fields of Outcome beside reward and ended that there are.
-        num_students: Who play each level.
-        num_episodes: Episodes of each level and student that end, however long they are.
+        score: Score of levels.
+        prioritization: How levels are replayed: by "rank", or "proportional" to the score.
+        gives: Fields of Outcome that are available in addition to reward and ended.
+        num_students: Number of students that play each level.
+        num_episodes: Number of episodes of each level and student that are certain to end, however long they
+            are.
 
     Raises:
-        OptionError: That names the score and what it needs.
+        OptionError: If one of these is the case; the message names the score and what it needs.
     """
     name = type(score).__name__
     for need in score.outcome_fields:
@@ -147,7 +170,15 @@ def check_score(
 
 
 class BaseScore:
-    """The defaults of a score: of rewards and ends alone, never negative, of one student and one episode."""
+    """Base class of scores: by default computed from rewards and episode ends of one student, and never negative.
+
+    Attributes:
+        outcome_fields: Fields of Outcome that the score needs in addition to reward and ended.
+        signed: Whether the score can be negative.
+        min_students: Minimum number of students, which are compared if there are several.
+        min_episodes: Minimum number of episodes on each level; with fewer, the score is the same for all
+            levels.
+    """
 
     outcome_fields: tuple[str, ...] = ()
     signed = False
@@ -157,7 +188,10 @@ class BaseScore:
 
 @dataclass(frozen=True)
 class MaxMC(BaseScore):
-    """R - V of each step, R the highest return over the level's life (Jiang et al. 2021, arXiv:2110.02439)."""
+    """MaxMC score: time mean of R - V, with value V and the highest return R on the level so far.
+
+    Source: Jiang et al. 2021, arXiv:2110.02439.
+    """
 
     outcome_fields = ("value", "best")
     signed = True
@@ -170,7 +204,10 @@ class MaxMC(BaseScore):
 
 @dataclass(frozen=True)
 class PositiveValueLoss(BaseScore):
-    """max(A, 0) of each step (Jiang et al. 2021, arXiv:2110.02439)."""
+    """Positive value loss: time mean of max(A, 0), with advantage A.
+
+    Source: Jiang et al. 2021, arXiv:2110.02439.
+    """
 
     outcome_fields = ("advantage",)
 
@@ -181,7 +218,10 @@ class PositiveValueLoss(BaseScore):
 
 @dataclass(frozen=True)
 class L1ValueLoss(BaseScore):
-    """|A| of each step (Jiang et al. 2021, arXiv:2010.03934)."""
+    """L1 value loss: time mean of |A|, with advantage A.
+
+    Source: Jiang et al. 2021, arXiv:2010.03934.
+    """
 
     outcome_fields = ("advantage",)
 
@@ -192,7 +232,7 @@ class L1ValueLoss(BaseScore):
 
 @dataclass(frozen=True)
 class ValueDisagreement(BaseScore):
-    """The standard deviation, of n and not n - 1, of the values of an ensemble at each step."""
+    """Disagreement of a value ensemble: time mean of the standard deviation of its values, with divisor n."""
 
     outcome_fields = ("values",)
 
@@ -203,7 +243,7 @@ class ValueDisagreement(BaseScore):
 
 @dataclass(frozen=True)
 class NegativeReturn(BaseScore):
-    """Minus the mean return: the score of a minimax teacher."""
+    """Negative mean return, which is the score of a minimax teacher."""
 
     signed = True
 
@@ -213,7 +253,10 @@ class NegativeReturn(BaseScore):
 
 @dataclass(frozen=True)
 class Learnability(BaseScore):
-    """q (1 - q), q the share of episodes that were solved (Rutherford et al. 2024, arXiv:2408.15099)."""
+    """Learnability: q (1 - q), with q the fraction of the episodes that were solved.
+
+    Source: Rutherford et al. 2024, arXiv:2408.15099.
+    """
 
     outcome_fields = ("solved",)
     min_episodes = 2
@@ -224,7 +267,7 @@ class Learnability(BaseScore):
 
 @dataclass(frozen=True)
 class TrueRegret(BaseScore):
-    """What the mean return is below the optimum."""
+    """True regret: optimal return minus mean return."""
 
     outcome_fields = ("optimum",)
 
@@ -235,7 +278,10 @@ class TrueRegret(BaseScore):
 
 @dataclass(frozen=True)
 class RelativeRegret(BaseScore):
-    """max(0, highest return of the others - mean return of student 0) (Dennis et al. 2020, arXiv:2012.02096)."""
+    """Relative regret: max(0, highest return of the other students - mean return of student 0).
+
+    Source: Dennis et al. 2020, arXiv:2012.02096.
+    """
 
     min_students = 2
 
@@ -247,7 +293,7 @@ class RelativeRegret(BaseScore):
 
 @dataclass(frozen=True)
 class PopulationRegret(BaseScore):
-    """The highest minus the mean of the students' mean returns."""
+    """Population regret: highest minus average of the students' mean returns."""
 
     min_students = 2
 
@@ -257,7 +303,7 @@ class PopulationRegret(BaseScore):
 
 
 def _returns_by_student(outcome: Outcome) -> tuple[Float[Array, "students levels"], Float[Array, "students levels"]]:
-    """Their mean and their highest returns."""
+    """Return the mean returns and the highest returns of each student, [students, levels]."""
 
     def compute_returns(reward: Array, ended: Array) -> tuple[Array, Array]:
         student = Outcome(reward, ended, repeats=outcome.repeats)

@@ -1,4 +1,4 @@
-"""The base of workflows, the program of step and evaluation, and helpers that they share."""
+"""Base class of workflows, the combined program of iteration and evaluation, and helpers that workflows share."""
 
 import math
 from collections.abc import Callable
@@ -44,12 +44,15 @@ STAGES = "plan", "plan_evaluation", "rollout", "learn_from", "evaluation_metrics
 
 
 def bind_unless_bound(workflow: Any, state: State) -> Any:
-    """Return a workflow with the numbers of a state; one that is bound already, as within `step`, as it is."""
+    """Return a workflow with the hyperparameters of a state, or the workflow itself if it is already bound.
+
+    Within `step`, a workflow is already bound.
+    """
     return workflow if is_bound(workflow) else workflow.bound(state)
 
 
 def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
-    """Decorate a method of a workflow that takes a state, so that it has the numbers of the state."""
+    """Decorate a workflow method that takes a state, so that `self` has the hyperparameters of that state."""
 
     @wraps(method)
     def call(self: Any, state: Any, *given: Any, **named: Any) -> T:
@@ -59,13 +62,18 @@ def with_numbers_of_state(method: Callable[..., T]) -> Callable[..., T]:
 
 
 class BaseStagedWorkflow:
-    """The base of workflows that define the stages of a step and an evaluation (evorl.types.StagedWorkflow).
+    """Base class of workflows that consist of stages (`evorl.types.StagedWorkflow`).
 
-    The stages of a subclass are decorated with `with_numbers_of_state`. In a population a member takes over the fields
-    `inherited` of its parent's state. Devices share the members of `population`, or else the environments.
+    Each stage of a subclass is decorated with `with_numbers_of_state`, so that `self` has the hyperparameters
+    of the state. Several devices share the members of the field `population` or, without one, the
+    environments of `vector_env`.
+
+    Attributes:
+        inherited: Fields of the state that a member of a population takes from its parent, together with the
+            hyperparameters.
     """
 
-    inherited: ClassVar[tuple[str, ...]] = ("agent",)  # fields of the state that `inherit` takes from the parent
+    inherited: ClassVar[tuple[str, ...]] = ("agent",)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -75,25 +83,37 @@ class BaseStagedWorkflow:
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """By axis of a mesh, how many of what is independent there are in an iteration."""
+        """Return the number of independent parts of an iteration by mesh axis."""
         parallel = getattr(self, "population", None) or getattr(self, "vector_env", None)
         return parallel_axes(parallel)
 
     def inherit(self, state: Any, parent: Any) -> Any:
-        """Return the state with the numbers of its parent and what that has learned; all else stays its own."""
+        """Return the state with the hyperparameters and the fields `inherited` of the parent, otherwise unchanged."""
         return replace(state, numbers=parent.numbers, **{name: getattr(parent, name) for name in self.inherited})
 
     def count_env_steps(self, state: Any) -> Array:
-        """Return how many env steps have been taken, [] float32, by which schedules go: `env_steps` of the state."""
+        """Return the number of env steps so far, [] float32, on which schedules depend.
+
+        The base class returns the field `env_steps` of the state, or 0 without such a field.
+
+        Args:
+            state: State of the workflow.
+        """
         return getattr(state, "env_steps", jnp.float32(0))
 
     def bound(self: T, state: Any) -> T:
-        """Return the workflow with the numbers of a state, as they are by the env steps taken so far."""
+        """Return the workflow with the hyperparameters of a state.
+
+        Schedules are evaluated at the env steps taken so far.
+
+        Args:
+            state: State of the workflow.
+        """
         workflow: Any = self
         return bind(self, state.numbers, workflow.count_env_steps(state))
 
     def step(self, state: Any, key: Key) -> tuple[Any, Metrics]:
-        """Return the state after an iteration, which plans, rolls out and learns, and its metrics."""
+        """Run one iteration: plan, roll out and learn."""
         require_key(key)
         workflow: Any = bind_to_state(self, state)
         key_plan, key_rollout, key_learn = jax.random.split(key, 3)
@@ -102,7 +122,7 @@ class BaseStagedWorkflow:
         return workflow.learn_from(state, carry, played, key_learn)
 
     def evaluate(self, state: Any, key: Key) -> Metrics:
-        """Return the metrics of a rollout of what was learned; the state stays as it is."""
+        """Run a rollout of the learned policy and return its metrics; the state stays unchanged."""
         require_key(key)
         workflow: Any = bind_to_state(self, state)
         key_plan, key_rollout, _ = jax.random.split(key, 3)
@@ -111,30 +131,30 @@ class BaseStagedWorkflow:
 
 
 def drop_shared_fields(state: State) -> State:
-    """Return the state of a member as a workflow around it holds it, which has its numbers and env_params once."""
+    """Return the state of a member without numbers and env_params, which the state of the outer workflow holds once."""
     return replace(state, numbers=None, env_params=None)
 
 
 def as_evaluation(found: Metrics) -> Metrics:
-    """Return metrics that are computed without episodes as those of an evaluation of one episode."""
+    """Return metrics that were computed without episodes in the form of an evaluation of one episode."""
     return found | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1), "return_error": jnp.float32(0)}
 
 
 def step_or_evaluate(
     workflow: Workflow, state: State, key: Key, evaluating: bool | Array
 ) -> tuple[State, Metrics, Metrics]:
-    """Take a step or, where evaluating, evaluate, which leaves the state alone.
+    """Run one iteration or, if `evaluating`, an evaluation, which leaves the state unchanged.
 
     Args:
-        workflow: of stages, so that one program holds its rollout once; of one that has only step and evaluate it holds
-            both.
-        state: of the workflow.
-        key: of the step or the evaluation, of which either draws as `step` and `evaluate` do.
-        evaluating: the same for all vmapped copies.
+        workflow: Workflow. If it has stages, the program contains the rollout once; if it has only step and
+            evaluate, the program contains both.
+        state: State of the workflow.
+        key: Random key, used as `step` and `evaluate` use it.
+        evaluating: Whether to evaluate; the same for all vmapped copies.
 
     Returns:
-        The state, the metrics of the step and those of the evaluation. Those of what is not done have no meaning, and
-        are missing where the flag is a bool.
+        The state, the metrics of the iteration, and the metrics of the evaluation. The metrics of the one
+        that did not run have no meaning; if `evaluating` is a Python bool, they are empty.
     """
     require_key(key)
     if isinstance(workflow, CombinedStepWorkflow):
@@ -153,23 +173,24 @@ def step_or_evaluate(
 
 
 def bind_to_state(workflow: T, state: State) -> T:
-    """Return a workflow with the numbers of a state, one that has none of its own as it is."""
+    """Return a workflow with the hyperparameters of a state, or the workflow itself if it has no hyperparameters."""
     return workflow.bound(state) if isinstance(workflow, BaseStagedWorkflow) and is_part(workflow) else workflow
 
 
 def _step_or_evaluate_stages(
     workflow: StagedWorkflow, state: State, key: Key, evaluating: Array
 ) -> tuple[State, Metrics, Metrics]:
-    """Take a step or evaluate, in a program that has one rollout for both.
+    """Run one iteration or an evaluation, in a program that contains one rollout for both.
 
-    1. A branch (`lax.cond`) makes one plan or the other: a plan is small, and a branch copies all that it returns. Both
-       plans have one shape, to which each is broadcast; an evaluation carries zeros.
-    2. The rollout plays whichever plan it is. In an evaluation it stores nothing, so that the state stays as it is.
-    3. Learning is a loop of one turn, or of none in an evaluation: unlike a branch, a loop writes its state, with the
-       replay in it, in place.
+    1. A branch (`lax.cond`) computes one of the two plans. A plan is small, which matters because a branch
+      copies everything that it returns. Both plans are broadcast to a common shape; the carry of an
+      evaluation is zeros.
+    2. The rollout runs either plan. In an evaluation it stores nothing, so that the state stays unchanged.
+    3. Learning is a loop of one turn, or of no turn in an evaluation. Unlike a branch, a loop writes its
+      state, with the replay buffer in it, in place.
 
-    `plan` and `learn_from` are jitted, as their shapes are asked for first, so that both are traced once;
-    `plan_evaluation`, which is small, is traced twice.
+    `plan` and `learn_from` are jitted, so that each is traced only once although its output shapes are needed
+    first. `plan_evaluation`, which is small, is traced twice.
     """
     key_plan, key_rollout, key_learn = jax.random.split(key, 3)
     make_plan = jax.jit(workflow.plan)
@@ -199,19 +220,19 @@ def _step_or_evaluate_stages(
 
 
 def _broadcast_struct(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """Return the shape and dtype to which both can be broadcast."""
+    """Return the shape and the dtype to which both arguments can be broadcast."""
     return jax.ShapeDtypeStruct(jnp.broadcast_shapes(a.shape, b.shape), jnp.result_type(a.dtype, b.dtype))
 
 
 def loop_with_metrics(
     times: Int[Array, ""], body: Body, carry: Any, early_stop: Callable[[Metrics], Any] = lambda metrics: False
 ) -> tuple[Any, Metrics, Int[Array, ""]]:
-    """Repeat `carry, metrics = body(i, carry)` for i below times, or until early_stop(metrics).
+    """Repeat `carry, metrics = body(i, carry)` for i < times, or until early_stop(metrics) is true.
 
     Returns:
-        The carry, the mean metrics, which are 0 where times is 0, and the number of turns.
+        The carry, the mean metrics (0 if times is 0), and the number of repetitions.
     """
-    body = jax.jit(body)  # so that its shapes and its code come from one trace
+    body = jax.jit(body)  # traced once, for its output shapes and for the loop
     zeros = tree.zeros_like(jax.eval_shape(body, jnp.int32(0), carry)[1])
 
     def add(i: Array, loop: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -224,26 +245,28 @@ def loop_with_metrics(
 
 
 def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
-    """Return a child's environments, but its parent's where one of the n holds NaN.
+    """Return a child's environments, in which each one of the n that contains NaN is replaced by the parent's.
 
     Args:
-        own: of the child.
-        parent: of the parent.
-        axes: of the environments, as in jax.vmap. Those on the host cannot be taken over: they reset.
+        own: Environments of the child.
+        parent: Environments of the parent.
+        axes: Axis of the environments in the leaves, as in jax.vmap. Environments on the host cannot be
+            copied; they stay the child's and are reset.
     """
     taken = jax.vmap(lambda a, b: tree.select(tree.is_nan_free(a), a, b), (axes, axes), axes)(own, parent)
     return hosts.copy_marked_for_reset(taken, own)
 
 
 def update_actor_on_batch(agent: ActorCritic, state: Any, batch: Transition, key: Key) -> tuple[Any, Metrics]:
-    """Take a gradient step of the actor on its own loss."""
+    """Take one gradient step of the actor on its own loss."""
     return agent.update_actor(state, lambda params: agent.actor_loss(params, state, batch, key))
 
 
 def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> tuple[ReplayBuffer, Metrics]:
-    """Return the replay with priorities by the TD errors in metrics, where it has any, and the metrics without them.
+    """Set the priorities of a replay buffer from the TD errors in the metrics, and remove these from the metrics.
 
-    Those of sequences, whose steps come before the batch, lead with what index has, and end with the steps.
+    A replay buffer without priorities stays unchanged. TD errors of sequences have the axis of steps before
+    the axis of the batch; it is moved to the end.
     """
     rest = {name: x for name, x in metrics.items() if name != TD_ERROR}
     if not isinstance(replay, PrioritizedReplayBuffer):
@@ -255,43 +278,44 @@ def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> t
 
 
 def parallel_axes(workflow: Any) -> dict[str, int]:
-    """Return by mesh axis how many independent parts an iteration of a workflow has, where it says so."""
+    """Return the number of independent parts of a workflow by mesh axis; empty if the workflow does not report it."""
     return workflow.parallel_axes if isinstance(workflow, ParallelWorkflow) else {}
 
 
 def state_sharding(workflow: Any, state: State) -> Any:
-    """Return a prefix of the state with the mesh axis that its leaves lead with, "" for none."""
+    """Return a prefix of the state with the mesh axis of the leading axis of its leaves, or "" for none."""
     return workflow.state_sharding(state) if isinstance(workflow, ShardedWorkflow) else ""
 
 
 def total_iteration_cost(workflow: Any, times: int) -> dict[str, tuple[int, int]]:
-    """Return the least and the most that so many iterations of a workflow take, where it says so."""
+    """Return the minimum and the maximum cost of `times` iterations by name; empty if the workflow reports none."""
     return {
         name: (times * least, times * most) for name, (least, most) in getattr(workflow, "iteration_cost", {}).items()
     }
 
 
 def max_env_steps(workflow: Any) -> tuple[float, float]:
-    """Return the most env steps that the first iteration of a workflow takes, and any other one.
+    """Return the maximum number of env steps of the first iteration of a workflow, and of any other iteration.
 
     Args:
-        workflow: whose `iteration_cost` says so, and whose `initial_env_steps` does where the first iteration differs.
+        workflow: Workflow that reports them in `iteration_cost` and, if the first iteration differs, in
+            `initial_env_steps`.
 
     Returns:
-        Both infinite where it does not say.
+        Both numbers; infinite if the workflow does not report them.
     """
     _, most = getattr(workflow, "iteration_cost", {}).get("env_steps", (0, math.inf))
     return max(most, getattr(workflow, "initial_env_steps", most)), most
 
 
 def max_total_env_steps(workflow: Any, iterations: int) -> float:
-    """Return the most env steps that the first so many iterations of a workflow take."""
+    """Return the maximum number of env steps of the first `iterations` iterations of a workflow."""
     first, later = max_env_steps(workflow)
     return first + (iterations - 1) * later
 
 
 def check_parts(workflow: Any) -> None:
-    """Raise OptionError where the environment or the agent of a workflow is none, but a class, say."""
+    """Raise OptionError if `env` or `agent` lacks the required members or is a class instead of an object."""
     for name, protocol in (("env", Env), ("agent", Actor)):
         part = vars(workflow).get(name)
         if name not in vars(workflow) or (isinstance(part, protocol) and not isinstance(part, type)):
@@ -302,20 +326,20 @@ def check_parts(workflow: Any) -> None:
 
 
 def check_positive(workflow: Any, *names: str) -> None:
-    """Raise OptionError where a named field is no whole number from 1 on, or as check_parts does."""
+    """Raise OptionError if a named field is not an integer of at least 1; also runs `check_parts`."""
     check_parts(workflow)
     for name in names:
         require_int(name, getattr(workflow, name))
 
 
 def fill_agent_spaces(workflow: Any) -> None:
-    """Give the agent of a workflow that is being made the spaces of its environment, where it has none."""
+    """Set the missing spaces of the agent to those of the environment, while the workflow is being created."""
     check_parts(workflow)
     object.__setattr__(workflow, "agent", fill_spaces(workflow.agent, workflow.env))
 
 
 def check_replay(workflow: Any) -> None:
-    """Raise OptionError where the replay cannot hold a batch or the random steps, or does not suit the agent."""
+    """Raise OptionError if the replay buffer is too small for a batch or the random steps, or unfit for the agent."""
     why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
     require(
         not is_recurrent(workflow.agent) or workflow.replay.has_sequences, "replay", type(workflow.replay).__name__, why

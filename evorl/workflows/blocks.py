@@ -1,4 +1,4 @@
-"""How a population plays: block by block, where it does not fit in memory, and drawn as it plays, where it is seeds."""
+"""Rollouts of a population, in blocks if it does not fit in memory, and with individuals generated from seeds."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,13 +14,13 @@ from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, Tran
 
 
 def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Rollout:
-    """What the members of a population played, and stored as the statistics of observations after it."""
+    """Run the rollout of a population block by block; it stores the observation statistics after the rollout."""
     num_envs, blocks = workflow.vector_env.num_envs, workflow.num_blocks
     assert plan.episodes is not None
     episodes = jnp.broadcast_to(plan.episodes, workflow.num_envs)
     apart = jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), (plan.params, episodes))
     keys = jax.random.split(key, blocks)
-    if plan.seed_group is not None:  # which another block than the first may play too
+    if plan.seed_group is not None:  # blocks that play the same episodes use the key of the first block
         shared = plan.seed_group[-1] < num_envs
         keys = keys[jnp.where(shared, 0, jnp.arange(blocks))]
         plan = replace(plan, seed_group=plan.seed_group[:num_envs])
@@ -29,7 +29,7 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
     def update_statistics(
         statistics: RunningStatistics | None, transitions: Transition, mask: Array
     ) -> RunningStatistics | None:
-        """The statistics with a chunk's observations that are finite, where they are kept."""
+        """Return the statistics with the finite observations of a chunk, or None without statistics."""
         if statistics is None:
             return None
         obs = tree.merge_axes(transitions.obs)
@@ -49,7 +49,7 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
 
 
 def make_member_behaviour(workflow: Any, state: Any) -> Behaviour:
-    """How members act, which are drawn as they play where the evolver has seeds of them."""
+    """Return the behavior of individuals, which a SeedEvolver generates from seeds during the rollout."""
     behaviour, evolver = workflow.behaviour(state), workflow.evolver
     if not isinstance(evolver, SeedEvolver):
         return behaviour

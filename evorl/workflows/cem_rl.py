@@ -1,4 +1,4 @@
-"""CEM-RL: a distribution over actors, some of which learn by gradient."""
+"""CEM-RL: an evolution strategy over actors, some of which learn by gradient."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,36 +39,58 @@ class CEMRLState:
     agent: State  # its critic is shared by all learners; its actor is the center of the distribution
     evolver: State
     replay: ReplayBuffer
-    generation: Int[Array, ""]  # without the one that acted at random
-    generation_env_steps: Int[Array, ""]  # env steps of the last generation
-    env_steps: Float[Array, ""]  # so far
+    generation: Int[Array, ""]  # not counting the random iteration
+    generation_env_steps: Int[Array, ""]  # of the last generation
+    env_steps: Float[Array, ""]  # total so far
 
 
 @struct.dataclass
 class GenerationCarry:
-    """What a generation has asked for and learned before it plays."""
+    """Values that `plan` computes before the rollout of a generation and that `learn_from` needs."""
 
     agent: State
     evolver: State
-    learner_indices: Int[Array, " m"]  # the members that have learned
+    learner_indices: Int[Array, " m"]  # individuals that have learned
     metrics: Metrics
 
 
 @part
 class CEMRL(shared_replay_learning.BaseHybrid):
-    """Each generation part of the population learns, all are evaluated, the evolver is told (Pourchot & Sigaud 2019).
+    """CEM-RL: in each generation, a part of the population takes gradient steps, then all are evaluated.
 
-    Source: arXiv:1810.01222, algorithm 1, with the learners side by side (Flajolet et al. 2022, arXiv:2206.08888):
-    they share one critic, whose loss is the mean over the learners' own batches, each with its own target actor. What
-    else an agent learns, such as SAC's temperature, they share too; it moves by their mean.
-    The critic takes as many gradient steps as the last generation took env steps, within min_updates and max_updates.
-    The first iteration acts at random for random_steps; the next warmup_generations are evolution alone.
+    The evolver is told the fitness of all individuals. The individuals that learn are trained at the same
+    time (Flajolet et al. 2022, arXiv:2206.08888). They share one critic, whose loss is the mean over the
+    learners: each has its own batch and its own target actor. They also share everything else that an agent
+    learns, such as the temperature of SAC, which moves by their mean.
+
+    The critic takes as many gradient steps as the last generation took env steps, but at least min_updates
+    and at most max_updates. In the first iteration, all actions are random; the next warmup_generations
+    iterations are evolution alone.
+
+    Args:
+        env: Environment.
+        agent: Off-policy agent with an actor and a critic, such as TD3.
+        evolver: Evolver whose individuals are the parameters of actors.
+        learners: Fraction of the population that learns; the learners are drawn anew in each generation.
+        min_updates: Minimum number of gradient steps per generation.
+        max_updates: Maximum number of gradient steps per generation.
+        batch_size: Number of transitions in the batch of each learner.
+        capacity: Maximum number of transitions in the replay buffer.
+        replay: Factory of the replay buffer.
+        random_steps: Number of env steps with random actions, in the first iteration; 0 for none.
+        warmup_generations: Number of initial generations without gradient steps.
+        fitness_episodes: Number of episodes of each individual whose mean return is its fitness.
+        explore: Whether individuals act with exploration noise in these episodes.
+        eval_episodes: Number of episodes of an evaluation.
+        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+
+    Source: Pourchot & Sigaud 2019, arXiv:1810.01222, algorithm 1.
     """
 
     env: Env
     agent: ActorCritic
     evolver: Evolver
-    learners: float = 0.5  # the part of the population that learns, drawn anew in each generation
+    learners: float = 0.5
     min_updates: int = 64
     max_updates: int = 1024
     batch_size: int = 256
@@ -77,7 +99,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     random_steps: int = 25_600
     warmup_generations: int = 0
     fitness_episodes: int = 1
-    explore: bool = False  # exploration noise in the episodes that count as fitness
+    explore: bool = False
     eval_episodes: int = 10
     chunk: int = 20
 
@@ -89,30 +111,33 @@ class CEMRL(shared_replay_learning.BaseHybrid):
 
     @property
     def num_learners(self) -> int:
-        """Members that learn by gradient."""
+        """Return the number of individuals that learn by gradient."""
         return round(self.learners * self.evolver.population_size)
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments in which members play."""
+        """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
+
+        The first iteration takes random_steps instead.
+        """
         episodes = self.evolver.population_size * self.fitness_episodes
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
 
     @property
     def prefill_steps(self) -> int:
-        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        """Return the number of random steps of each environment in the first iteration; 0 if there are none."""
         return -(-self.random_steps // self.vector_env.num_envs)
 
     @property
     def initial_env_steps(self) -> int:
-        """The most env steps that the first iteration takes."""
+        """Return the maximum number of env steps of the first iteration."""
         return self.vector_env.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> CEMRLState:
@@ -122,7 +147,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         return CEMRLState(numbers, env_params, *parts, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: CEMRLState, key: Key) -> tuple[RolloutPlan, GenerationCarry]:
-        """Episodes of what the evolver asks for, of which some have learned; or the steps at random."""
+        """Train some of the individuals that the evolver asks for and plan all episodes, or plan random steps."""
         key_ask, key_pick, key_learn = jax.random.split(key, 3)
         n, m = self.evolver.population_size, self.num_learners
         random = (state.replay.size == 0) & (self.random_steps > 0)
@@ -146,7 +171,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         return plan, GenerationCarry(agent, evolver, picked, metrics)
 
     def plan_evaluation(self, state: CEMRLState, key: Key) -> RolloutPlan:
-        """Whole episodes of the center, greedily."""
+        """Plan greedy episodes of the center of the distribution."""
         del key
         center = tree.broadcast(self.evolver.solution(state.evolver), self.evolver.population_size)
         return self.vector_env.plan_evaluation(center, False if self.explore else None, random=False, stores=False)
@@ -182,7 +207,18 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     def train_learners(
         self, state: CEMRLState, chosen: Params, key: Key, updates: Int[Array, ""]
     ) -> tuple[Any, Params, Metrics]:
-        """updates steps of the shared critic and of each of the actors, leaves [m, ...], with fresh optimizers."""
+        """Train individuals and the critic that they share, with fresh optimizers of the actors.
+
+        Args:
+            state: State of the workflow.
+            chosen: Parameters of the individuals, leaves [m, ...].
+            key: Random key.
+            updates: Number of gradient steps, [].
+
+        Returns:
+            The state of the agent, whose actor has leaves [m, ...], the parameters of the individuals, and
+            the metrics.
+        """
         learners = replace(state.agent, actor=jax.vmap(state.agent.actor.reset_with_params)(chosen))
         learners, _, metrics = shared_replay_learning.update_actors_and_critic(
             self, learners, state.replay, key, updates
@@ -190,9 +226,9 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         return learners, learners.actor.params, metrics
 
     def behaviour(self, state: CEMRLState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent)
 
     def policy(self, state: CEMRLState, explores: bool = False) -> PolicyFn:
-        """How the center of the distribution acts in one environment, greedily or exploring."""
+        """Return the policy of the center of the distribution."""
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)

@@ -1,4 +1,4 @@
-"""ERL: agents that learn by gradient beside a population that evolves, around one replay."""
+"""ERL: a population that evolves and agents that learn by gradient, with one replay buffer."""
 
 from dataclasses import field, replace
 from typing import Any
@@ -40,7 +40,7 @@ UPDATES_FOLLOW_OPTIONS = ("iteration", "all")
 
 
 def make_default_ga() -> GA:
-    """Return the evolver of Khadka & Tumer 2018, whose code mutates a child with probability 0.9."""
+    """Return the genetic algorithm of Khadka & Tumer 2018, whose code mutates a child with probability 0.9."""
     return GA(10, num_elites=2, mutation=ERLMutation(), mutation_rate=0.9)
 
 
@@ -48,24 +48,50 @@ def make_default_ga() -> GA:
 class ERLState:
     numbers: Numbers
     env_params: PyTree
-    agent: State  # its actor leads with [num_agents], what else it holds they share
+    agent: State  # the actor has leaves [num_agents, ...]; the agents share the rest
     evolver: State
     replay: ReplayBuffer
-    generation: Int[Array, ""]  # without the one that acted at random
-    env_steps: Float[Array, ""]  # so far
+    generation: Int[Array, ""]  # not counting the random iteration
+    env_steps: Float[Array, ""]  # total so far
 
 
 @part
 class ERL(shared_replay_learning.BaseHybrid):
-    """A population evolves and agents learn by gradient from what all of them did (Khadka & Tumer 2018).
+    """Evolutionary reinforcement learning (ERL): a population evolves, and agents learn from its experience.
 
-    Source: arXiv:1805.07917, algorithm 1. Members play fitness_episodes greedily unless explore, agents play
-    agent_episodes with exploration noise. Every injection_interval generations the agents take part in place of the
-    members asked last. The agents, which share a critic as CEM-RL's learners do, then take as many gradient steps as
-    this iteration took env steps, or as all have taken so far, as updates_follow says, within min_updates and
-    max_updates. With elite_pull an agent first moves to the fittest member where that is fitter (Supe-RL; Marchesini et
-    al. 2021). The first iteration acts at random for random_steps, where there are any; the next warmup_generations are
-    evolution alone.
+    In each iteration, individuals and agents act in the environment, and all transitions are added to one
+    replay buffer. The agents act with exploration noise. Every injection_interval generations, they replace
+    the individuals that the evolver asked for last. Then the agents take gradient steps; they share a critic,
+    as the learners of CEMRL do.
+
+    With elite_pull, an agent first moves towards the fittest individual if that one is fitter (Supe-RL;
+    Marchesini et al. 2021). In the first iteration, all actions are random, if there are random_steps; the
+    next warmup_generations iterations are evolution alone.
+
+    Args:
+        env: Environment.
+        agent: Off-policy agent with an actor and a critic, such as TD3.
+        evolver: Evolver whose individuals are the parameters of actors.
+        num_agents: Number of agents that learn by gradient.
+        agent_episodes: Number of episodes of each agent per generation.
+        injection_interval: Number of generations from one injection of the agents into the population to the
+            next.
+        updates_follow: Number of gradient steps per generation: "iteration" for the env steps of this
+            iteration, "all" for all env steps so far.
+        min_updates: Minimum number of gradient steps per generation.
+        max_updates: Maximum number of gradient steps per generation.
+        batch_size: Number of transitions in the batch of each agent.
+        capacity: Maximum number of transitions in the replay buffer.
+        replay: Factory of the replay buffer.
+        random_steps: Number of env steps with random actions, in the first iteration; 0 for none.
+        warmup_generations: Number of initial generations without gradient steps.
+        fitness_episodes: Number of episodes of each individual whose mean return is its fitness.
+        explore: Whether individuals act with exploration noise in these episodes.
+        eval_episodes: Number of evaluation episodes of the center of the evolver; the agents together play as
+            many.
+        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+
+    Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 1.
     """
 
     env: Env
@@ -74,7 +100,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     num_agents: int = 1
     agent_episodes: int = 1
     injection_interval: int = 1
-    updates_follow: str = "iteration"  # or "all"
+    updates_follow: str = "iteration"
     min_updates: int = 64
     max_updates: int = 1024
     batch_size: int = 256
@@ -83,10 +109,15 @@ class ERL(shared_replay_learning.BaseHybrid):
     random_steps: int = 0
     warmup_generations: int = 0
     fitness_episodes: int = 1
-    explore: bool = False  # exploration noise in the episodes that count as fitness
-    eval_episodes: int = 10  # of the center, and as many of the agents
+    explore: bool = False
+    eval_episodes: int = 10
     chunk: int = 20
-    elite_pull: Number = number(0.0, 0, 1, "fraction by which an agent moves to a fitter best member; 0 is ERL")
+    elite_pull: Number = number(
+        0.0,
+        0,
+        1,
+        "fraction by which an agent moves towards the fittest individual if that one is fitter; 0 for plain ERL",
+    )
 
     def __post_init__(self) -> None:
         shared_replay_learning.check_hybrid(self)
@@ -98,36 +129,39 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     @property
     def num_envs(self) -> int:
-        """One for each member and each agent."""
+        """Return the number of environments: one for each individual and each agent."""
         return self.evolver.population_size + self.num_agents
 
     @property
     def num_agent_envs(self) -> int:
-        """In an evaluation, where the center has the others."""
+        """Return the number of environments of the agents in an evaluation; the center uses the others."""
         return self.num_envs // 2
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments in which members and agents play."""
+        """Return the vectorized environments in which individuals and agents act."""
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.num_agent_envs)
         n = self.num_envs
         return VectorEnv(self.env, self.agent, n, n, starts, most * n, self.chunk)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes, beside the one at random and those of evolution alone."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
+
+        They do not hold for the iteration with random steps and for iterations of evolution alone.
+        """
         episodes = self.evolver.population_size * self.fitness_episodes + self.num_agents * self.agent_episodes
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (self.min_updates, self.max_updates)}
 
     @property
     def prefill_steps(self) -> int:
-        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        """Return the number of random steps of each environment in the first iteration; 0 if there are none."""
         return -(-self.random_steps // self.num_envs)
 
     @property
     def initial_env_steps(self) -> int:
-        """The most env steps that the first iteration takes."""
+        """Return the maximum number of env steps of the first iteration."""
         return self.num_envs * self.prefill_steps or self.iteration_cost["env_steps"][1]
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> ERLState:
@@ -145,15 +179,25 @@ class ERL(shared_replay_learning.BaseHybrid):
         return ERLState(numbers, env_params, agent, evolver, replay, jnp.int32(0), jnp.float32(0))
 
     def is_learning(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
-        """Whether the agents play and learn in this generation."""
+        """Return whether the agents act and learn in this generation, bool [].
+
+        Args:
+            state: State of the workflow.
+            random: Whether this iteration takes random steps, [].
+        """
         return ~random & (state.generation >= self.warmup_generations)
 
     def is_injecting(self, state: ERLState, random: Bool[Array, ""]) -> Bool[Array, ""]:
-        """Whether the agents take part in this generation in place of the members asked last."""
+        """Return whether the agents replace the individuals that were asked for last in this generation, bool [].
+
+        Args:
+            state: State of the workflow.
+            random: Whether this iteration takes random steps, [].
+        """
         return self.is_learning(state, random) & ((state.generation + 1) % self.injection_interval == 0)
 
     def plan(self, state: ERLState, key: Key) -> tuple[RolloutPlan, State]:
-        """Episodes of what the evolver asks for, greedily, and of the agents; or the steps at random."""
+        """Plan the episodes of the individuals, greedy unless `explore`, and of the agents; or plan random steps."""
         n, m = self.evolver.population_size, self.num_agents
         random = (state.replay.size == 0) & (self.random_steps > 0)
         members, _, evolver = search.ask(self.evolver, key, state.evolver)
@@ -174,7 +218,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         return plan, evolver
 
     def plan_evaluation(self, state: ERLState, key: Key) -> RolloutPlan:
-        """Whole episodes of the center, and as many of the agents in turn, greedily."""
+        """Plan greedy episodes of the center of the evolver, and as many of the agents, which take turns."""
         del key
         k, episodes = self.num_agent_envs, self.eval_episodes
         center = tree.broadcast(self.evolver.solution(state.evolver), self.num_envs - k)
@@ -222,7 +266,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         return replace(state, generation=state.generation + ~random, env_steps=env_steps, **learned), metrics
 
     def evaluation_metrics(self, state: ERLState, played: Rollout) -> Metrics:
-        """The metrics of the center, and the return of the agents."""
+        """Return the metrics of the center, and the mean return of the agents as "return_agent"."""
         del state
         parts = slice(-self.num_agent_envs), slice(-self.num_agent_envs, None)
         center, agents = (tree.index(played.stats, part) for part in parts)
@@ -231,7 +275,18 @@ class ERL(shared_replay_learning.BaseHybrid):
     def pull_to_elite(
         self, state: ERLState, members: Params, fitness: Float[Array, " n"], returns: Array, learning: Bool[Array, ""]
     ) -> TrainState:
-        """The agents' actors, those with a lower return than the fittest member moved to it by elite_pull."""
+        """Move the agents whose return is below the highest fitness towards the fittest individual, by elite_pull.
+
+        Args:
+            state: State of the workflow.
+            members: Parameters of the individuals, leaves [n, ...].
+            fitness: Mean return of each individual, shape [n].
+            returns: Mean return of each agent, shape [num_agents].
+            learning: Whether the agents learn in this generation, []; otherwise none moves.
+
+        Returns:
+            The actors of the agents, leaves [num_agents, ...].
+        """
         actor, best = state.agent.actor, argsort_best_first(fitness)[0]
         moved = jax.tree.map(lambda own, x: own + self.elite_pull * (x[best] - own), actor.params, members)
         return replace(
@@ -239,9 +294,9 @@ class ERL(shared_replay_learning.BaseHybrid):
         )
 
     def behaviour(self, state: ERLState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent)
 
     def policy(self, state: ERLState, explores: bool = False) -> PolicyFn:
-        """How the evolver's center acts in one environment, greedily or exploring."""
+        """Return the policy of the center of the evolver."""
         return self.behaviour(state).bind_params(self.evolver.solution(state.evolver), explores)

@@ -1,4 +1,4 @@
-"""Policy search: a population of policies, of which the fitter have more say in the next one."""
+"""Policy search: an evolver searches the parameters of a policy."""
 
 from dataclasses import field, replace
 from functools import partial
@@ -40,24 +40,40 @@ NORMALIZATIONS = ("none", "vbn", "running")
 class EvolutionState:
     numbers: Numbers
     env_params: PyTree
-    agent: State  # whose actor is the center of the distribution
+    agent: State  # its actor is the center of the distribution
     evolver: State
-    obs_statistics: RunningStatistics | None  # of observations, where they are normalized
+    obs_statistics: RunningStatistics | None  # of observations; None if they are not normalized
     iteration: Int[Array, ""]
-    env_steps: Float[Array, ""]  # so far
+    env_steps: Float[Array, ""]  # total so far
 
 
 @part
 class Evolution(base.BaseStagedWorkflow):
-    """An iteration is ask, fitness_episodes whole episodes of each member, and tell.
+    """Policy search with an evolver: ask for individuals, evaluate each in whole episodes, and tell their fitness.
 
-    Fitness is the mean undiscounted return, by the rewards that are learned from, of greedy actions unless explore.
-    With same_episodes, all members of a generation play the same episodes: the same starts and the same chance (common
-    random numbers). Observations are normalized, by the same statistics for all members, with normalization
-    vbn: by vbn_steps steps at random, which the first iteration takes instead (virtual batch normalization; Salimans et
-    al. 2017, arXiv:1703.03864, section 2.1);
-    running: by all observations before this iteration (Mania et al. 2018, arXiv:1803.07055, section 3.2).
-    members_at_once, where a population does not fit in memory, is how many are evaluated side by side, 0 for all.
+    The return of an individual is the mean undiscounted return, computed with the rewards for learning. By
+    default, it is the fitness. Actions are greedy unless `explore`.
+
+    Observations can be normalized, with the same statistics for all individuals. With normalization="vbn"
+    (virtual batch normalization; Salimans et al. 2017, arXiv:1703.03864, section 2.1), the statistics are
+    those of vbn_steps random steps, which the first iteration takes instead of a generation. With "running"
+    (Mania et al. 2018, arXiv:1803.07055, section 3.2), they are those of all observations before the
+    iteration.
+
+    Args:
+        env: Environment.
+        agent: Agent whose policy is searched.
+        evolver: Evolver whose individuals are the parameters of the policy.
+        fitness_episodes: Number of episodes of each individual.
+        explore: Whether individuals act with exploration in these episodes.
+        same_episodes: Whether all individuals of a generation play the same episodes, with the same initial
+            states and the same random numbers (common random numbers).
+        normalization: Normalization of observations: "none", "vbn" or "running".
+        vbn_steps: Number of random env steps of "vbn".
+        members_at_once: Number of individuals that are evaluated at the same time, if a population does not
+            fit in memory; it must divide the population size. 0 for all.
+        eval_episodes: Number of episodes of an evaluation.
+        chunk: Number of steps after which the statistics are updated and the end of the rollout is tested.
     """
 
     env: Env
@@ -90,35 +106,38 @@ class Evolution(base.BaseStagedWorkflow):
 
     @property
     def num_blocks(self) -> int:
-        """Parts of the population that are evaluated one after the other."""
+        """Return the number of blocks of the population, which are evaluated sequentially."""
         return self.evolver.population_size // (self.members_at_once or self.evolver.population_size)
 
     @property
     def num_envs(self) -> int:
-        """Episodes of a generation, which are played side by side."""
+        """Return the number of episodes per generation, each of which has a separate environment."""
         return self.evolver.population_size * self.fitness_episodes
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments of one block: each episode has its own."""
+        """Return the vectorized environments of one block, one for each episode."""
         episodes = -(-self.eval_episodes // self.num_blocks)
         num_envs, actors = self.num_envs // self.num_blocks, self.evolver.population_size // self.num_blocks
         return VectorEnv(self.env, self.agent, num_envs, actors, 1, episodes, self.chunk)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; with vbn the first one takes vbn_steps instead."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
+
+        With vbn, the first iteration takes vbn_steps instead.
+        """
         steps = (self.num_envs, self.num_envs * self.env.max_episode_steps)
         return {"env_steps": steps, "gradient_steps": (0, 0)}
 
     @property
     def prefill_steps(self) -> int:
-        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        """Return the number of random steps of each environment in the first iteration; 0 if there are none."""
         return -(-self.vbn_steps // self.num_envs) if self.normalization == "vbn" else 0
 
     @property
     def initial_env_steps(self) -> int:
-        """The most env steps that the first iteration takes."""
+        """Return the maximum number of env steps of the first iteration."""
         return self.num_envs * (self.prefill_steps or self.env.max_episode_steps)
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> EvolutionState:
@@ -136,7 +155,7 @@ class Evolution(base.BaseStagedWorkflow):
         return EvolutionState(numbers, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:
-        """fitness_episodes of each member; or the random steps."""
+        """Plan fitness_episodes episodes of each individual, or the random steps."""
         random = self.is_random_iteration(state)
         members, genomes, evolver = search.ask(self.evolver, key, state.evolver)
         env_index = jnp.arange(self.num_envs)
@@ -152,7 +171,7 @@ class Evolution(base.BaseStagedWorkflow):
         return plan, (genomes, evolver)
 
     def plan_evaluation(self, state: EvolutionState, key: Key) -> RolloutPlan:
-        """Whole episodes of the center, greedily."""
+        """Plan greedy episodes of the center of the search."""
         del key
         n, num_envs = self.evolver.population_size, self.num_envs
         explores, random = False if self.explore else None, False if self.normalization == "vbn" else None
@@ -162,7 +181,7 @@ class Evolution(base.BaseStagedWorkflow):
         return replace(plan, episodes=split_evenly(self.eval_episodes, num_envs), seed_group=group)
 
     def rollout(self, state: EvolutionState, plan: RolloutPlan, key: Key) -> tuple[EvolutionState, Rollout]:
-        """What was played, block by block, and stored as the statistics of observations after it."""
+        """Run a plan block by block; it stores the observation statistics after the rollout."""
         return state, blocks.rollout_blocks(self, state, plan, key)
 
     def learn_from(
@@ -195,25 +214,34 @@ class Evolution(base.BaseStagedWorkflow):
         return played.stats.evaluation_metrics()
 
     def is_random_iteration(self, state: EvolutionState) -> Bool[Array, ""]:
-        """Whether this iteration acts at random and searches nothing."""
+        """Return whether this iteration takes random steps instead of a generation, bool [].
+
+        Args:
+            state: State of the workflow.
+        """
         return (state.iteration == 0) & (self.normalization == "vbn")
 
     def behaviour(self, state: EvolutionState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def normalize_obs(self, state: EvolutionState, obs: Any) -> Any:
-        """An observation as the policy sees it."""
+        """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.
+
+        Args:
+            state: State of the workflow, with the statistics.
+            obs: Observation of the environment.
+        """
         return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
-        """How the center acts in one environment, greedily or exploring."""
+        """Return the policy of the center of the search."""
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def with_policy_params(self, state: EvolutionState, params: Params) -> EvolutionState:
-        """state with these parameters as its center."""
+        """Return the state with other parameters as the center."""
         return replace(state, agent=replace(state.agent, actor=replace(state.agent.actor, params=params)))
 
     def results(self, state: EvolutionState) -> SearchResults | None:
-        """The evolver's, where it collects."""
+        """Return the solutions of the evolver, if it keeps many."""
         return self.evolver.results(state.evolver)

@@ -1,4 +1,4 @@
-"""What the populations share: how their members train and are compared, inherit in place, and which hold no NaN."""
+"""Functions that populations share: training, comparison and inheritance of members, and the test for NaN."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,29 +17,30 @@ from evorl.types import Key, Metrics, Numbers, Population, State
 
 
 def member_keys(key: Key, size: int, evaluating: bool | Array) -> Key:
-    """[size]: one for each member; where evaluating the same, so that all are compared on the same episodes."""
+    """Return one key per member, [size]; in an evaluation all are equal, so that members play the same episodes."""
     return jnp.where(evaluating, tree.broadcast(key, size), jax.random.split(key, size))
 
 
 def has_no_nan(state: State) -> Bool[Array, " size"]:
-    """Which members hold no NaN in any real leaf, replays left out."""
+    """Return which members have no NaN in any floating-point leaf of their state; replay buffers are not checked."""
     return jax.vmap(tree.is_nan_free)(split_replays(state)[0])
 
 
 def count_ancestors(source: Int[Array, " size"]) -> Int[Array, " size"]:
-    """How many ancestors each member has, 0 where it is its own source; members are no ancestors of themselves."""
+    """Return the number of ancestors of each member, 0 if it is its own source; no member may descend from itself."""
     n = source.shape[0]
     ancestors = (source != jnp.arange(n)).astype(jnp.int32)
-    for _ in range(n.bit_length()):  # which looks twice as far back each time
+    for _ in range(n.bit_length()):  # each turn looks twice as far back
         ancestors, source = ancestors + ancestors[source], source[source]
     return ancestors
 
 
 def copy_members(inherit: Callable[[State, State], State], state: State, source: Int[Array, " size"]) -> State:
-    """state with each member i, where source[i] is another one, as inherit(member i, member source[i]) gives it.
+    """Replace each member i whose source is another member by inherit(member i, member source[i]).
 
-    All inherit from what was there before; no member may be its own ancestor. One after the other they are written in
-    place, the youngest first, so that memory is needed for one member alone. inherit sees no replay.
+    All members inherit from the state before the call, and no member may be its own ancestor. The members are
+    written in place and sequentially, those with the most ancestors first, so that only one additional member
+    is in memory. `inherit` gets states without replay buffers.
     """
     light, replays = split_replays(state)
     ancestors = count_ancestors(source)
@@ -68,7 +69,7 @@ def copy_members(inherit: Callable[[State, State], State], state: State, source:
 
 @struct.dataclass
 class LifePlan:
-    """What members are to live through."""
+    """Plan of the members of a population: a number of training steps, then a number of evaluations."""
 
     steps: Int[Array, ""] | int
     evaluations: Int[Array, ""] | int
@@ -76,27 +77,27 @@ class LifePlan:
 
 @struct.dataclass
 class LifeMetrics:
-    """What n members have lived through, leaves [n, ...]."""
+    """Metrics of n members that were trained and evaluated, leaves [n, ...]."""
 
-    searched_numbers: dict[str, Array]  # what is searched, as it was
-    has_no_nan: Bool[Array, " n"]  # of whose state no number is NaN
-    training_metrics: Metrics  # over their steps
+    searched_numbers: dict[str, Array]  # searched hyperparameters during the training, by name
+    has_no_nan: Bool[Array, " n"]  # members whose state contains no NaN
+    training_metrics: Metrics  # over the training steps
     evaluation: Metrics
 
     @property
     def fitness(self) -> Float[Array, " n"]:
-        """Their returns, NaN of those whose numbers are lost."""
+        """Return the mean return of each member, NaN if its state contains NaN."""
         return jnp.where(self.has_no_nan, self.evaluation["return"], jnp.nan)
 
     def metrics(self) -> Metrics:
-        """Those of a generation."""
+        """Return the metrics of a generation."""
         by_member = {f"members/{name}": values for name, values in self.searched_numbers.items()}
         by_member |= {"members/fitness": self.fitness, "return_best": sanitize_fitness(self.fitness).max()}
         return metrics_of.reduce_members(self.training_metrics) | by_member
 
 
 def init_members(population: Population, key: Key, numbers: Numbers, env_params: Any) -> State:
-    """The first state of a population whose members have numbers, leaves [n, ...]."""
+    """Return the initial state of a population whose members have the given hyperparameters, leaves [n, ...]."""
     init = lambda key, numbers: population.init(key, numbers, env_params)  # noqa: E731
     return mesh.shard_over_axis(init, mesh.MEMBERS, (False, True), True)(key, numbers)
 
@@ -104,10 +105,16 @@ def init_members(population: Population, key: Key, numbers: Numbers, env_params:
 def train_and_evaluate(
     population: Population, members: State, key: Key, steps: Int[Array, ""] | int, evaluations: Int[Array, ""] | int
 ) -> tuple[State, Metrics, Metrics]:
-    """The members after so many steps, the metrics of these, and those of the evaluations together, leaves [n, ...].
+    """Train all members for a number of steps, then evaluate them.
 
-    Raises OptionError where an evaluation has no "return". It is one loop, so that one program holds physics once; of
-    vmapped copies all must have the same steps and evaluations.
+    Steps and evaluations are turns of one loop, so that the program contains the physics once. `steps` and
+    `evaluations` must each be the same for all vmapped copies.
+
+    Returns:
+        The members, the metrics of the steps, and the combined metrics of the evaluations, leaves [n, ...].
+
+    Raises:
+        OptionError: If the evaluation has no "return".
     """
 
     def train_members(members: State, key: Key, steps: Array, evaluations: Array) -> tuple[State, Metrics, Metrics]:

@@ -27,22 +27,32 @@ class MetaESState:
     env_params: PyTree
     evolver: State
     generation: Int[Array, ""]
-    env_steps: Float[Array, ""]  # of all runs so far
+    env_steps: Float[Array, ""]  # total of all runs so far
 
 
 @part
 class MetaES(base.BaseStagedWorkflow):
-    """Each member of a generation is a short training run from scratch, whose return is the fitness of its settings.
+    """Evolution of hyperparameters: each individual is a short training run from scratch.
 
-    These are a point in the unit cube of the space (see PBT): the evolver begins in its middle, a GA with points from
-    all of it, and what it asks for is mapped into it (`BoundTransform`). An evaluation trains all members with the
-    evolver's center, and its return is their mean: what the hyperparameters found are worth, not the luckiest run.
+    The return of the run is the fitness of its hyperparameters. They are a point in the unit cube of the
+    search space (see `PBT`). The evolver searches an unbounded space, which `BoundTransform` maps into the
+    cube. It starts in the middle of the cube; an evolver that begins with members, such as GA, starts with
+    points from the whole cube.
+
+    An evaluation trains all members with the hyperparameters at the center of the evolver, and its return is
+    their mean. It therefore measures the hyperparameters and not the luckiest run.
+
+    Args:
+        population: Population of runs; its size must be the population size of the evolver.
+        evolver: Evolver that searches the hyperparameters.
+        lifetime: Number of training steps of each run.
+        search: Names of the searched hyperparameters, as in PBT.
     """
 
     population: Population
     evolver: Evolver
-    lifetime: int = 16  # steps of each run
-    search: tuple[str, ...] = ()  # as of PBT
+    lifetime: int = 16
+    search: tuple[str, ...] = ()
 
     inherited: ClassVar[tuple[str, ...]] = ("evolver",)
     parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
@@ -52,18 +62,18 @@ class MetaES(base.BaseStagedWorkflow):
         search.require_evolver(self.evolver)
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
-        self.search_space  # noqa: B018  which raises
+        self.search_space  # noqa: B018  raises OptionError if the search space is invalid
 
     @property
     def search_space(self) -> PriorSpace:
-        """The numbers that are searched, as points of a cube."""
+        """Return the search space, which maps points of the unit cube to hyperparameters."""
         return PriorSpace(self.population.inner, self.search)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that a generation takes, where the inner workflow says so."""
+        """Return the minimum and the maximum cost of a generation by name; empty if `inner` reports none."""
         found = base.total_iteration_cost(self.population, self.lifetime)
-        if "env_steps" in found:  # every life begins with the first iteration of its members
+        if "env_steps" in found:  # every run starts with its first iteration, which may take more steps
             found["env_steps"] = found["env_steps"][0], int(base.max_total_env_steps(self.population, self.lifetime))
         return found
 
@@ -75,17 +85,17 @@ class MetaES(base.BaseStagedWorkflow):
         return MetaESState(numbers, as_arrays(env_params), evolver, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: MetaESState, key: Key) -> tuple[Array, tuple[Any, Any]]:
-        """Lives at the points that the evolver asks for, [size, d]."""
+        """Return the points that the evolver asks for, [size, d]."""
         genomes, evolver = self.evolver.ask(key, state.evolver)
         return UNIT_CUBE.fold_array(jax.vmap(self.evolver.to_params, (None, 0))(evolver, genomes)), (genomes, evolver)
 
     def plan_evaluation(self, state: MetaESState, key: Key) -> Array:
-        """Lives that are all at the center."""
+        """Return the center of the evolver as the point of all members, [size, d]."""
         del key
         return tree.broadcast(UNIT_CUBE.fold(self.evolver.solution(state.evolver)), self.population.size)
 
     def rollout(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, LifeMetrics]:
-        """Trains members from scratch, with the hyperparameters at the points, and evaluates them."""
+        """Train members from scratch with the hyperparameters at the points, and evaluate them."""
         key_birth, key_life = jax.random.split(key)
         members = init_members(self.population, key_birth, self.search_space.decode(plan), state.env_params)
         members, *lived = train_and_evaluate(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))

@@ -1,4 +1,4 @@
-"""Epochs over a rollout: a gradient step on each minibatch of its segments, in random order."""
+"""Epochs over a rollout: one gradient step on each minibatch of its segments, in random order."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,13 +26,14 @@ def run_epochs(
     """Learn from a batch in epochs of minibatches, until the agent stops early.
 
     Args:
-        agent: whose loss it is.
-        state: of the agent.
-        batch: leaves [segments, steps, ...].
-        key: of the random orders.
-        num_epochs: how often each segment is learned from.
-        minibatch_size: segments of a minibatch; divides their number.
-        valid_segments: for each segment itself, or the one that is learned from in its place.
+        agent: Agent that defines the loss.
+        state: State of the agent.
+        batch: Batch, leaves [segments, steps, ...].
+        key: Random key of the order of the segments.
+        num_epochs: Number of epochs, [].
+        minibatch_size: Number of segments in a minibatch; it divides the number of segments.
+        valid_segments: Index of the segment that is used in place of each segment; None to use the segments
+            themselves.
 
     Returns:
         The state of the agent, the mean metrics, and the number of epochs.
@@ -54,7 +55,7 @@ def run_epochs(
 
 
 def standardize_advantages(batch: Batch, valid_segments: Int[Array, " segments"] | None = None) -> Batch:
-    """Return a batch with standardized advantages, in a game those of each group, among the segments that count."""
+    """Standardize the advantages of a batch among its valid segments; in a multi-agent environment, of each group."""
 
     def standardize_group(x: Array, weight: Any) -> Array:
         if valid_segments is None:
@@ -67,7 +68,7 @@ def standardize_advantages(batch: Batch, valid_segments: Int[Array, " segments"]
 def standardize(
     x: Float[Array, "..."], among: Float[Array, "..."] | None = None, weight: Any = None
 ) -> Float[Array, "..."]:
-    """Return x with mean 0 and standard deviation 1, or with those that it has among others, by weights where given."""
+    """Subtract the mean and divide by the standard deviation of `among` (default: x itself), with optional weights."""
     among = x if among is None else among
     if weight is None:
         return (x - among.mean()) / (among.std() + 1e-8)

@@ -1,4 +1,4 @@
-"""One agent that collects, stores and learns: the loop of DDPG, TD3 and SAC."""
+"""Train one off-policy agent: collect transitions, store them, and learn (DDPG, TD3, SAC, DQN)."""
 
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -49,18 +49,39 @@ class OffPolicyState:
     agent: State
     envs: EnvInstance  # leaves [num_envs, ...]
     replay: ReplayBuffer
-    window: NStepWindow | None  # of transitions whose n steps are not complete, None where n_step is 1
+    window: NStepWindow | None  # transitions with less than n steps so far; None if not needed
     iteration: Int[Array, ""]
 
 
 @part
 class OffPolicy(base.BaseStagedWorkflow):
-    """An iteration is num_steps steps of num_envs environments, then num_updates gradient steps of the critic.
+    """Train an off-policy agent: each iteration collects transitions and takes gradient steps on stored ones.
 
-    The actor moves once per actor_interval of them. The first iteration acts at random for random_steps instead.
-    The replay holds transitions over n_step steps, or up to the end of an episode, whose value the critic bootstraps.
-    Where it gives sequences, batch_size counts them, and n_step rewards are summed when learning. With num_steps 0 it
-    learns from demonstrations alone, with which its replay buffer is filled before training.
+    An iteration takes num_steps steps in each of num_envs environments, then num_updates gradient steps of
+    the critic. The first iteration takes random_steps random steps instead.
+
+    The replay buffer holds transitions over n_step steps, or fewer at the end of an episode; the critic
+    bootstraps from their last observation. If the replay buffer samples sequences, batch_size counts
+    sequences, and the n_step rewards are summed when learning.
+
+    With num_steps=0, the agent learns from demonstrations alone, with which the replay buffer is filled
+    before the training.
+
+    Args:
+        env: Environment.
+        agent: Off-policy agent.
+        num_envs: Number of vectorized environments.
+        num_steps: Number of steps of each environment per iteration; 0 to learn from demonstrations alone.
+        num_updates: Number of gradient steps of the critic per iteration, a multiple of actor_interval.
+        actor_interval: Number of gradient steps of the critic for each one of the actor.
+        batch_size: Number of transitions in a batch, or of sequences.
+        capacity: Maximum number of transitions in the replay buffer.
+        replay: Factory of the replay buffer.
+        random_steps: Number of env steps with random actions, in the first iteration; 0 for none.
+        n_step: Number of steps of a transition, for n-step returns.
+        eval_episodes: Number of episodes of an evaluation.
+        chunk: Maximum number of steps after which transitions are stored and the end of the rollout is
+            tested.
     """
 
     env: Env
@@ -91,15 +112,15 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     @property
     def has_n_step_window(self) -> bool:
-        """Whether rows are put together over several steps before they are stored; of sequences, when learning."""
+        """Return whether n-step transitions are built before they are stored; sequences build them when learning."""
         return self.n_step > 1 and not self.replay.has_sequences
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments in which it collects and evaluates."""
+        """Return the vectorized environments in which the agent collects and is evaluated."""
         steps = max(self.num_steps, 1)
         chunks = -(-steps // self.chunk)
-        starts = min(4, steps)  # of four times num_envs starts a rollout may use some twice
+        starts = min(4, steps)  # per environment; a rollout with more episodes reuses them
         every = -(-steps // chunks)
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
 
@@ -108,9 +129,10 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; the first one takes random_steps instead.
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
 
-        Where the replay keeps sequences, others take them too, until one is whole.
+        The first iteration takes random_steps instead. If the replay buffer stores sequences, later
+        iterations also take random steps until the first sequence is complete.
         """
         steps = self.num_envs * self.num_steps
         most = max(steps, self.initial_env_steps) if self.replay.has_sequences else steps
@@ -118,14 +140,14 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     @property
     def prefill_steps(self) -> int:
-        """Steps of each environment at random, which the first iteration takes; 0 where there are none."""
+        """Return the number of random steps of each environment in the first iteration; 0 if there are none."""
         if self.random_steps == 0:
             return 0
-        return max(-(-self.random_steps // self.num_envs), self.n_step)  # of fewer steps no transition is whole
+        return max(-(-self.random_steps // self.num_envs), self.n_step)  # fewer steps complete no transition
 
     @property
     def initial_env_steps(self) -> int:
-        """The env steps of the first iteration."""
+        """Return the number of env steps of the first iteration."""
         return self.num_envs * (self.prefill_steps or self.num_steps)
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OffPolicyState:
@@ -143,10 +165,15 @@ class OffPolicy(base.BaseStagedWorkflow):
         return OffPolicyState(numbers, env_params, agent, envs, replay, window, jnp.int32(0))
 
     def count_env_steps(self, state: OffPolicyState) -> Array:
+        """Return the number of env steps so far, as if the first iteration had the same length as the others.
+
+        Args:
+            state: State of the workflow.
+        """
         return state.iteration.astype(jnp.float32) * self.num_envs * self.num_steps
 
     def plan(self, state: OffPolicyState, key: Key) -> tuple[RolloutPlan, None]:
-        """num_steps steps of every environment, exploring; or the random ones."""
+        """Plan num_steps exploring steps of every environment, or the random steps."""
         del key
         random = (state.replay.size == 0) & (self.random_steps > 0)
         plan = RolloutPlan(
@@ -162,15 +189,15 @@ class OffPolicy(base.BaseStagedWorkflow):
         return plan, None
 
     def plan_evaluation(self, state: OffPolicyState, key: Key) -> RolloutPlan:
-        """Whole episodes, greedily."""
+        """Plan greedy episodes."""
         del key
         params = tree.broadcast(state.agent.actor.params, 1)
         return self.vector_env.plan_evaluation(params, explores=False, random=False, stores=False)
 
     def rollout(self, state: OffPolicyState, plan: RolloutPlan, key: Key) -> tuple[OffPolicyState, Rollout]:
-        """What was played, and the state with it in its replay."""
+        """Run a plan and add its transitions to the replay buffer of the state."""
         window = state.window
-        if window is not None:  # whose episodes do not go on where new ones start
+        if window is not None:  # random steps start new episodes, so the window is cleared
             window = replace(window, num_filled=jnp.where(jnp.asarray(plan.random_actions), 0, window.num_filled))
             if hosts.collect_leases(state.envs):
                 window = window.truncate(hosts.get_leases(state.envs.env_state) <= 0)
@@ -193,15 +220,23 @@ class OffPolicy(base.BaseStagedWorkflow):
         return played.stats.evaluation_metrics()
 
     def behaviour(self, state: OffPolicyState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent)
 
     def make_store_function(
         self, storing: Bool[Array, ""]
     ) -> Callable[[tuple[ReplayBuffer, Any, Array], Transition, Array], Any]:
-        """Puts what each chunk completes into the replay, where storing.
+        """Return the function that adds the complete transitions of each chunk to the replay buffer.
 
-        Every environment takes the same steps then, but on the host where not all are waited for.
+        When it stores, every environment takes the same number of steps, except on the host if a step does
+        not wait for all of them.
+
+        Args:
+            storing: Whether to store transitions, [].
+
+        Returns:
+            A function of (replay buffer, window, remaining steps), transitions with leaves [chunk, n, ...]
+            and their mask [chunk, n], which returns the new (replay buffer, window, remaining steps).
         """
 
         def store(
@@ -224,14 +259,24 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
-        """rounds times actor_interval steps of the critic and one of the actor, where there is one.
+        """Run rounds of actor_interval gradient steps of the critic and one of the actor, if there is an actor.
 
-        None of a copy whose replay is empty, as that of one whose numbers were lost from the start.
+        A vmapped copy with an empty replay buffer does not learn. Its replay buffer is empty if all its
+        transitions have contained NaN from the start.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+            rounds: Number of rounds, [].
+
+        Returns:
+            The new state and the mean metrics.
         """
         there = state.replay.size > 0
-        # of any vmapped copy: copies that differed in it would each select over their agents in every round
+        # same rounds for all vmapped copies, as otherwise each round would select between old and new agents
         rounds = jnp.where(tree.any_unbatched(there), rounds, 0)
-        changes = isinstance(state.replay, PrioritizedReplayBuffer)  # else no loop carries it
+        # the loop carries the replay buffer only if it changes
+        changes = isinstance(state.replay, PrioritizedReplayBuffer)
         discounted: Any = self.agent
 
         def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
@@ -266,13 +311,13 @@ class OffPolicy(base.BaseStagedWorkflow):
         return state, tree.select(there, metrics, tree.zeros_like(metrics))
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> PolicyFn:
-        """How the agent acts in one environment, greedily or exploring."""
+        """Return the policy of the agent."""
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
-        """state with the agent and the hyperparameters of parent; it keeps its replay and environments.
+        """Return the state with the agent and hyperparameters of the parent; replay buffer and environments stay.
 
-        Environments that hold NaN, or whose last transitions do, are the parent's too.
+        An environment that contains NaN, or whose last transitions do, is replaced by the parent's.
         """
         state = replace(state, agent=parent.agent, numbers=parent.numbers)
         window, theirs = state.window, parent.window

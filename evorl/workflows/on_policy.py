@@ -41,13 +41,13 @@ from evorl.workflows.trajectories import Trajectories
 
 @struct.dataclass
 class OnPolicyState:
-    numbers: Numbers | None  # None where another workflow's state has them
+    numbers: Numbers | None  # None if the state of an outer workflow holds them
     env_params: PyTree
     agent: State
     envs: EnvInstance  # leaves [num_envs, ...]
-    stale_params: Params  # params of the actor before each of the last `staleness` iterations, leaves [staleness, ...]
-    obs_statistics: RunningStatistics | None  # of observations, where they are normalized
-    reward_statistics: RunningStatistics | None  # of the absolute values of rewards, where values are normalized
+    stale_params: Params  # actor params before each of the last `staleness` iterations, leaves [staleness, ...]
+    obs_statistics: RunningStatistics | None  # of observations; None if they are not normalized
+    reward_statistics: RunningStatistics | None  # of absolute rewards; None if values are not normalized
     iteration: Int[Array, ""]
 
 
@@ -55,13 +55,31 @@ class OnPolicyState:
 class OnPolicy(base.BaseStagedWorkflow):
     """Train an on-policy agent: each iteration collects a rollout and learns from it in epochs of minibatches.
 
-    A rollout is num_steps steps of num_envs environments; 0 steps are a whole episode, batch_size=0 is all of a
-    rollout. An epoch takes a gradient step on every batch_size of them, in random order, or as `sampling` draws them.
-    Observations are normalized by the statistics from before this iteration, so that acting and learning see the same.
-    Values are learned in units of `value_scale`, by the rewards so far, those of this rollout among them. The policy
-    that acts is that of `staleness` iterations ago, as where actors and learner work at the same time. Advantages are
-    estimated once or, as `refresh` says, before each "epoch" or "minibatch", from the value and the probability ratio
-    that each step had when it was learned from last.
+    A rollout consists of num_steps steps of num_envs environments. An epoch takes a gradient step on every
+    minibatch of batch_size steps, in random order or as `sampling` draws them.
+
+    Observations are normalized with the statistics from before the iteration, so that acting and learning see
+    the same observations. Values are learned in units of `value_scale`, which is computed from all rewards so
+    far, including those of the current rollout.
+
+    Args:
+        env: Environment.
+        agent: On-policy agent.
+        num_envs: Number of vectorized environments.
+        num_steps: Number of steps of each environment in a rollout; 0 for the maximum length of an episode.
+        num_epochs: Number of epochs over each rollout.
+        batch_size: Number of steps in a minibatch; it must divide num_envs * num_steps. 0 for the whole
+            rollout.
+        normalize_observations: Whether to normalize observations.
+        normalize_values: Whether to learn values in units of `value_scale`.
+        normalize_advantages: Whether to standardize advantages.
+        staleness: Number of iterations by which the policy that acts is older than the learner, as with
+            asynchronous actors.
+        sampling: Sampling of the segments of a minibatch.
+        refresh: When advantages are estimated again: "never", or before each "epoch" or "minibatch". The new
+            estimate uses the value and the probability ratio that each step had when the agent last learned
+            from it.
+        eval_episodes: Number of episodes of an evaluation.
     """
 
     env: Env
@@ -104,28 +122,28 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     @property
     def num_transitions(self) -> int:
-        """The number of transitions in a rollout."""
+        """Return the number of transitions in a rollout."""
         return self.num_envs * self.num_steps
 
     @property
     def segment_length(self) -> int:
-        """The number of steps in a segment."""
+        """Return the number of steps in a segment: by default 1, or num_steps for a recurrent agent."""
         return self.sampling.length or (self.num_steps if is_recurrent(self.agent) else 1)
 
     @property
     def segments_per_minibatch(self) -> int:
-        """The number of segments in a minibatch."""
+        """Return the number of segments in a minibatch."""
         return self.batch_size // self.segment_length
 
     @property
     def is_plain(self) -> bool:
-        """True where each epoch takes every segment once, with the advantages that it has from the start."""
+        """Return whether every epoch uses each segment once, with advantages that are estimated only once."""
         return type(self.sampling) is Shuffled and self.refresh == NEVER
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments in which it collects and evaluates."""
-        starts = min(4, self.num_steps)  # drawn for each environment; with more episodes than that, some come again
+        """Return the vectorized environments in which the agent collects and is evaluated."""
+        starts = min(4, self.num_steps)  # per environment; a rollout with more episodes reuses them
         return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
 
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
@@ -133,7 +151,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name."""
         updates = self.num_transitions // self.batch_size
         return {
             "env_steps": (self.num_transitions, self.num_transitions),
@@ -152,15 +170,20 @@ class OnPolicy(base.BaseStagedWorkflow):
         return OnPolicyState(numbers, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
 
     def count_env_steps(self, state: OnPolicyState) -> Array:
+        """Return the number of env steps so far, [] float32.
+
+        Args:
+            state: State of the workflow.
+        """
         return state.iteration.astype(jnp.float32) * self.num_transitions
 
     def plan(self, state: OnPolicyState, key: Key) -> tuple[RolloutPlan, None]:
-        """Plan num_steps steps of every environment, exploring."""
+        """Plan num_steps exploring steps of every environment."""
         del key
         params = tree.index(state.stale_params, 0) if self.staleness else state.agent.actor.params
         plan = RolloutPlan(
             self.vector_env.make_starts(),
-            restart=state.iteration == 0,  # later rollouts go on where the last one ended
+            restart=state.iteration == 0,  # later rollouts continue where the last one ended
             episodes=UNLIMITED,
             steps=self.num_steps,
             params=tree.broadcast(params, 1),
@@ -169,14 +192,15 @@ class OnPolicy(base.BaseStagedWorkflow):
         return plan, None
 
     def plan_evaluation(self, state: OnPolicyState, key: Key) -> RolloutPlan:
-        """Plan whole episodes, greedily."""
+        """Plan greedy episodes."""
         del key
         return self.vector_env.plan_evaluation(tree.broadcast(state.agent.actor.params, 1), explores=False)
 
     def rollout(self, state: OnPolicyState, plan: RolloutPlan, key: Key) -> tuple[OnPolicyState, Rollout]:
-        """Play a plan, and keep the last num_steps steps as transitions, leaves [num_steps, num_envs, ...].
+        """Run a plan and keep its last num_steps steps as transitions, leaves [num_steps, num_envs, ...].
 
-        Where environments on the host are not all waited for, each one's own follow one another, as many as there are.
+        If a step on the host does not wait for all environments, each environment has its own consecutive
+        steps, and some environments may have fewer than num_steps.
         """
         behaviour = self.behaviour(state)
         shapes = self.vector_env.init_blank_envs(state.agent.actor.params, state.env_params)[1]
@@ -191,7 +215,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         def store_rollout(_: Any, transitions: Transition, mask: Array) -> Transition:
             return segments.weight_steps(transitions, mask)
 
-        store = TransitionStore(self.num_steps, nothing, store_rollout)  # one chunk is the rollout
+        store = TransitionStore(self.num_steps, nothing, store_rollout)  # a rollout is one chunk
         return state, self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
 
     def learn_from(self, state: OnPolicyState, carry: None, played: Rollout, key: Key) -> tuple[OnPolicyState, Metrics]:
@@ -204,21 +228,44 @@ class OnPolicy(base.BaseStagedWorkflow):
         return played.stats.evaluation_metrics()
 
     def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
-        """Return the state after a rollout, its transitions, leaves [num_steps, num_envs, ...], and its metrics."""
+        """Collect a rollout.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+
+        Returns:
+            The new state, the transitions, leaves [num_steps, num_envs, ...], and the metrics of the rollout.
+        """
         state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
-        """Learn from a rollout, leaves [num_steps, num_envs, ...], in num_epochs epochs."""
+        """Learn from a rollout in num_epochs epochs.
+
+        Args:
+            state: State of the workflow.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+            key: Random key.
+
+        Returns:
+            The new state and the metrics.
+        """
         self = base.bind_unless_bound(self, state)
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
-        """Return the state with a rollout's reward statistics, and its batch, leaves [num_steps, num_envs, ...].
+        """Update the reward statistics with a rollout, and build its batch.
 
-        Advantages are in units of rewards, values in those of `value_scale`.
+        Args:
+            state: State of the workflow.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+
+        Returns:
+            The state and the batch, leaves [num_steps, num_envs, ...]. Advantages are in units of the
+            rewards, values in units of `value_scale`.
         """
         self = base.bind_unless_bound(self, state)
         if state.reward_statistics is not None:
@@ -231,7 +278,18 @@ class OnPolicy(base.BaseStagedWorkflow):
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
-        """Learn from the batch of a rollout in so many epochs, then add its observations to the statistics."""
+        """Learn from the batch of a rollout in epochs, then add its observations to the statistics.
+
+        Args:
+            state: State of the workflow.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+            batch: Batch of the rollout, from `prepare_batch`.
+            key: Random key.
+            num_epochs: Number of epochs, [].
+
+        Returns:
+            The new state and the metrics.
+        """
         self = base.bind_unless_bound(self, state)
         valid = None
         if rollout.weight is not None:
@@ -257,7 +315,13 @@ class OnPolicy(base.BaseStagedWorkflow):
         return state, metrics | {"gradient_steps": done * (self.num_transitions // self.batch_size)}
 
     def make_refreshed_epochs(self, state: OnPolicyState, rollout: Transition, batch: Batch) -> RefreshedEpochs:
-        """Return how a rollout is learned from where its advantages are refreshed or its segments sampled."""
+        """Return the epochs for advantages that are estimated again, or for segments that are sampled.
+
+        Args:
+            state: State of the workflow.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+            batch: Batch of the rollout.
+        """
 
         def estimate_advantages(value: Array, ratio: Array) -> tuple[Array, Array]:
             agent: Any = self.agent
@@ -270,57 +334,81 @@ class OnPolicy(base.BaseStagedWorkflow):
         return RefreshedEpochs(self.agent, self.sampling, size, normalized, self.refresh, estimate_advantages)
 
     def build_batch(self, state: OnPolicyState, rollout: Transition) -> Batch:
-        """Return the batch that the agent makes of a rollout, leaves [num_steps, num_envs, ...]."""
+        """Return the agent's batch of a rollout, with normalized observations, leaves [num_steps, num_envs, ...]."""
         obs, next_obs = self.normalize_obs(state, rollout.obs), self.normalize_obs(state, rollout.next_obs)
         t, scale = self.scale_rewards(state, replace(rollout, obs=obs, next_obs=next_obs))
-        late = hosts.has_late_answers(state.env_params)  # an answer may be to an action of older parameters
+        late = hosts.has_late_answers(state.env_params)  # an answer may belong to an action of older parameters
         acted = self.staleness == 0 and not late
         batch = self.agent.build_batch(state.agent.actor.params, t, acted_by_current_params=acted)
         return replace(batch, advantage=jax.tree.map(jnp.multiply, batch.advantage, scale))
 
     def scale_rewards(self, state: OnPolicyState, rollout: Transition) -> tuple[Transition, Any]:
-        """Return a rollout with rewards in the unit of the values, and that unit, in a game one for each group."""
+        """Divide the rewards of a rollout by the unit of the values.
+
+        Args:
+            state: State of the workflow.
+            rollout: Transitions, leaves [num_steps, num_envs, ...].
+
+        Returns:
+            The rollout and the unit; in a multi-agent environment, one unit for each group.
+        """
         scale = self.value_scale(state)
         if not self.normalize_values:
             scale = jax.tree.map(lambda _: scale, rollout.reward)
         return replace(rollout, reward=jax.tree.map(jnp.divide, rollout.reward, scale)), scale
 
     def split_batch(self, batch: Batch) -> Batch:
-        """Cut a batch, leaves [num_steps, num_envs, ...], into segments [n, steps, ...] with the memory before each."""
+        """Split a batch into segments, each with the recurrent state before its first step.
+
+        Args:
+            batch: Batch, leaves [num_steps, num_envs, ...].
+
+        Returns:
+            The segments, leaves [n, steps, ...].
+        """
         memory = tree.merge_axes(tree.index(batch.memory, slice(None, None, self.segment_length)))
         return replace(segments.split_into_segments(replace(batch, memory=None), self.segment_length), memory=memory)
 
     def value_scale(self, state: OnPolicyState) -> Any:
-        """Return the factor [] by which values of the network are to be multiplied to be returns.
+        """Return the factor [] that converts values of the network to returns.
 
-        The mean size of rewards so far times the steps that count: 1 / (1 - discount), or an episode's if fewer. Of a
-        game each group has its own, for all of its members.
+        It is the mean absolute reward so far times the horizon, which is 1 / (1 - discount), or the maximum
+        length of an episode if that is shorter. In a multi-agent environment, each group has its own factor,
+        common to its members.
+
+        Args:
+            state: State of the workflow, with the reward statistics.
         """
         if state.reward_statistics is None:
             return 1.0
         horizon = float(self.env.max_episode_steps)
-        discount = getattr(self.agent, "discount", None)  # which a team of several agents has not
+        discount = getattr(self.agent, "discount", None)  # None for a team of several agents
         if discount is not None:
             horizon = jnp.minimum(1 / (1 - discount), horizon)
         sizes = jax.tree.map(jnp.mean, state.reward_statistics.mean)
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
 
     def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
-        """Return an observation as the policy sees it: normalized, where observations are."""
+        """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.
+
+        Args:
+            state: State of the workflow, with the statistics.
+            obs: Observation of the environment.
+        """
         return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def behaviour(self, state: OnPolicyState) -> Behaviour:
-        """Return how the agent acts in one environment, given parameters."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> PolicyFn:
-        """Return how the agent acts in one environment, greedily or exploring."""
+        """Return the policy of the agent."""
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
-        """Return the state with the agent, the statistics and the numbers of its parent; it keeps its environments.
+        """Return the state with the agent, statistics and hyperparameters of the parent; the environments stay.
 
-        An environment that holds NaN is replaced by the parent's.
+        An environment that contains NaN is replaced by the parent's.
         """
         taken = {"agent": parent.agent, "stale_params": parent.stale_params}
         taken |= {"obs_statistics": parent.obs_statistics, "reward_statistics": parent.reward_statistics}

@@ -1,4 +1,4 @@
-"""Population based training of any workflow."""
+"""Population-based training (PBT) of any workflow."""
 
 from dataclasses import field, replace
 from typing import Any, ClassVar
@@ -26,26 +26,42 @@ from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_a
 class PBTState:
     numbers: Numbers
     env_params: PyTree
-    members: State  # the state of the population
-    points: Float[Array, "n d"]  # where the members' hyperparameters lie in the unit cube of the space
-    variation_state: State  # of the variation
-    fitness: Float[Array, " n"]  # of the agents that the members have, when they were last evaluated
+    members: State  # state of the population
+    points: Float[Array, "n d"]  # hyperparameters of the members, in the unit cube of the search space
+    variation_state: State
+    fitness: Float[Array, " n"]  # of each member's agent, in the last evaluation
     generation: Int[Array, ""]
-    env_steps: Float[Array, ""]  # of all members so far
+    env_steps: Float[Array, ""]  # total of all members so far
 
 
 @part
 class PBT(base.BaseStagedWorkflow):
-    """Members train, are evaluated, take over from fitter ones and explore their hyperparameters.
+    """Population-based training (PBT): members train, copy fitter members, and vary their hyperparameters.
 
-    Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1, in step; with Pairs() and Swarm() PBT-CSO
-    (arXiv:2501.15129, section 5.2.3). Searched are the numbers of a member that are priors, and those at their default
-    that have a prior by declaration, or of these only the ones that `search` names; the first values are drawn from the
-    priors. A generation is steps_per_generation steps of each member, the first one warmup_steps more, and one
-    evaluation, in the same episodes for all. A member whose numbers are lost always takes over from the fittest one.
+    In each generation, every member takes steps_per_generation training steps and is evaluated, all on the
+    same episodes. Then the selection chooses members that inherit from fitter ones, and the variation changes
+    their hyperparameters. The generations are synchronous. A member whose state contains NaN always inherits
+    from the fittest member.
 
-    An evaluation is eval_rounds evaluations of all members on fresh keys; its return is that of the member which was
-    the fittest before.
+    The searched hyperparameters are those of a member whose value is a prior, and those at their default
+    value that have a declared prior. If `search` names some of the latter, only these are searched. Initial
+    values are drawn from the priors.
+
+    An evaluation consists of eval_rounds evaluations of all members, with new random keys. Its return is that
+    of the member that was the fittest before.
+
+    Args:
+        population: Population of runs.
+        selection: Selection of the parents from which members inherit.
+        variation: Variation of the hyperparameters of members that have inherited.
+        steps_per_generation: Number of training steps of each member per generation.
+        warmup_steps: Number of additional training steps of each member in the first generation.
+        eval_rounds: Number of evaluations of all members in an evaluation of the workflow.
+        search: Names, or endings of names, of the hyperparameters with a declared prior that are searched;
+            empty for all.
+
+    Source: Jaderberg et al. 2017, arXiv:1711.09846, algorithm 1. With Pairs() and Swarm(), it is PBT-CSO
+    (arXiv:2501.15129, section 5.2.3).
     """
 
     population: Population
@@ -63,21 +79,24 @@ class PBT(base.BaseStagedWorkflow):
         require_int("warmup_steps", self.warmup_steps, 0)
         self.selection.check(self.population.size)
         self.variation.check(self.population.size)
-        self.search_space  # noqa: B018  which raises
+        self.search_space  # noqa: B018  raises OptionError if the search space is invalid
 
     @property
     def search_space(self) -> PriorSpace:
-        """The numbers that are searched, as points of a cube."""
+        """Return the search space, which maps points of the unit cube to hyperparameters."""
         return PriorSpace(self.population.inner, self.search)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that a generation takes, evaluation aside, where the inner workflow says so."""
+        """Return the minimum and the maximum cost of a generation by name; empty if the inner workflow reports none.
+
+        Evaluations are not included.
+        """
         return base.total_iteration_cost(self.population, self.steps_per_generation)
 
     @property
     def initial_env_steps(self) -> float:
-        """The most env steps that the first generation takes."""
+        """Return the maximum number of env steps of the first generation."""
         return base.max_total_env_steps(self.population, self.steps_per_generation + self.warmup_steps)
 
     def state_sharding(self, state: PBTState) -> PBTState:
@@ -92,18 +111,18 @@ class PBT(base.BaseStagedWorkflow):
         return PBTState(numbers, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, None]:
-        """steps_per_generation steps and an evaluation."""
+        """Plan steps_per_generation training steps and one evaluation."""
         del key
-        first = tree.any_unbatched(state.generation == 0)  # vmapped copies are at the same generation
+        first = tree.any_unbatched(state.generation == 0)  # all vmapped copies are at the same generation
         return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), None
 
     def plan_evaluation(self, state: PBTState, key: Key) -> LifePlan:
-        """eval_rounds evaluations."""
+        """Plan eval_rounds evaluations."""
         del state, key
         return LifePlan(0, self.eval_rounds)
 
     def rollout(self, state: PBTState, plan: LifePlan, key: Key) -> tuple[PBTState, LifeMetrics]:
-        """The state with its members as they are afterwards."""
+        """Train and evaluate the members; the state then holds the trained members."""
         members, *lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
         numbers = self.search_space.decode_by_name(state.points)
         return replace(state, members=members), LifeMetrics(numbers, self.population.has_no_nan(members), *lived)
@@ -125,40 +144,40 @@ class PBT(base.BaseStagedWorkflow):
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
 
     def evaluation_metrics(self, state: PBTState, played: LifeMetrics) -> Metrics:
-        """The evaluation of the member that was the fittest before, and what all have reached."""
+        """Return the evaluation of the member that was the fittest before, and the returns of all members."""
         evaluation, best = played.evaluation, self.fittest_index(state)
         reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS_PREFIX)}
         return reported | {"return_mean": evaluation["return"].mean(), "members/return": evaluation["return"]}
 
     @property
     def env(self) -> Env:
-        """That of a member."""
+        """Return the environment of a member."""
         return self.population.inner.env
 
     @property
     def agent(self) -> Agent:
-        """That of a member."""
+        """Return the agent of a member."""
         return self.population.inner.agent
 
     def get_member(self, state: PBTState, i: int | Array) -> tuple[Workflow, State]:
-        """The workflow and the state of the i-th member."""
+        """Return the workflow and the state of the i-th member."""
         return self.population.get_member(state.members, i)
 
     def fittest_index(self, state: PBTState) -> Int[Array, ""]:
-        """Which member was the fittest when they were last evaluated."""
+        """Return the index of the member that was the fittest in the last evaluation of the members."""
         return sanitize_fitness(state.fitness).argmax()
 
     def policy(self, state: PBTState, explores: bool = False) -> PolicyFn:
-        """How the fittest member acts in one environment, greedily or exploring."""
+        """Return the policy of the fittest member."""
         _, member = self.get_member(state, self.fittest_index(state))
         return self.population.inner.policy(member, explores)
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
-        """state with all that its members can take from those of parent, and with its points and hyperparameters."""
+        """Let all members inherit from the parent's members, and take its points and hyperparameters."""
         taken = {name: getattr(parent, name) for name in ("numbers", "points", "variation_state", "fitness")}
         return replace(state, members=self.population.inherit(state.members, parent.members), **taken)
 
 
 def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-    """source, with the fittest member as the parent of all whose own is lost."""
+    """Return the sources, with the fittest member in place of each source whose fitness is NaN."""
     return jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)

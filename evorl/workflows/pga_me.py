@@ -1,4 +1,4 @@
-"""PGA-MAP-Elites: a quality-diversity archive, part of whose offspring learns by the gradient of a critic."""
+"""PGA-MAP-Elites: a quality-diversity archive, part of whose offspring takes gradient steps on a critic."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -39,19 +39,39 @@ class PGAMEState:
     env_params: PyTree
     agent: State  # critic and greedy actor
     evolver: State
-    center: Params  # the solution, which is played where one policy is
+    center: Params  # the solution, which is the policy of the workflow
     replay: ReplayBuffer
-    env_steps: Float[Array, ""]  # so far
+    env_steps: Float[Array, ""]  # total so far
 
 
 @part
 class PGAME(shared_replay_learning.BaseHybrid):
-    """Each generation a critic learns, then part of what the evolver asks for by it, and all are evaluated.
+    """PGA-MAP-Elites: part of the offspring of an archive takes gradient steps on a critic before the evaluation.
 
-    Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1. The critic and its own, greedy actor take
-    critic_updates gradient steps; the last num_learners members, each with a fresh optimizer, policy_updates steps up
-    that critic; the last of all is the greedy actor itself. Every episode goes to the replay. The evolver is an archive
-    whose emitter gives elites as they are last, TwoEmitters(IsoLineEmitter(50), EliteEmitter(50)).
+    In each generation, the critic and a greedy actor take critic_updates gradient steps. Then the last
+    num_learners individuals take policy_updates gradient steps each to maximize the value of that critic,
+    with fresh optimizers. The very last individual is replaced by the greedy actor. All individuals are
+    evaluated, and all their transitions are added to the replay buffer.
+
+    The evolver is an archive whose emitter returns unchanged elites last, such as
+    TwoEmitters(IsoLineEmitter(50), EliteEmitter(50)).
+
+    Args:
+        env: Environment.
+        agent: Off-policy agent with an actor and a critic, such as TD3.
+        evolver: Archive of actors.
+        num_learners: Number of individuals that learn by gradient, including the greedy actor.
+        critic_updates: Number of gradient steps of the critic per generation.
+        policy_updates: Number of gradient steps of each individual that learns.
+        actor_interval: Number of gradient steps of the critic for each one of the greedy actor.
+        batch_size: Number of transitions in a batch.
+        capacity: Maximum number of transitions in the replay buffer.
+        replay: Factory of the replay buffer.
+        fitness_episodes: Number of episodes of each individual.
+        eval_episodes: Number of episodes of an evaluation.
+        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+
+    Source: Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1.
     """
 
     env: Env
@@ -67,7 +87,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     fitness_episodes: int = 1
     eval_episodes: int = 100
     chunk: int = 20
-    policy_lr: Number = number(1e-3, 0, 1, "learning rate of the offspring that learns")
+    policy_lr: Number = number(1e-3, 0, 1, "learning rate of the individuals that learn by gradient")
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "center")
 
     def __post_init__(self) -> None:
@@ -83,20 +103,23 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     @property
     def learner(self) -> OffPolicy:
-        """By which critic and greedy actor learn from the replay."""
+        """Return the off-policy workflow by which the critic and the greedy actor learn from the replay buffer."""
         sizes = {"num_updates": self.critic_updates, "actor_interval": self.actor_interval}
         sizes |= {"batch_size": self.batch_size, "capacity": self.capacity, "random_steps": 0}
         return OffPolicy(self.env, self.agent, replay=self.replay, **sizes)
 
     @property
     def vector_env(self) -> VectorEnv:
-        """The environments in which members play."""
+        """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
         return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; gradient steps are the critic's."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
+
+        Gradient steps are those of the critic.
+        """
         episodes = self.evolver.population_size * self.fitness_episodes
         env_steps = (episodes, episodes * self.env.max_episode_steps)
         return {"env_steps": env_steps, "gradient_steps": (0, self.critic_updates)}
@@ -109,7 +132,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         return PGAMEState(numbers, env_params, agent, evolver, center, replay, jnp.float32(0))
 
     def plan(self, state: PGAMEState, key: Key) -> tuple[RolloutPlan, Any]:
-        """Episodes of what the evolver asks for, of which some have learned, and of the greedy actor."""
+        """Train the critic and some of the individuals that the evolver asks for, and plan the episodes of all."""
         key_ask, key_critic, key_learn = jax.random.split(key, 3)
         m = self.num_learners
         members, _, evolver = search.ask(self.evolver, key_ask, state.evolver)
@@ -124,7 +147,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         return plan, (agent, evolver, metrics)
 
     def plan_evaluation(self, state: PGAMEState, key: Key) -> RolloutPlan:
-        """Whole episodes of the solution, greedily."""
+        """Plan greedy episodes of the solution."""
         del key
         center = tree.broadcast(state.center, self.evolver.population_size)
         return replace(self.vector_env.plan_evaluation(center, stores=False), steps=None)
@@ -144,7 +167,16 @@ class PGAME(shared_replay_learning.BaseHybrid):
         return played.stats.evaluation_metrics()
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
-        """The agent after so many rounds of gradient steps of its critic and greedy actor."""
+        """Train the critic and the greedy actor.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+            rounds: Number of rounds of actor_interval gradient steps of the critic and one of the actor, [].
+
+        Returns:
+            The state of the agent and the metrics.
+        """
         learning = tree.fill_fields(OffPolicyState, None, agent=state.agent, replay=state.replay)
         learning, metrics = self.learner.learn(learning, key, rounds)
         return learning.agent, metrics
@@ -153,7 +185,18 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def train_offspring(
         self, state: PGAMEState, agent: Any, chosen: Params, key: Key, updates: Int[Array, ""]
     ) -> Params:
-        """The chosen, leaves [m, ...], after so many gradient steps each up the critic of the agent."""
+        """Train individuals by gradient steps on the critic of an agent.
+
+        Args:
+            state: State of the workflow, with the replay buffer.
+            agent: State of the agent, with the critic.
+            chosen: Parameters of the individuals, leaves [num_learners, ...].
+            key: Random key.
+            updates: Number of gradient steps of each individual, [].
+
+        Returns:
+            The parameters of the individuals after training.
+        """
         agent_part: Any = self.agent
         learner = replace(agent_part, actor_lr=self.policy_lr)
 
@@ -169,17 +212,17 @@ class PGAME(shared_replay_learning.BaseHybrid):
         return base.loop_with_metrics(updates, update_actors, jax.vmap(agent.actor.reset_with_params)(chosen))[0].params
 
     def behaviour(self, state: PGAMEState) -> Behaviour:
-        """How the agent acts in one environment."""
+        """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent)
 
     def policy(self, state: PGAMEState, explores: bool = False) -> PolicyFn:
-        """How the solution acts in one environment, greedily or exploring."""
+        """Return the policy of the solution."""
         return self.behaviour(state).bind_params(state.center, explores)
 
     def with_policy_params(self, state: PGAMEState, params: Params) -> PGAMEState:
-        """state with these parameters as its solution."""
+        """Return the state with other parameters as the solution."""
         return replace(state, center=params)
 
     def results(self, state: PGAMEState) -> SearchResults | None:
-        """The evolver's, where it collects."""
+        """Return the elites of the archive."""
         return self.evolver.results(state.evolver)

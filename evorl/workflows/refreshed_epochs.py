@@ -1,4 +1,4 @@
-"""Epochs whose minibatches a sampling draws, and whose advantages may be estimated anew as the policy changes."""
+"""Epochs with sampled minibatches, or with advantages that are estimated again while the policy changes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,16 +22,19 @@ NEVER, EPOCH, MINIBATCH = REFRESH = "never", "epoch", "minibatch"
 
 @struct.dataclass
 class Estimates:
-    """The numbers of segments that change as they are learned from, leaves [segments, steps]."""
+    """Estimates of the segments that change during learning, leaves [segments, steps]."""
 
-    value: Float[Array, "segments steps"]  # by the network that saw them last
-    ratio: Float[Array, "segments steps"]  # of the probability by that network to that by which it was acted
+    value: Float[Array, "segments steps"]  # under the network that last learned from the segment
+    ratio: Float[Array, "segments steps"]  # action probability under that network / under the acting policy
     advantage: Float[Array, "segments steps"]
     target: Float[Array, "segments steps"]
 
 
 def compute_advantage_magnitude(advantage: Any) -> Float[Array, "segments steps"]:
-    """Return the size of advantages; of a game, by group [segments, steps, n], the sum over its members."""
+    """Return advantages as one array [segments, steps]; with groups, the absolute values summed over all members.
+
+    Without groups, the advantages are returned unchanged, with their sign.
+    """
     if not isinstance(advantage, Mapping):
         return advantage
     return sum((jnp.abs(x).sum(-1) for x in advantage.values()), start=jnp.float32(0))
@@ -39,14 +42,17 @@ def compute_advantage_magnitude(advantage: Any) -> Float[Array, "segments steps"
 
 @dataclass(frozen=True)
 class RefreshedEpochs:
-    """Epochs of Puffer: see `minibatch_epochs.run_epochs` for plain ones.
+    """Epochs as in Puffer; `minibatch_epochs.run_epochs` runs plain epochs.
 
     Attributes:
-        sampling: draws the segments of a minibatch, and weighs them.
-        minibatch_size: segments of a minibatch.
-        normalize_advantages: among all, or, where segments weigh differently, among a minibatch.
-        refresh: when advantages are estimated anew: before each minibatch, each epoch, or never.
-        estimate_advantages: (value, ratio), both [segments, steps], -> (advantage, target).
+        agent: Agent that defines the loss.
+        sampling: Sampling that draws the segments of a minibatch and their weights.
+        minibatch_size: Number of segments in a minibatch.
+        normalize_advantages: Whether to standardize advantages: among all segments, or among a minibatch if
+            segments have different weights.
+        refresh: When advantages are estimated again: "never", or before each "epoch" or "minibatch".
+        estimate_advantages: Function from values and ratios, both [segments, steps], to advantages and
+            targets.
     """
 
     agent: OnPolicyAgent
@@ -64,7 +70,7 @@ class RefreshedEpochs:
         num_epochs: Int[Array, ""],
         valid_segments: Int[Array, " segments"] | None = None,
     ) -> tuple[Any, Metrics, Int[Array, ""]]:
-        """Learn from a batch, leaves [segments, steps, ...], as `minibatch_epochs.run_epochs` does."""
+        """Learn from a batch, leaves [segments, steps, ...], with arguments and results as in `run_epochs`."""
         known = Estimates(batch.value, batch.ratio, batch.advantage, batch.target)
         raw = compute_advantage_magnitude(batch.advantage)
         if self.normalize_advantages:
@@ -105,19 +111,19 @@ class RefreshedEpochs:
         return state, metrics, done
 
     def recompute_advantages(self, known: Estimates) -> Estimates:
-        """Return estimates with the advantages and the targets that follow from the values and ratios."""
+        """Return the estimates with advantages and targets computed again from their values and ratios."""
         advantage, target = self.estimate_advantages(known.value, known.ratio)
         return replace(known, advantage=advantage, target=target)
 
     def fill_estimates(self, part: Batch, known: Estimates, rows: Int[Array, " n"], weight: Any) -> Batch:
-        """Return segments with what is known of these rows; weight is that of all."""
+        """Fill the current estimates into segments with the indices `rows`; `weight` is the weight of all segments."""
         advantage = known.advantage[rows]
         if self.normalize_advantages:
             advantage = standardize(advantage, known.advantage, weight)
         return replace(part, value=known.value[rows], target=known.target[rows], advantage=advantage)
 
     def weight_advantages(self, part: Batch, weight: Float[Array, " n"]) -> Batch:
-        """Return segments whose advantages, standardized among them, are times the weight of each."""
+        """Multiply the advantages of segments, standardized among them, by the weight of each segment."""
         part = standardize_advantages(part) if self.normalize_advantages else part
         scaled = jax.vmap(lambda x, w: jax.tree.map(lambda leaf: w * leaf, x))(part.advantage, weight)
         return replace(part, advantage=scaled)

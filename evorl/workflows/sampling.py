@@ -1,4 +1,4 @@
-"""Which segments of a rollout a minibatch takes."""
+"""Sampling of the segments of a rollout that a minibatch takes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,34 +13,45 @@ from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, OneMinus
 from evorl.types import Key
 
-MIN_PRIORITY = 1e-6  # added to a priority, so that what has no advantages may be drawn
+MIN_PRIORITY = 1e-6  # added to each priority, so that segments with zero advantages can be drawn
 
 
 @runtime_checkable
 class Sampling(Protocol):
-    """Draws segments for a minibatch: `length` steps of one environment each, with the memory before them.
+    """Protocol of a sampling, which draws the segments of a minibatch.
 
-    A length of 0 stands for one step, or for all of a rollout where the agent remembers.
+    A segment is `length` consecutive steps of one environment, with the recurrent state before them.
     """
 
     @property
     def length(self) -> int:
-        """Steps of a segment."""
+        """Return the number of steps in a segment; 0 for one step, or for the whole rollout of a recurrent agent."""
         ...
 
     def sample(
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], Any]:
-        """Return which n segments, and what each weighs, [n], or None where all weigh alike.
+        """Draw the n segments of a minibatch.
 
-        `turn` are the next n of a random order of all.
+        Args:
+            key: Random key.
+            turn: The next n indices of a random order of all segments, shape [n].
+            advantage: Advantages of all segments, shape [segments, steps].
+
+        Returns:
+            Indices of the segments, shape [n], and their weights, shape [n], or None for equal weights.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Every segment once in a pass, in random order."""
+    """Shuffled sampling: an epoch takes every segment once, in random order.
+
+    Args:
+        length: Number of steps in a segment; 0 for one step, or for the whole rollout if the agent is
+            recurrent.
+    """
 
     length: int = 0
 
@@ -59,18 +70,31 @@ SHUFFLED = Shuffled()
 
 @part
 class PrioritizedSegments:
-    """Segments by the size of their advantages, none twice in a minibatch (PufferLib 3.0.0).
+    """Prioritized sampling of segments by the size of their advantages, without repetition in a minibatch.
 
-    With w = (sum over its steps of |A|)^alpha one of S segments is drawn with probability p = (w + 1e-6) over the sum
-    of all, and its normalized advantages weigh (S p)^-beta.
+    With w = (sum over the steps of |A|)^alpha, one of S segments is drawn with probability p = (w + 1e-6) /
+    sum of (w + 1e-6) over all segments. Its normalized advantages are multiplied by the weight (S p)^-beta.
+
+    Args:
+        length: Number of steps in a segment; 0 for one step, or for the whole rollout if the agent is
+            recurrent.
+
+    Source: PufferLib 3.0.0.
     """
 
     length: int = 0
     alpha: Number = number(
-        0.8, 0, about="exponent of priorities; 0: all segments alike", prior=OneMinus(LogUniform(1e-2, 0.9))
+        0.8,
+        0,
+        about="exponent of the priorities; 0 gives all segments the same priority",
+        prior=OneMinus(LogUniform(1e-2, 0.9)),
     )
     beta: Number = number(
-        0.2, 0, 1, "how far weights correct for priorities; 1: wholly", OneMinus(LogUniform(1e-2, 0.9))
+        0.2,
+        0,
+        1,
+        "exponent of the weights that correct for the priorities; 1 corrects fully",
+        OneMinus(LogUniform(1e-2, 0.9)),
     )
 
     def __post_init__(self) -> None:
@@ -80,7 +104,7 @@ class PrioritizedSegments:
         self, key: Key, turn: Int[Array, " n"], advantage: Float[Array, "segments steps"]
     ) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
         p = compute_segment_probabilities(advantage, self.alpha)
-        # the n largest of log p + Gumbel noise are drawn one after another without replacement
+        # Gumbel top-k: the n largest of log p + Gumbel noise are n sequential draws without replacement
         rows = jax.lax.top_k(jnp.log(p) + jax.random.gumbel(key, p.shape), turn.size)[1]
         return rows, (p.size * p[rows]) ** -self.beta
 
@@ -88,7 +112,7 @@ class PrioritizedSegments:
 def compute_segment_probabilities(
     advantage: Float[Array, "segments steps"], alpha: Array | float
 ) -> Float[Array, " segments"]:
-    """By which each segment is drawn first; where its advantages are lost, the least."""
+    """Return the probability that each segment is drawn first; it is lowest if its advantages are not finite."""
     size = jnp.abs(advantage).sum(1)
     w = jnp.where(jnp.isfinite(size), size, 0) ** alpha + MIN_PRIORITY
     return w / w.sum()

@@ -34,27 +34,35 @@ class SearchState:
     numbers: Numbers
     env_params: PyTree  # None, as there is no environment
     evolver: State
-    env_steps: Float[Array, ""]  # evaluations so far
+    env_steps: Float[Array, ""]  # number of evaluations so far
 
 
 @struct.dataclass
 class CandidateEvaluations:
-    """Parameters, leaves [n, ...], and what they are worth."""
+    """Parameters, leaves [n, ...], and their evaluations."""
 
     params: Params
-    # "return", [n] or [n, objectives], and "descriptor", [n, descriptors], where the problem has one
+    # "return", [n] or [n, objectives]; and "descriptor", [n, descriptors], if the problem has descriptors
     means: dict[str, Array]
 
 
 @part
 class Search(base.BaseStagedWorkflow):
-    """An iteration is ask, one evaluation of each member, and tell; an evaluation is of the solution.
+    """Search of the maximum of a problem with an evolver: ask, evaluate each individual once, and tell.
 
-    An evaluation of the problem counts as an episode of one step, its fitness as the return: of several objectives the
-    first. First members are drawn by the problem. An evolver of a bounded problem searches a space without bounds that
-    `BoundTransform` maps into them; one that `keeps_bounds` does so itself: what it asks for is clipped, and it is
-    told of that. With same_episodes, all members of a generation have the same chance (common random numbers), else
-    each its own.
+    One evaluation of the problem counts as an episode of one step whose return is the fitness, or the first
+    of several objectives. An evaluation of the workflow evaluates the solution. If the evolver begins with
+    members, the problem samples them.
+
+    If a problem has bounds, the evolver searches an unbounded space that `BoundTransform` maps into them. An
+    evolver with `keeps_bounds` handles them itself: its individuals are clipped, and it is told the fitness
+    of the clipped ones.
+
+    Args:
+        problem: Problem to maximize.
+        evolver: Evolver that searches.
+        same_episodes: Whether all individuals of a generation are evaluated with the same random key (common
+            random numbers); otherwise each has its own.
     """
 
     problem: Problem
@@ -70,7 +78,11 @@ class Search(base.BaseStagedWorkflow):
 
     @cached_property
     def num_objectives(self) -> int:
-        """Of the problem's fitness."""
+        """Return the number of objectives of the problem.
+
+        Raises:
+            OptionError: If the fitness has more than one axis.
+        """
         key = jax.random.key(0)
         fitness = jax.eval_shape(lambda: self._as_means(self.problem.evaluate(key, self.problem.init(key))))["return"]
         vector = "must have a fitness [] or [objectives]"
@@ -79,12 +91,12 @@ class Search(base.BaseStagedWorkflow):
 
     @cached_property
     def evolver_with_bounds(self) -> Evolver:
-        """The evolver, which knows the problem where it wants to."""
+        """Return the evolver adapted to the bounds and the number of objectives of the problem."""
         return self.evolver.with_bounds(*self.problem.bounds, self.num_objectives)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """What an iteration takes."""
+        """Return the env steps (evaluations of the problem) and the gradient steps of an iteration, by name."""
         n = self.evolver.population_size
         return {"env_steps": (n, n), "gradient_steps": (0, 0)}
 
@@ -97,14 +109,14 @@ class Search(base.BaseStagedWorkflow):
         return SearchState(numbers, as_arrays(env_params), evolver, jnp.float32(0))
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
-        """The members that are asked for, leaves [n, ...], and what tell takes beside their fitness."""
+        """Return the individuals to evaluate, leaves [n, ...], and what `tell` takes in addition to their fitness."""
         members, genomes, evolver = search.ask(self.evolver_with_bounds, key, state.evolver)
         inside = jax.vmap(self._map_to_bounds)(members)
         told = inside if self.evolver.keeps_bounds else members
         return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
 
     def plan_evaluation(self, state: SearchState, key: Key) -> Params:
-        """The solution alone, leaves [1, ...]."""
+        """Return the solution as the only individual, leaves [1, ...]."""
         del key
         return tree.broadcast(self._map_to_bounds(self.evolver_with_bounds.solution(state.evolver)), 1)
 
@@ -133,7 +145,7 @@ class Search(base.BaseStagedWorkflow):
         return of_solution | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1)}
 
     def results(self, state: SearchState) -> SearchResults:
-        """The evolver's, where it collects, or else the solution alone."""
+        """Return the solutions of the evolver if it keeps many, or else the solution alone."""
         if (found := self.evolver_with_bounds.results(state.evolver)) is not None:
             return replace(found, params=jax.vmap(self._map_to_bounds)(found.params))
         solution = self.plan_evaluation(state, jax.random.key(0))
@@ -146,7 +158,7 @@ class Search(base.BaseStagedWorkflow):
         return {"return": jnp.asarray(fitness)}
 
     def _primary_objective(self, played: CandidateEvaluations) -> Array:
-        """The first objective [n]."""
+        """Return the first objective of each individual, [n]."""
         return played.means["return"].reshape(tree.leading_size(played.params), -1)[:, 0]
 
     @cached_property
@@ -154,12 +166,12 @@ class Search(base.BaseStagedWorkflow):
         return BoundTransform(*self.problem.bounds)
 
     def _map_to_bounds(self, params: Params) -> Params:
-        """What is evaluated where an evolver asks for params."""
+        """Map parameters that the evolver asked for to parameters within the bounds, which are evaluated."""
         if not self._box.is_bounded:
             return params
         return self._box.clip(params) if self.evolver.keeps_bounds else self._box.fold(params)
 
     def _map_to_search_space(self, params: Params) -> Params:
-        """Where an evolver searches for params."""
+        """Map parameters within the bounds to the space in which the evolver searches."""
         inside = self.evolver.keeps_bounds or not self._box.is_bounded
         return params if inside else self._box.unfold(params)

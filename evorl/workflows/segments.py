@@ -1,4 +1,4 @@
-"""Rollouts, leaves [num_steps, num_envs, ...], in segments: how they are cut, and what of them is there."""
+"""Segments of rollouts, leaves [num_steps, num_envs, ...]: how to split, join and weight them, and which are valid."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -14,7 +14,7 @@ Tree = TypeVar("Tree")
 
 
 def split_into_segments(rollout: Tree, steps: int) -> Tree:
-    """A rollout in segments of one environment each, leaves [n, steps, ...]."""
+    """Split a rollout into segments of one environment each, leaves [n, steps, ...]."""
 
     def split_leaf(x: Array) -> Array:
         x = x.reshape(-1, steps, *x.shape[1:])
@@ -24,25 +24,26 @@ def split_into_segments(rollout: Tree, steps: int) -> Tree:
 
 
 def join_segments(x: Float[Array, "n steps"], num_envs: int) -> Float[Array, "num_steps num_envs"]:
-    """The rollout of which split_into_segments makes these segments."""
+    """Join the segments of `split_into_segments` into the rollout."""
     return jnp.moveaxis(x.reshape(-1, num_envs, x.shape[1]), 2, 1).reshape(-1, num_envs)
 
 
 def weight_steps(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -> Transition:
-    """Return a rollout whose weights say which steps count; of the others it holds zeros, and where they end."""
+    """Return a rollout with weight 1 for the masked steps; all others are 0, except that episode ends stay."""
     ends = {"terminated": rollout.terminated, "truncated": rollout.truncated}
     return replace(tree.select(mask, rollout, tree.zeros_like(rollout)), **ends, weight=mask.astype(jnp.float32))
 
 
 def valid_segments(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
-    """For each segment itself or, where one of its steps has weight 0, another one in turn; and whether any is whole.
+    """Return indices of complete segments, one for each of the n segments, and whether any segment is complete.
 
-    Those that are whole come first.
+    A segment is complete if none of its steps has weight 0. The complete segments come first, each once; they
+    are repeated in turn in place of the others.
     """
     whole = (split_into_segments(weight, steps) > 0).all(1)
     return jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)], whole.any()
 
 
 def valid_rows(rollout: Transition) -> Bool[Array, " rows"] | None:
-    """Return which rows of a rollout count, by their weights; None where all do."""
+    """Return which rows of a rollout have a weight above 0, or None if all rows count."""
     return None if rollout.weight is None else rollout.weight.reshape(-1) > 0

@@ -1,4 +1,4 @@
-"""A population of off-policy members around one replay."""
+"""Population of off-policy members with one shared replay buffer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,10 +32,15 @@ STATE_AXES = tree.fill_fields(OffPolicyState, 0, replay=None)
 
 @dataclass(frozen=True)
 class SharedReplay:
-    """size off-policy members who learn from what all of them have done, which one replay of inner.capacity holds.
+    """Population of off-policy members that learn from the transitions of all, in one replay buffer.
 
-    Every leaf of the state but the replay, and of the metrics, leads with [size]. The members share the random_steps
-    of the first iteration; they train with keys of their own and are evaluated on the same episodes.
+    All leaves of the state, except for the replay buffer, and all metrics have a leading axis [size]. The
+    members share the random_steps of the first iteration. They train with separate random keys and are
+    evaluated on the same episodes.
+
+    Args:
+        inner: Workflow of one member; its `capacity` is that of the shared replay buffer.
+        size: Number of members.
     """
 
     inner: OffPolicy
@@ -46,22 +51,25 @@ class SharedReplay:
 
     @property
     def _member_workflow(self) -> OffPolicy:
-        """What a member does."""
+        """Return the workflow of one member, with its part of the random steps and the shared replay buffer."""
         replay = SharedReplayFactory(self.inner.replay, self.size)
         return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size), replay=replay)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration of all members takes; the first one takes random_steps instead."""
+        """Return the minimum and the maximum cost of an iteration of all members, by name.
+
+        The first iteration takes random_steps instead.
+        """
         return base.total_iteration_cost(self.inner, self.size)
 
     @property
     def initial_env_steps(self) -> int:
-        """The env steps of the first iteration of all members."""
+        """Return the number of env steps of the first iteration of all members."""
         return self.size * self._member_workflow.initial_env_steps
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OffPolicyState:
-        """Leaves of numbers lead with [size] (see tree.broadcast); env_params are shared."""
+        """Return the initial state; numbers have a leading axis [size] (see tree.broadcast), env_params are shared."""
         init = jax.vmap(self._member_workflow.init, (0, 0, None), STATE_AXES)
         return init(jax.random.split(key, self.size), numbers, env_params)
 
@@ -91,22 +99,22 @@ class SharedReplay:
         return jax.vmap(self._member_workflow.inherit, (STATE_AXES, STATE_AXES), STATE_AXES)(state, parent)
 
     def copy_members(self, state: OffPolicyState, source: Int[Array, " size"]) -> OffPolicyState:
-        """Each member inherits from member source [size], in place. See members.copy_members."""
+        """Let each member i inherit from member source[i], in place (see members.copy_members)."""
         return members.copy_members(self._member_workflow.inherit, state, source)
 
     def has_no_nan(self, state: OffPolicyState) -> Bool[Array, " size"]:
-        """Which members hold no NaN."""
+        """Return which members have a state without NaN, bool [size]."""
         return members.has_no_nan(state)
 
     def get_member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
-        """The inner workflow and the state of its i-th member, with the replay of all."""
+        """Return the inner workflow and the state of the i-th member, with the shared replay buffer."""
         light, replay = split_replays(state)
         return self.inner, join_replays(tree.index(light, i), replay)
 
 
 @dataclass(frozen=True)
 class SharedReplayFactory:
-    """The replay of the environments of all copies."""
+    """Factory of a replay buffer for the environments of all copies."""
 
     inner: ReplayFactory
     copies: int
@@ -121,36 +129,36 @@ class SharedReplayFactory:
 
 @struct.dataclass
 class SharedReplayView:
-    """A replay to which, under the innermost vmap, all copies add; each samples from what all have added."""
+    """View of a replay buffer for vmapped copies: under the innermost vmap, all copies add to it and sample from it."""
 
     replay: ReplayBuffer
     copies: int = struct.field(pytree_node=False)
 
     @property
     def size(self) -> Int[Array, ""]:
-        """Rows that it holds."""
+        """Return the number of rows in the replay buffer."""
         return self.replay.size
 
     def add(self, rows: Transition, mask: Array) -> "SharedReplayView":
-        """Appends the rows, leaves [steps, envs, ...], of every copy where mask."""
+        """Add the masked rows of every copy, leaves [steps, envs, ...]."""
         return replace(self, replay=_batch_over_copies(_add, self.copies, 1)(self.replay, rows, mask))
 
     def sample(self, key: Key, shape: tuple[int, ...]) -> Sample:
-        """Of what all have added, leaves [*shape, ...]."""
+        """Sample rows that any of the copies has added, leaves [*shape, ...]."""
         return self.replay.sample(key, shape)
 
 
 @struct.dataclass
 class SharedPrioritizedReplayView(SharedReplayView):
-    """One with priorities, which all copies update: where several of them do of one row, one of them counts."""
+    """View of a prioritized replay buffer; if several copies update the priority of one row, one of them counts."""
 
     def update_priorities(self, index: Array, priority: Array) -> "SharedPrioritizedReplayView":
-        """The replay with the priorities that every copy gives to rows."""
+        """Set the priorities that every copy gives to rows."""
         return replace(self, replay=_batch_over_copies(_update, self.copies, 0)(self.replay, index, priority))
 
 
 def _batch_over_copies(change: Callable[..., ReplayBuffer], copies: int, at: int) -> Callable[..., ReplayBuffer]:
-    """change(replay, *rows), once for all copies under a vmap, with the rows of all side by side on axis `at`."""
+    """Return a function that calls change(replay, *rows) once under vmap, with all copies' rows along axis `at`."""
 
     def apply_merged(replay: ReplayBuffer, rows: Any) -> ReplayBuffer:
         return change(replay, *jax.tree.map(lambda x: _merge_copies(x, at), rows))
@@ -158,7 +166,7 @@ def _batch_over_copies(change: Callable[..., ReplayBuffer], copies: int, at: int
     @jax.custom_batching.custom_vmap
     def apply_once(
         replay: ReplayBuffer, *rows: Any
-    ) -> ReplayBuffer:  # of one copy alone, which is only looked at for its shapes
+    ) -> ReplayBuffer:  # without vmap: called only for the shapes of the result
         return apply_merged(replay, tree.broadcast(list(rows), copies))
 
     @apply_once.def_vmap

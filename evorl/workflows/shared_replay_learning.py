@@ -1,4 +1,4 @@
-"""What the hybrids of evolution and gradients share: many actors that play into one replay and learn from it."""
+"""Functions that hybrids of evolution and gradients share: many actors add to one replay buffer and learn from it."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -33,12 +33,12 @@ from evorl.workflows.base import (
 
 
 class BaseHybrid(BaseStagedWorkflow):
-    """The rollout of a hybrid of evolution and gradients, which its replay then holds."""
+    """Base class of hybrids of evolution and gradients, whose rollouts are added to a replay buffer."""
 
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver")
 
     def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
-        """Return the state with what was played in its replay, and what was played."""
+        """Run a plan and add its transitions to the replay buffer of the state."""
         hybrid: Any = self
 
         def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
@@ -50,7 +50,7 @@ class BaseHybrid(BaseStagedWorkflow):
 
 
 def check_hybrid(workflow: Any) -> None:
-    """Fill in the spaces of the agent of a hybrid; raises OptionError where its sizes do not fit together."""
+    """Set the missing spaces of a hybrid's agent; raise OptionError if the sizes of the hybrid do not fit together."""
     fill_agent_spaces(workflow)
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
@@ -64,9 +64,10 @@ def check_hybrid(workflow: Any) -> None:
 
 
 def init_agent_evolver_replay(workflow: Any, key: Key, env_params: Any) -> tuple[Any, Any, ReplayBuffer]:
-    """The first agent, the first state of the evolver and an empty replay of a bound hybrid whose learners play first.
+    """Return the initial agent, evolver state and empty replay buffer of a bound hybrid that learns in its plan.
 
-    Raises OptionError where the replay has priorities: where they learn, in a plan, nothing is written to it.
+    Raises:
+        OptionError: If the replay buffer has priorities, since a plan cannot write to the replay buffer.
     """
     key_agent, key_evolver = jax.random.split(key)
     agent = workflow.agent.init(key_agent)
@@ -84,14 +85,25 @@ def init_agent_evolver_replay(workflow: Any, key: Key, env_params: Any) -> tuple
 def update_actors_and_critic(
     workflow: Any, learners: Any, replay: ReplayBuffer, key: Key, updates: Int[Array, ""]
 ) -> tuple[Any, ReplayBuffer, Metrics]:
-    """updates steps of m actors and of the critic that they share, whose loss is the mean over the actors' batches.
+    """Take gradient steps of m actors and of the critic that they share.
 
-    learners is a state of the workflow's agent whose actor leads with [m]. What else the state holds, such as a
-    temperature, moves by the mean over the actors too. Returns the learners and the replay after that, and the metrics.
+    The loss of the critic is the mean over the batches of the actors.
+
+    Args:
+        workflow: Hybrid workflow.
+        learners: State of the agent, whose actor has leaves [m, ...]. Everything else in it, such as a
+            temperature, moves by the mean over the actors.
+        replay: Replay buffer.
+        key: Random key.
+        updates: Number of gradient steps, [].
+
+    Returns:
+        The new learners, the replay buffer, and the mean metrics.
     """
     agent: ActorCritic = workflow.agent
     m = tree.leading_size(learners.actor)
-    changes, before = isinstance(replay, PrioritizedReplayBuffer), replay  # else no loop carries it
+    # the loop carries the replay buffer only if it changes
+    changes, before = isinstance(replay, PrioritizedReplayBuffer), replay
 
     def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
         key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
@@ -122,5 +134,5 @@ def update_actors_and_critic(
 
 
 def average_over_actors(states: Any) -> Any:
-    """The mean over the leading axis of every leaf, in its dtype; exact where all are the same, as counts are."""
+    """Return the mean over the leading axis of every leaf, in its dtype; exact if all values are equal (counts)."""
     return jax.tree.map(lambda x: x[0] + (x - x[0]).mean(0).astype(x.dtype), states)

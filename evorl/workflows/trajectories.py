@@ -1,4 +1,4 @@
-"""Rollouts of environments that are not in step: a step on the host may wait for some of them alone."""
+"""Trajectories of environments that do not step together, because a step on the host waits for only some of them."""
 
 from dataclasses import replace
 
@@ -14,19 +14,19 @@ from evorl.vector_env.rollout_plan import truncate_before_lost
 
 @struct.dataclass
 class Trajectories:
-    """The first steps of n environments, leaves [most, n, ...], a column for each, and how many there are of each."""
+    """Consecutive steps of n environments, leaves [most, n, ...], and the number of steps of each environment."""
 
-    rows: Transition  # their weight is 0 where they are lost or not there
+    rows: Transition  # lost or missing steps have weight 0
     lengths: Int[Array, " n"]
 
     @classmethod
     def empty(cls, row: Transition, most: int, n: int) -> "Trajectories":
-        """Of transitions like row, an array or shapes."""
+        """Return empty trajectories for transitions like `row`, which may consist of shapes."""
         row = replace(row, weight=jax.ShapeDtypeStruct((), jnp.float32))
         return cls(tree.broadcast(tree.zeros_like(row), most, n), jnp.zeros(n, jnp.int32))
 
     def add(self, transitions: Transition, mask: Bool[Array, "steps n"]) -> "Trajectories":
-        """Those with the transitions, leaves [steps, n, ...]: each environment's come first, and end where lost."""
+        """Append transitions, leaves [steps, n, ...]; masked and lost steps of each environment must come first."""
         there = mask | find_lost_transitions(transitions, mask)
         most, env_index = tree.leading_size(self.rows), jnp.arange(mask.shape[1])
         place = jnp.where(there, self.lengths + jnp.arange(len(mask))[:, None], most)
@@ -36,10 +36,10 @@ class Trajectories:
 
     @property
     def transitions(self) -> Transition:
-        """The steps, of which those end after which none is there; so their successor is valued."""
+        """Return the steps; a step before a lost or missing one is truncated, so that its successor is bootstrapped."""
         return replace(truncate_before_lost(self.rows), weight=self.rows.weight)
 
 
 def find_lost_transitions(transitions: Transition, mask: Bool[Array, "steps n"]) -> Bool[Array, "steps n"]:
-    """Of transitions that a play gives where not all environments are waited for, which the host has lost."""
+    """Return which transitions of a rollout that does not wait for all environments were lost on the host."""
     return ~mask & transitions.truncated

@@ -1,4 +1,4 @@
-"""Many copies of a workflow as one workflow."""
+"""Population of independent copies of a workflow."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,9 +14,14 @@ from evorl.workflows import base, members
 
 @dataclass(frozen=True)
 class Vmapped:
-    """size independent copies of a workflow; every leaf of its state and metrics leads with [size].
+    """Population of independent copies of a workflow, vectorized with vmap.
 
-    They train with keys of their own and are evaluated with the same one, so that they play the same episodes.
+    All leaves of the state and of the metrics have a leading axis [size]. The copies train with separate
+    random keys. They are evaluated with the same key, so that they play the same episodes.
+
+    Args:
+        inner: Workflow of one copy.
+        size: Number of copies.
     """
 
     inner: Workflow
@@ -29,26 +34,26 @@ class Vmapped:
 
     @property
     def parallel_axes(self) -> dict[str, int]:
-        """What is independent."""
+        """Return the number of copies, which are independent, along the mesh axis of members."""
         return {mesh.MEMBERS: self.size}
 
     def state_sharding(self, state: State) -> str:
-        """All leaves lead with the members."""
+        """Return the mesh axis of members, which is the leading axis of all leaves."""
         del state
         return mesh.MEMBERS
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration of all copies takes, where the inner workflow says so."""
+        """Return the minimum and the maximum cost of an iteration of all copies by name; empty if none is reported."""
         return base.total_iteration_cost(self.inner, self.size)
 
     @property
     def initial_env_steps(self) -> float:
-        """The most env steps that the first iteration of all copies takes."""
+        """Return the maximum number of env steps of the first iteration of all copies."""
         return self.size * base.max_env_steps(self.inner)[0]
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> State:
-        """Leaves of numbers lead with [size] (see tree.broadcast); env_params are shared."""
+        """Return the initial state; numbers have a leading axis [size] (see tree.broadcast), env_params are shared."""
         here = tree.leading_size(numbers) if jax.tree.leaves(numbers) else self.size
         keys = mesh.local_shard(jax.random.split(key, self.size), mesh.MEMBERS, here)
         return jax.vmap(self.inner.init, (0, 0, None))(keys, numbers, env_params)
@@ -72,16 +77,13 @@ class Vmapped:
         return jax.vmap(self.inner.inherit)(state, parent)
 
     def copy_members(self, state: State, source: Int[Array, " size"]) -> State:
-        """Each member inherits from member source [size], in place; its replay stays its own.
-
-        See members.copy_members.
-        """
+        """Let each member i inherit from member source[i], in place, without its replay (see members.copy_members)."""
         return members.copy_members(self.inner.inherit, state, source)
 
     def has_no_nan(self, state: State) -> Bool[Array, " size"]:
-        """Which members hold no NaN, their replays left out."""
+        """Return which members have a state without NaN, bool [size]; replay buffers are not checked."""
         return members.has_no_nan(state)
 
     def get_member(self, state: State, i: int | Array) -> tuple[Workflow, State]:
-        """The inner workflow and the state of its i-th copy."""
+        """Return the inner workflow and the state of the i-th copy."""
         return self.inner, tree.index(state, i)

@@ -16,9 +16,9 @@ from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
-BIG, PARTS = 4, 4  # rocks of a wave, each of which breaks into two, and these into two
+BIG, PARTS = 4, 4  # big rocks of a wave, and the small ones that each of them can become
 NUM_ROCKS = BIG * PARTS
-RADII = np.array([0, 0.025, 0.05, 0.09], np.float32)  # by size, of a screen of 1 x 1
+RADII = np.array([0, 0.025, 0.05, 0.09], np.float32)  # by size, on a screen of 1 x 1
 ROCK_POINTS = np.array([0, 3, 2, 1], np.float32)
 SHIP, TURN, THRUST, DRAG = 0.02, np.pi / 16, 0.0012, 0.99
 SHOTS, SHOT_SPEED, SHOT_FRAMES, PAUSE = 4, 0.03, 16, 4
@@ -27,36 +27,44 @@ LIVES, SAFE, ROCK_SPEED, SPREAD = (
     40,
     0.006,
     0.6,
-)  # frames without harm; how far halves turn from the way of the whole
+)  # SAFE in frames; SPREAD is the angle between the courses of a half and the whole rock
 SCREEN_SIZE = 84
 
 
 @struct.dataclass
 class AsteroidsState:
-    position: Float[Array, " 2"]  # x and y, in a square whose edges meet
+    position: Float[Array, " 2"]  # (x, y), in a unit square whose edges wrap around
     velocity: Float[Array, " 2"]
     heading: Float[Array, ""]
-    rocks: Float[Array, "16 2"]  # where they are
+    rocks: Float[Array, "16 2"]  # positions
     rock_velocity: Float[Array, "16 2"]
     rock_size: Int[Array, " 16"]  # 3 for a big one and 0 for none
-    shots: Float[Array, "4 2"]  # where they are
+    shots: Float[Array, "4 2"]  # positions
     shot_velocity: Float[Array, "4 2"]
-    shot_frames: Int[Array, " 4"]  # frames that they fly
+    shot_frames: Int[Array, " 4"]  # remaining frames of flight
     shot_cooldown: Int[Array, ""]  # frames until the next shot
-    safe_frames: Int[Array, ""]  # frames in which nothing harms the ship
+    safe_frames: Int[Array, ""]  # remaining frames in which nothing harms the ship
     lives: Int[Array, ""]
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class Asteroids:
-    """Reward 1, 2 or 3 for a rock, the smaller the more; big ones break into two, and these into two. Three lives.
+    """Asteroids: shoot rocks, and avoid collisions; the reward is 1, 2 or 3 for a big, middle or small rock.
 
-    Rules after Atari's of 1979, without saucers, at `frameskip` frames a step: the ship turns, thrusts and drifts, its
-    shots last for 16 frames, and all edges meet. Four big rocks come where none is left, and a ship that was lost comes
-    back in the middle, safe for 40 frames. Sees the ship's place, velocity, heading, pause, safety and lives; of
-    each rock where it is from the ship, its velocity and size, in a fixed order; and so the shots; or with `image` a
-    screen.
+    The rules follow Atari's game of 1979, without saucers. The ship turns, thrusts and drifts, its shots fly
+    for 16 frames, and all edges wrap around. A big rock breaks into two middle ones, and a middle one into
+    two small ones. If no rock is left, four big ones appear. The ship has three lives; after a collision, it
+    reappears in the middle and is safe for 40 frames. The episode terminates if no life is left.
+
+    The observation is a vector with the ship's position, velocity, heading, shot cooldown, remaining safe
+    time and lives; the position relative to the ship, velocity and size of each rock, in a fixed order; and
+    the relative position, velocity and remaining flight of each shot.
+
+    Args:
+        frameskip: Number of frames per step, all with the same action.
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [84, 84, 3], instead of vectors.
     """
 
     frameskip: int = 2
@@ -80,7 +88,11 @@ class Asteroids:
         )
 
     def chance(self, key: Key) -> Float[Array, "4 2"]:
-        """Of each new big rock where on the edge it comes, and where it goes, from 0 to 1."""
+        """Draw where on an edge each new big rock appears, and its direction, uniform in [0, 1), shape [4, 2].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key, (BIG, 2))
 
     def reset(self, key: Key, params: Any) -> tuple[AsteroidsState, Array]:
@@ -102,7 +114,16 @@ class Asteroids:
     def advance(
         self, env_state: AsteroidsState, action: Int[Array, ""], chance: Float[Array, "4 2"]
     ) -> tuple[AsteroidsState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
 
         def step_frame(_: Any, carry: tuple[AsteroidsState, Array]) -> tuple[AsteroidsState, Array]:
             state, reward = carry
@@ -119,7 +140,11 @@ class Asteroids:
         return state, TimeStep(self.observe(state), reward, over, late)
 
     def observe(self, env_state: AsteroidsState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         s = env_state
         if self.image:
             return self.render(s)
@@ -141,7 +166,11 @@ class Asteroids:
         return jnp.concatenate([*ship, rocks.reshape(-1), shots.reshape(-1)])
 
     def render(self, env_state: AsteroidsState) -> screen.Picture:
-        """84 x 84 pixels."""
+        """Render a state as a picture, uint8 [84, 84, 3].
+
+        Args:
+            env_state: State to render.
+        """
         s = env_state
         y, x = (np.mgrid[:SCREEN_SIZE, :SCREEN_SIZE][::, ::-1] + 0.5) / SCREEN_SIZE
         pixels = jnp.asarray(np.stack([x, y], -1), jnp.float32)
@@ -164,26 +193,36 @@ class Asteroids:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 30 / self.frameskip
 
     def render_frames(self, states: Sequence[AsteroidsState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [84, 84, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def to_unit_vector(angle: Any) -> Array:
-    """A vector of length 1, [..., 2]."""
+    """Return the vector of length 1 at an angle, [..., 2]."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
 
 
 def wrap_offset(a: Any, b: Any) -> Array:
-    """The shortest way from b to a where edges meet."""
+    """Return the shortest offset from b to a, across the edges if that is shorter."""
     return (a - b + 0.5) % 1 - 0.5
 
 
 def create_rocks(chance: Float[Array, "4 2"]) -> tuple[Array, Array, Array]:
-    """Four big rocks at the edges: places, velocities and sizes, each the first of the four that it may become."""
+    """Create four big rocks at the edges; return the positions, velocities and sizes of all 16 rows of the table.
+
+    A big rock owns four rows, for the rocks that it may break into, and is in the first of them.
+    """
     along = chance[:, 0]
     edge = jnp.where(
         (np.arange(BIG) % 2 == 0)[:, None], jnp.stack([along, 0 * along], 1), jnp.stack([0 * along, along], 1)
@@ -194,7 +233,7 @@ def create_rocks(chance: Float[Array, "4 2"]) -> tuple[Array, Array, Array]:
 
 
 def advance_frame(s: AsteroidsState, action: Int[Array, ""]) -> tuple[AsteroidsState, Array]:
-    """The state a frame later, and what was earned."""
+    """Return the state one frame later, and the reward."""
     heading = (s.heading + TURN * ((action == 1).astype(jnp.float32) - (action == 2))) % (2 * np.pi)
     ahead = to_unit_vector(heading)
     velocity = DRAG * s.velocity + THRUST * (action == 3) * ahead
@@ -225,14 +264,16 @@ def advance_frame(s: AsteroidsState, action: Int[Array, ""]) -> tuple[AsteroidsS
 
 
 def find_touched_rocks(s: AsteroidsState, places: Float[Array, "n 2"], radius: float) -> Bool[Array, "n 16"]:
-    """Which rocks each place is within, or so near."""
+    """Return a mask of the rocks that contain each place, or are within `radius` of it."""
     away = (wrap_offset(places[:, None], s.rocks) ** 2).sum(-1)
     return (s.rock_size > 0) & (away < (jnp.array(RADII)[s.rock_size] + radius) ** 2)
 
 
 def break_rocks(s: AsteroidsState, struck: Bool[Array, "16"]) -> AsteroidsState:
-    """The rocks after those that were struck have broken: a half stays in its place of the table, the other goes two
-    places on where it was big, and one where it was of the middle.
+    """Break the rocks that were struck into halves; small ones disappear.
+
+    One half stays in its row of the table. The other half moves two rows on if the rock was big, and one row
+    on if it was a middle one.
     """
     size = jnp.where(struck, s.rock_size - 1, s.rock_size)
     rocks, drift, angle = s.rocks, s.rock_velocity, SPREAD * jnp.array([-1.0, 1.0])

@@ -34,21 +34,34 @@ from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 PADDLE, PADDLE_TOP, PADDLE_HEIGHT, PADDLE_SPEED = 62.0, 312.0, 8, 620 / 60
-SLOW, FAST, FASTER = 256.0, 448.0, 64.0  # pixels a second
+SLOW, FAST, FASTER = (
+    256.0,
+    448.0,
+    64.0,
+)  # ball speeds, initial and highest, and increment, in pixels per second
 SERVE_ANGLE = np.pi / 3.25
-WALL_POINTS = 432  # points of all bricks, which then come back once
-EXTRA_BALLS = 5  # beside the first one
+WALL_POINTS = 432  # points of one wall of bricks; the wall comes back once
+EXTRA_BALLS = 5  # balls after the first one
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN, screen.BLUE)
 
 
 @dataclass(frozen=True)
 class Breakout:
-    """Reward 7, 4 or 1 for a brick, by its row; all 108 come back once, so that 864 ends it, as does the sixth ball.
+    """Breakout: hit bricks with a ball and a paddle; the reward is 7, 4 or 1 for a brick, by its row.
 
-    PufferLib's rules, at `frameskip` frames a step: the paddle halves when the ball meets the ceiling; the ball is
-    faster with each fourth hit of the paddle, and at its fastest above the lower half of the wall. Sees paddle, ball,
-    its speed, whether it is served, score, balls and the paddle's width, as fractions, and which bricks are gone; or
-    with `image` a screen.
+    The rules are those of PufferLib. The wall of 108 bricks comes back once. The episode terminates if both
+    walls are gone, at a return of 864, or if the sixth ball is lost. The paddle halves in width if the ball
+    hits the ceiling. The ball's speed increases with every fourth hit of the paddle, and a brick in the upper
+    three rows sets it to the maximum; a new speed applies from the next hit of the paddle.
+
+    The observation is a vector of fractions: the paddle's position (x, y), the ball's position and velocity,
+    whether the ball is served, the score, the balls left and the paddle's width; then a flag for each brick
+    that is gone.
+
+    Args:
+        frameskip: Number of frames per step, all with the same action.
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [55, 96, 3], instead of vectors.
     """
 
     frameskip: int = 4
@@ -68,7 +81,11 @@ class Breakout:
         return screen.make_pixel_space(55, 96) if self.image else Box(-1.0, 1.1, (10 + ROWS * COLUMNS,))
 
     def chance(self, key: Key) -> Bool[Array, ""]:
-        """Whether the next ball is served to the left."""
+        """Draw whether the next ball is served to the left, bool [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.bernoulli(key)
 
     def reset(self, key: Key, params: Any) -> tuple[BreakoutState, Array]:
@@ -90,7 +107,16 @@ class Breakout:
     def advance(
         self, env_state: BreakoutState, action: Int[Array, ""], chance: Bool[Array, ""]
     ) -> tuple[BreakoutState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         move = (action == 2).astype(jnp.float32) - (action == 1)
 
         def step_frame(_: Any, state: BreakoutState) -> BreakoutState:
@@ -103,7 +129,11 @@ class Breakout:
         return state, TimeStep(self.observe(state), reward, over, late)
 
     def observe(self, env_state: BreakoutState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         if self.image:
             return self.render(env_state)
         s = env_state
@@ -112,7 +142,11 @@ class Breakout:
         return jnp.concatenate([jnp.stack([*place, *counts]), self._unpack_gone(s).reshape(-1).astype(jnp.float32)])
 
     def render(self, env_state: BreakoutState) -> screen.Picture:
-        """55 x 96 pixels, each of 6 x 6."""
+        """Render a state as a picture of 6 x 6 game units per pixel, uint8 [55, 96, 3].
+
+        Args:
+            env_state: State to render.
+        """
         picture = screen.create_picture(55, 96)
         rows = ((np.arange(55) + 0.5) * 6 - BRICK_TOP) // BRICK_HEIGHT
         columns = ((np.arange(96) + 0.5) * 6 // BRICK_WIDTH).astype(int)
@@ -125,11 +159,18 @@ class Breakout:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 60 / self.frameskip
 
     def render_frames(self, states: Sequence[BreakoutState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [55, 96, 3].
+        """
         return screen.render_screens(self, states)
 
     def _unpack_gone(self, state: BreakoutState) -> Array:
@@ -137,19 +178,22 @@ class Breakout:
 
 
 def is_over(state: BreakoutState) -> Bool[Array, ""]:
-    """Whether no ball is left, or no brick that pays."""
+    """Return whether all balls are lost, or all bricks of both walls are gone."""
     return (state.balls < 0) | (state.score == 2 * WALL_POINTS)
 
 
 def reset_round(state: BreakoutState) -> BreakoutState:
-    """The ball above the paddle, which is in the middle, before it is served."""
+    """Put the paddle in the middle and the ball, which is not served yet, above it."""
     zero, width, paddle = jnp.float32(0), jnp.float32(PADDLE), jnp.float32(WIDTH / 2 - PADDLE / 2)
     ball = {"x": paddle + 15, "y": jnp.float32(HEIGHT // 2 - 30), "vx": zero, "vy": zero, "speed": jnp.float32(SLOW)}
     return replace(state, paddle=paddle, paddle_width=width, hits=jnp.int32(0), served=jnp.bool_(False), **ball)
 
 
 def advance_frame(state: BreakoutState, move: Float[Array, ""], left: Bool[Array, ""]) -> BreakoutState:
-    """The state a frame later; the ball that is not served yet is, and the paddle waits for it."""
+    """Return the state one frame later.
+
+    A ball that is not served yet is served, and the paddle does not move in this frame.
+    """
     vx = jnp.where(left, -1.0, 1.0) * jnp.float32(np.sin(SERVE_ANGLE) * SLOW / 60)
     vx, vy = jnp.where(state.served, state.vx, vx), jnp.where(state.served, state.vy, np.cos(SERVE_ANGLE) * SLOW / 60)
     paddle = state.paddle + jnp.where(state.served, move, 0) * PADDLE_SPEED
@@ -160,7 +204,7 @@ def advance_frame(state: BreakoutState, move: Float[Array, ""], left: Bool[Array
 
 
 def keep_ball_inside(state: BreakoutState) -> BreakoutState:
-    """The state with a ball that rounding has let out put back."""
+    """Put a ball back that has left the field by a rounding error."""
     back = FAST * 1.1 / 60
     x = jnp.where(state.x < 0, state.x + back, state.x)
     x = jnp.where(x > WIDTH, x - back, x)
@@ -168,7 +212,7 @@ def keep_ball_inside(state: BreakoutState) -> BreakoutState:
 
 
 def resolve_hit(s: BreakoutState, hit: Hit) -> BreakoutState:
-    """The state after the paddle, if the ball comes to it before anything else, or else after what it has hit."""
+    """Return the state after the first collision in a frame: with the paddle, or if that is later, `hit`."""
     gap = PADDLE_TOP - (s.y + BALL)
     covered = compute_overlap(s, 0, gap / s.vy, s.paddle, s.paddle_width)
     hit = select_earlier_hit(

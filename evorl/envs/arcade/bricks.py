@@ -1,4 +1,4 @@
-"""What the ball of Breakout meets: the sides of bricks, and walls."""
+"""Collisions of Breakout's ball with bricks and walls."""
 
 from typing import Any, NamedTuple
 
@@ -11,30 +11,30 @@ from evorl import tree
 
 WIDTH, HEIGHT, BALL = 576, 330, 32
 ROWS, COLUMNS, BRICK_WIDTH, BRICK_HEIGHT, BRICK_TOP = 6, 18, 32, 12, 50
-NONE, SIDE, TOP, PADDLED = -1, -2, -3, -4  # what the ball has met, beside the number of a brick
+NONE, SIDE, TOP, PADDLED = -1, -2, -3, -4  # targets of a collision other than the number of a brick
 
 
 @struct.dataclass
 class BreakoutState:
-    paddle: Float[Array, ""]  # its left end
+    paddle: Float[Array, ""]  # its left end, in pixels
     paddle_width: Float[Array, ""]
-    x: Float[Array, ""]  # of the ball, its upper left corner
+    x: Float[Array, ""]  # upper left corner of the ball
     y: Float[Array, ""]
-    vx: Float[Array, ""]  # pixels a frame
+    vx: Float[Array, ""]  # pixels per frame
     vy: Float[Array, ""]
-    speed: Float[Array, ""]  # pixels a second, after the next hit
-    hits: Int[Array, ""]  # of the paddle in this round
+    speed: Float[Array, ""]  # pixels per second, after the next hit of the paddle
+    hits: Int[Array, ""]  # number of hits of the paddle in this round
     served: Bool[Array, ""]
     gone: UInt32[Array, " 6"]  # a bit for each brick that is gone
     score: Int[Array, ""]
-    balls: Int[Array, ""]  # left
+    balls: Int[Array, ""]  # number of balls left after this one
     steps: Int[Array, ""]
 
 
 class Hit(NamedTuple):
-    """What the ball meets first in a frame, and how it goes on."""
+    """The first collision of the ball in a frame, and its position and velocity after it."""
 
-    time: Float[Array, ""]  # in frames; 2 for nothing
+    time: Float[Array, ""]  # in frames; 2 if there is no collision
     overlap: Float[Array, ""]
     x: Float[Array, ""]
     y: Float[Array, ""]
@@ -44,9 +44,10 @@ class Hit(NamedTuple):
 
 
 def find_hit(s: BreakoutState) -> Hit:
-    """The brick or wall that the ball meets first.
+    """Return the first collision of the ball with a brick or a wall.
 
-    No ball is as fast as a brick is high: of all sides of bricks it can pass one that stands and one that lies.
+    A ball moves by less than the height of a brick per frame. So of the lines along which the sides of bricks
+    lie, it can cross only one vertical and one horizontal line.
     """
     zero = jnp.float32(0)
     nothing = Hit(jnp.float32(2), jnp.float32(-1), zero, zero, zero, zero, jnp.int32(NONE))
@@ -66,7 +67,7 @@ def find_hit(s: BreakoutState) -> Hit:
 
 
 def find_brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool[Array, ""], Any]:
-    """Whether a brick is there, and its number."""
+    """Return whether there is a brick at a row and column, and its number."""
     bits = s.gone[row] if isinstance(row, int) else jnp.where(np.arange(ROWS) == row, s.gone, 0).sum(dtype=jnp.uint32)
     gone = bits >> jnp.clip(column, 0, COLUMNS - 1).astype(jnp.uint32) & 1
     inside = (row >= 0) & (row < ROWS) & (column >= 0) & (column < COLUMNS)
@@ -74,21 +75,21 @@ def find_brick(s: BreakoutState, row: Any, column: Int[Array, ""]) -> tuple[Bool
 
 
 def compute_hit_time(s: BreakoutState, axis: int, wall: Any) -> Float[Array, ""]:
-    """Frames until the ball is at a wall that it flies to."""
+    """Return the number of frames until the ball reaches a wall ahead of it, along an axis (0 is x, 1 is y)."""
     place, speed = (s.x, s.y)[axis], (s.vx, s.vy)[axis]
     return (wall - (place + jnp.where(speed > 0, BALL, 0))) / speed
 
 
 def compute_overlap(s: BreakoutState, axis: int, moment: Any, start: Any, length: Any) -> Float[Array, ""]:
-    """How much of the ball, along an axis, there is then between two ends."""
+    """Return the overlap of the ball with a segment along an axis, after `moment` frames."""
     place, way = (s.x, s.y)[axis], (s.vx, s.vy)[axis] * moment
     return jnp.minimum(start + length, place + BALL + way) - jnp.maximum(start, place + way)
 
 
 def find_wall_hit(hit: Hit, s: BreakoutState, axis: int, wall: Any, pieces: list[tuple[Any, Any, Array, Any]]) -> Hit:
-    """hit, or the piece of a wall across an axis that the ball meets before it, or as early and with more of it.
+    """Return the first of `hit` and the collisions with the pieces of a wall across an axis.
 
-    Of each piece where along the wall it begins, how long it is, whether it is there, and what it is.
+    A piece is its start along the wall, its length, whether it exists, and the target of the collision.
     """
     moment, speed = compute_hit_time(s, axis, wall), (s.vx, s.vy)[axis]
     x, y, edge = s.x + s.vx * moment, s.y + s.vy * moment, wall - jnp.where(speed > 0, jnp.float32(BALL), 0)
@@ -100,6 +101,9 @@ def find_wall_hit(hit: Hit, s: BreakoutState, axis: int, wall: Any, pieces: list
 
 
 def select_earlier_hit(hit: Hit, new: Hit, there: Bool[Array, ""]) -> Hit:
-    """Which of two is first; of two at one time which is more in the way."""
+    """Return the earlier of two collisions, or the one with more overlap if both are at the same time.
+
+    The new one counts only if `there` is true, the ball overlaps, and it is within the frame.
+    """
     sooner = (new.time < hit.time) | ((new.time == hit.time) & (new.overlap > hit.overlap))
     return tree.select(there & (new.overlap > 0) & (new.time > 0) & (new.time <= 1) & sooner, new, hit)

@@ -1,4 +1,4 @@
-"""A pole to be balanced on a cart."""
+"""Cart-pole balancing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +29,18 @@ class CartPoleState:
 
 @dataclass(frozen=True)
 class CartPole:
-    """Push a cart to the left or to the right so that its pole stays up: reward 1 a step, until it falls or leaves.
+    """Cart-pole: push a cart to the left or right so that its pole stays up, with reward 1 per step.
 
-    Barto, Sutton & Anderson 1983, doi:10.1109/TSMC.1983.6313077, with Gymnasium's equations; starts within 0.04 and 200
-    steps as PufferLib's. Sees place, speed, angle and its speed, or with `image` a screen.
+    The episode terminates if the angle of the pole exceeds 12 degrees, or the cart is more than 2.4 meters
+    from the center. The equations are those of Gymnasium. As in PufferLib, the initial state is uniform in
+    [-0.04, 0.04], and episodes are truncated after 200 steps. The observation is the position, the velocity,
+    the angle and the angular velocity.
+
+    Args:
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [40, 96, 3], instead of vectors.
+
+    Source: Barto, Sutton & Anderson 1983, doi:10.1109/TSMC.1983.6313077.
     """
 
     max_episode_steps: int = 200
@@ -64,13 +72,21 @@ class CartPole:
         return after, TimeStep(self.observe(after), jnp.float32(1), fell, late)
 
     def observe(self, env_state: CartPoleState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         if self.image:
             return self.render(env_state)
         return jnp.stack([env_state.x, env_state.speed, env_state.angle, env_state.angular_velocity])
 
     def render(self, env_state: CartPoleState) -> screen.Picture:
-        """40 x 96 pixels, of which 16 are a metre."""
+        """Render a state as a picture of 16 pixels per meter, uint8 [40, 96, 3].
+
+        Args:
+            env_state: State to render.
+        """
         picture = screen.paint_box(screen.create_picture(40, 96), 0, 33, 96, 1, screen.GRAY)
         x = 48 + 16 * env_state.x
         picture = screen.paint_box(picture, x - 5, 30, 10, 5, screen.CYAN)
@@ -81,12 +97,19 @@ class CartPole:
         return screen.paint(picture, (jnp.abs(aside) < 1) & (along > 0) & (along < 24), screen.RED)
 
     def render_frames(self, states: Sequence[CartPoleState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [40, 96, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def step_physics(state: CartPoleState, force: Float[Array, ""]) -> CartPoleState:
-    """The state 0.02 seconds later."""
+    """Return the state 0.02 seconds later, for a force on the cart in newtons."""
     sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
     push = (force + POLE_MASS * LENGTH * state.angular_velocity**2 * sin) / MASS
     turn = (GRAVITY * sin - cos * push) / (LENGTH * (4 / 3 - POLE_MASS * cos**2 / MASS))

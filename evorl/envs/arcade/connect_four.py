@@ -15,27 +15,34 @@ from evorl.spaces import Box, Discrete, ObsWithActionMask
 from evorl.types import Key, TimeStep
 
 ROWS, COLUMNS = 6, 7
-# how far apart the bits of a line are, up, down right, right and up right: a column has six and a spare one
+# distance between the bits of a line: up, down right, right, up right; a column has six bits and a spare one
 LINE_SHIFTS = (1, ROWS, ROWS + 1, ROWS + 2)
-OPENING_REPLIES = {3: 2, 4: 3}  # by where alone the player's first piece lies
+OPENING_REPLIES = {3: 2, 4: 3}  # opponent's reply to the agent's first move, by column
 OURS, THEIRS = 0, 1
 Words: TypeAlias = tuple[Any, Any]  # the lower and the upper 32 bits of boards, uint32
 
 
 @struct.dataclass
 class ConnectFourState:
-    low: UInt32[Array, " 2"]  # the lower bits of our pieces and of theirs
-    high: UInt32[Array, " 2"]  # the upper ones
+    low: UInt32[Array, " 2"]  # lower 32 bits of the agent's pieces, and of the opponent's
+    high: UInt32[Array, " 2"]  # upper 32 bits of both
 
 
 @dataclass(frozen=True)
 class ConnectFour:
-    """Four in a row before the other has them: reward 1 if so, -1 if not or if the column is full, 0 for a full board.
+    """Connect Four against a scripted opponent: the reward is 1 for a win, -1 for a loss, and 0 for a draw.
 
-    PufferLib's rules and opponent, but that a full board is a draw. We begin. The opponent wins where it can; otherwise
-    it counts lines of play: 100 for each that we win next, -10 for each that it wins then, 1 for each that we win after
-    that, and takes a column of the least sum. Sees the cells by column from below, 1 for ours and -1 for theirs, or
-    with `image` a screen, and which columns have room.
+    The agent moves first. A move into a full column loses. The rules and the opponent are those of PufferLib,
+    except that a full board is a draw. The opponent wins if it can. Otherwise, it gives each column a score
+    and takes one with the lowest score. The score counts lines of play: 100 for each reply by which the agent
+    wins, -10 for each move by which the opponent wins after that, and 1 for each by which the agent wins
+    after that.
+
+    The observation is a vector of the 42 cells, column by column from the bottom: 1 for the agent's pieces,
+    -1 for the opponent's. The action mask marks the columns that are not full.
+
+    Args:
+        image: Whether observations are pictures, uint8 [6, 7, 3], instead of vectors.
     """
 
     image: bool = False
@@ -53,7 +60,11 @@ class ConnectFour:
         return ObsWithActionMask(screen.make_pixel_space(ROWS, COLUMNS) if self.image else board, (COLUMNS,))
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Which of the opponent's equal moves it takes, from 0 for the first to 1."""
+        """Draw the number in [0, 1) that selects one of the opponent's equally good moves, shape [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key)
 
     def reset(self, key: Key, params: Any) -> tuple[ConnectFourState, dict[str, Array]]:
@@ -70,7 +81,16 @@ class ConnectFour:
     def advance(
         self, env_state: ConnectFourState, action: Int[Array, ""], chance: Float[Array, ""]
     ) -> tuple[ConnectFourState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         ours, theirs = get_pieces(env_state)
         height = compute_heights(env_state)
         legal = (height < ROWS)[action]
@@ -87,28 +107,43 @@ class ConnectFour:
         return state, TimeStep(self.observe(state), reward, over, jnp.bool_(False))
 
     def observe(self, env_state: ConnectFourState) -> dict[str, Array]:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         cells = decode_board(env_state).astype(jnp.float32).reshape(-1)
         return {"legal": compute_heights(env_state) < ROWS, "obs": self.render(env_state) if self.image else cells}
 
     def render(self, env_state: ConnectFourState) -> screen.Picture:
-        """A pixel for each cell."""
+        """Render a state as a picture with one pixel per cell, uint8 [6, 7, 3].
+
+        Args:
+            env_state: State to render.
+        """
         cells = decode_board(env_state).T[::-1]
         picture = screen.paint(screen.create_picture(ROWS, COLUMNS, (0, 60, 60)), cells > 0, screen.CYAN)
         return screen.paint(picture, cells < 0, screen.RED)
 
     def render_frames(self, states: Sequence[ConnectFourState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [6, 7, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def get_pieces(state: ConnectFourState) -> tuple[Words, Words]:
-    """Our pieces and theirs."""
+    """Return the bits of the agent's pieces, and of the opponent's."""
     return (state.low[OURS], state.high[OURS]), (state.low[THEIRS], state.high[THEIRS])
 
 
 def decode_board(state: ConnectFourState) -> Int[Array, "7 6"]:
-    """1 for our pieces and -1 for theirs, by column from below."""
+    """Return 1 for the agent's pieces and -1 for the opponent's, by column from the bottom."""
     ours, theirs = (
         (get_column_bits(of)[:, None] >> np.arange(ROWS, dtype=np.uint32)).astype(jnp.int32) & 1
         for of in get_pieces(state)
@@ -117,13 +152,13 @@ def decode_board(state: ConnectFourState) -> Int[Array, "7 6"]:
 
 
 def compute_heights(state: ConnectFourState) -> Int[Array, "7"]:
-    """Pieces in each column."""
+    """Return the number of pieces in each column."""
     ours, theirs = get_pieces(state)
     return jax.lax.population_count(get_column_bits(ours) | get_column_bits(theirs)).astype(jnp.int32)
 
 
 def get_column_bits(words: Words) -> UInt32[Array, "*boards 7"]:
-    """The bits of each column, from below."""
+    """Return the bits of each column, the lowest bit for the bottom cell."""
     found = []
     for place in range(0, COLUMNS * (ROWS + 1), ROWS + 1):
         low = shift_down(words, place)[0] if 0 < place < 32 else words[place // 32] >> place % 32
@@ -132,35 +167,35 @@ def get_column_bits(words: Words) -> UInt32[Array, "*boards 7"]:
 
 
 def get_cell_bit(column: Any, row: Any) -> Words:
-    """The bit of a cell; none above the board."""
+    """Return boards with the bit of one cell, or with no bit if it is above the board."""
     place = (column * (ROWS + 1) + row).astype(jnp.uint32)
     one = jnp.where(row < ROWS, jnp.uint32(1), jnp.uint32(0))
     return jnp.where(place < 32, one << (place & 31), 0), jnp.where(place >= 32, one << (place & 31), 0)
 
 
 def shift_up(words: Words, n: int) -> Words:
-    """Bits n places higher."""
+    """Shift all bits n places up."""
     return words[0] << n, words[1] << n | words[0] >> (32 - n)
 
 
 def shift_down(words: Words, n: int) -> Words:
-    """Bits n places lower."""
+    """Shift all bits n places down."""
     return words[0] >> n | words[1] << (32 - n), words[1] >> n
 
 
 def bitwise_or(a: Words, b: Words) -> Words:
-    """Bits that are set in one of two."""
+    """Return the bits that are set in one of two boards."""
     return a[0] | b[0], a[1] | b[1]
 
 
 def bitwise_and(*all_of: Words) -> Words:
-    """Bits that are set in all."""
+    """Return the bits that are set in all boards."""
     low, high = zip(*all_of, strict=True)
     return jax.tree.reduce(jnp.bitwise_and, low), jax.tree.reduce(jnp.bitwise_and, high)
 
 
 def has_won(words: Words) -> Bool[Array, "..."]:
-    """Whether boards have four in a row."""
+    """Return whether boards have four in a row."""
     found = jnp.uint32(0)
     for n in LINE_SHIFTS:
         pairs = bitwise_and(words, shift_down(words, n))
@@ -170,7 +205,7 @@ def has_won(words: Words) -> Bool[Array, "..."]:
 
 
 def find_threats(words: Words) -> Words:
-    """The bits that would be the fourth in a row."""
+    """Return the bits of the cells that would complete four in a row."""
     found = jnp.uint32(0), jnp.uint32(0)
     for n in LINE_SHIFTS:
         a, b, c = (shift_up(words, i * n) for i in (1, 2, 3))
@@ -181,10 +216,11 @@ def find_threats(words: Words) -> Words:
 
 
 def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Array, "7"], Bool[Array, "7"]]:
-    """What the opponent counts for each of its moves, and which of them win.
+    """Return the opponent's score of each of its moves, and which of them win.
 
-    Of the three moves after it the last is not played: what matters is which cells would win, and whether they are free
-    next. In each column a bit tells it of the next free cell, of the one above it, and so on.
+    Of the three moves that follow, the last is not simulated. It is enough to know which cells would win and
+    whether they are then free. `find_column_threats` returns, for each column, a bit for the next free cell,
+    one for the cell above it, and so on.
     """
     move = np.arange(COLUMNS)
     shift = height.astype(jnp.uint32)
@@ -193,7 +229,7 @@ def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple
         return get_column_bits(find_threats(words)) >> shift
 
     wins = find_column_threats(theirs) & 1 == 1
-    after = bitwise_or(theirs, get_cell_bit(move, height))  # by the opponent's move
+    after = bitwise_or(theirs, get_cell_bit(move, height))  # for each move of the opponent
     replies = get_cell_bit(move[:, None], height[:, None] + np.arange(2))  # one higher up, if in the same column
     answered = bitwise_or(ours, replies)
     ours_next, ours_then = find_column_threats(ours), find_column_threats(answered)
@@ -201,7 +237,7 @@ def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple
     def score_move(_: None, moved: tuple[Array, Array]) -> tuple[None, Array]:
         column, theirs_then = moved
         same = (move == column).astype(jnp.uint32)
-        more = same + np.eye(COLUMNS, dtype=np.uint32)  # [our reply, column]
+        more = same + np.eye(COLUMNS, dtype=np.uint32)  # [agent's reply, column]
         bits = jnp.where((move == column)[:, None], ours_then[:, 1], ours_then[:, 0])
         now, then = (bits >> more & 1).astype(jnp.int32), (bits >> more + 1 & 1).astype(jnp.int32)
         lines = now.sum(1, keepdims=True) - now + then
@@ -214,7 +250,7 @@ def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple
 
 
 def choose_reply(ours: Words, theirs: Words, height: Int[Array, "7"], chance: Float[Array, ""]) -> Int[Array, ""]:
-    """The opponent's column."""
+    """Return the opponent's column."""
     counted, wins = evaluate_moves(ours, theirs, height)
     counted = jnp.where(height < ROWS, counted, 9999)
     equal = counted == counted.min()

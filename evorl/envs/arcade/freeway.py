@@ -1,4 +1,4 @@
-"""Freeway: across ten lanes of traffic, again and again."""
+"""Freeway: repeated crossings of ten lanes of traffic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ from evorl.types import Key, TimeStep
 
 WIDTH, HEIGHT, LANE, LANES, CARS = 1216, 720, 64, 10, 3
 PLAYER, CAR, TRUCK, CAR_HEIGHT = 64, 64, 128, 40
-X, BOTTOM, ROAD = 304, 688, 680  # the player's column, its lowest row, and where the road begins
-SPEED, STUNNED, SECONDS, RANDOM_EVERY = HEIGHT / 3.5 / 60, 40, 136, 360  # pixels and frames but for the seconds
+X, BOTTOM, ROAD = 304, 688, 680  # x of the player, its lowest position, and the lower edge of the road, in pixels
+SPEED, STUNNED, SECONDS, RANDOM_EVERY = HEIGHT / 3.5 / 60, 40, 136, 360  # in pixels per frame, frames, seconds, frames
 CAR_SPEEDS = (1.35 ** np.arange(6) / 13 * WIDTH / 60).astype(np.float32)
-# by level, of which the last four are the first four with speeds that change
-HUMAN_SCORES = (25, 20, 18, 20, 25, 18, 15, 18)  # a human's
-CAR_COUNTS = ("1111111111", "1223212322", "3313113131", "1111111111") * 2  # cars of each lane
+# by level; levels 4 to 7 are levels 0 to 3 with changing speeds
+HUMAN_SCORES = (25, 20, 18, 20, 25, 18, 15, 18)  # of a human player
+CAR_COUNTS = ("1111111111", "1223212322", "3313113131", "1111111111") * 2  # number of cars in each lane
 TRUCKS = ("0000000000", "0000010000", "0000100000", "1111111111") * 2
 INITIAL_PACE = ("0123443210", "0134554310", "0134554310", "5424554245") * 2
-CAR_GAPS = ("0000000000", "0121404121", "2202002022", "0000000000") * 2  # tenths of the width between a lane's cars
+CAR_GAPS = ("0000000000", "0121404121", "2202002022", "0000000000") * 2  # between cars of a lane, in width / 10
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.BLUE) * 2
 
 
@@ -36,8 +36,8 @@ def _parse_levels(levels: tuple[str, ...]) -> np.ndarray:
 @struct.dataclass
 class FreewayState:
     y: Float[Array, ""]
-    lane: Int[Array, ""]  # how many it has crossed
-    stunned: Int[Array, ""]  # frames left
+    lane: Int[Array, ""]  # number of lanes crossed since the start of this crossing
+    stunned: Int[Array, ""]  # remaining frames
     score: Int[Array, ""]
     x: Float[Array, "10 3"]  # of the cars
     pace: Int[Array, " 10"]
@@ -47,11 +47,24 @@ class FreewayState:
 
 @dataclass(frozen=True)
 class Freeway:
-    """Reward 0.1 for each of ten lanes and 1 for the other side; -0.01 for being hit, which stuns and pushes back.
+    """Freeway: cross ten lanes of traffic as often as possible within 136 seconds.
 
-    PufferLib's rules, at `frameskip` frames a step, for 136 seconds, on a level from 0 to 7, or -1 for one that is
-    drawn with each episode; `hard` puts who is hit back to the start. Sees the height, the part of the lanes, the score
-    in terms of a human's, whether it is stunned, and where the cars are; or with `image` a screen.
+    The reward is 0.1 for each new lane, 1 for the other side, and -0.01 for being hit by a car. Being hit
+    stuns the player and pushes it back. The rules are those of PufferLib. From level 4 on, the speeds of the
+    lanes change at random.
+
+    The observation is a vector with the player's height, the fraction of the lanes crossed, the score
+    relative to a human's, whether the player is stunned, and the positions of the cars.
+
+    Args:
+        level: Level from 0 to 7; -1 samples one for each episode.
+        frameskip: Number of frames per step, all with the same action.
+        hard: Whether being hit puts the player back to the start, instead of stunning it.
+        random_start: Whether the traffic starts at random positions.
+        image: Whether observations are pictures, uint8 [45, 76, 3], instead of vectors.
+
+    Raises:
+        OptionError: If there is no such level.
     """
 
     level: int = -1
@@ -78,7 +91,11 @@ class Freeway:
         return screen.make_pixel_space(45, 76) if self.image else Box(-0.2, 3.0, (4 + LANES * CARS,))
 
     def chance(self, key: Key) -> Int[Array, "10"]:
-        """Whether each lane becomes slower, -1, or faster when speeds change."""
+        """Draw how the speed of each lane changes, -1 (slower), 0 or 1 (faster), shape [10].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.randint(key, (LANES,), -1, 2)
 
     def reset(self, key: Key, params: Any) -> tuple[FreewayState, Array]:
@@ -102,7 +119,16 @@ class Freeway:
     def advance(
         self, env_state: FreewayState, action: Int[Array, ""], chance: Int[Array, "10"]
     ) -> tuple[FreewayState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         move = (action == 1).astype(jnp.float32) - (action == 2)
         there, width = self._find_cars(env_state)
         direction = np.where(np.arange(LANES) < LANES // 2, 1, -1)
@@ -124,7 +150,7 @@ class Freeway:
         return s, TimeStep(self.observe(s), reward, jnp.bool_(False), s.steps >= self.max_episode_steps)
 
     def _move_player(self, s: FreewayState, move: Array, there: Array, width: Array) -> tuple[FreewayState, Array]:
-        """The player a frame later, and its reward."""
+        """Return the state after the player's move in one frame, and the reward."""
         free = s.stunned == 0
         y = s.y + jnp.where(free, -move * SPEED, 0.0 if self.hard else 1.5 * LANE / STUNNED)
         y, stunned = jnp.clip(y, PLAYER / 2, BOTTOM), jnp.maximum(s.stunned - 1, 0)
@@ -145,7 +171,11 @@ class Freeway:
         return after, earned.astype(jnp.float32)
 
     def observe(self, env_state: FreewayState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         s = env_state
         if self.image:
             return self.render(s)
@@ -154,7 +184,11 @@ class Freeway:
         return jnp.concatenate([jnp.stack(numbers), cars.reshape(-1)])
 
     def render(self, env_state: FreewayState) -> screen.Picture:
-        """45 x 76 pixels, each of 16 x 16."""
+        """Render a state as a picture of 16 x 16 game units per pixel, uint8 [45, 76, 3].
+
+        Args:
+            env_state: State to render.
+        """
         there, width = self._find_cars(env_state)
         picture = screen.paint_box(screen.create_picture(45, 76), 0, 2.5, 76, 40, (40, 50, 50))
         columns = (np.arange(76) + 0.5) * 16
@@ -167,21 +201,28 @@ class Freeway:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 60 / self.frameskip
 
     def render_frames(self, states: Sequence[FreewayState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [45, 76, 3].
+        """
         return screen.render_screens(self, states)
 
     def _find_cars(self, s: FreewayState) -> tuple[Bool[Array, "10 3"], Array]:
-        """Which cars there are, and how long those of a lane are, [10, 1]."""
+        """Return a mask of the cars that exist, and the length of the cars in each lane, [10, 1]."""
         there = jnp.array(_parse_levels(CAR_COUNTS))[s.level][:, None] > np.arange(CARS)
         return there, jnp.where(jnp.array(_parse_levels(TRUCKS))[s.level] == 1, TRUCK, CAR)[:, None]
 
 
 def is_hit(y: Array, x: Array, there: Array, width: Array) -> Bool[Array, ""]:
-    """Whether the player touches a car."""
+    """Return whether the player touches a car."""
     lanes = (ROAD - LANE * np.arange(LANES) - LANE // 2)[:, None]
     aside = jnp.abs(x - X) < (width + PLAYER) / 2
     return (there & aside & (jnp.abs(lanes - y) < (CAR_HEIGHT + PLAYER) / 2)).any()

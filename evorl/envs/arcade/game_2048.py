@@ -1,4 +1,4 @@
-"""2048: tiles that slide, and double where two of a kind meet."""
+"""2048: sliding tiles that merge in equal pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from evorl.envs.arcade import screen
 from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask
 from evorl.types import Key, TimeStep
 
-SIDE, LARGEST = 4, 17  # exponents of 2; no game goes beyond 2^17
+SIDE, LARGEST = 4, 17  # side of the board, and largest exponent: no tile exceeds 2^17
 Board = Int8[Array, "4 4"]  # exponents, 0 for an empty cell
-FOUR_PROBABILITY = 0.1  # how often a new tile is a 4
+FOUR_PROBABILITY = 0.1  # probability that a new tile is a 4
 TILE_COLORS = np.array(
     [(40, 55, 55)] + [(60 + 11 * i, 200 - 9 * i, abs(190 - 23 * i)) for i in range(1, LARGEST + 1)], np.uint8
 )
@@ -30,10 +30,15 @@ class Game2048State:
 
 @dataclass(frozen=True)
 class Game2048:
-    """Slide all tiles to one side, by which equal ones that meet become one of twice as much, which is the reward.
+    """2048: slide all tiles to one side; equal tiles that meet merge, and the reward is the new tile's value.
 
-    After each move a 2, once in ten times a 4, comes to a free cell; where no tile can move the game is over. Sees the
-    tiles' exponents, or with `image` a screen, and which moves are legal; any other one changes nothing.
+    After each move, a 2 appears on a free cell, or a 4 with probability 0.1. An invalid move, which would not
+    move a tile, changes nothing. The episode terminates if no move is valid. The observation is the exponent
+    of each tile (2 is 1, 4 is 2; an empty cell is 0), shape [4, 4], with an action mask.
+
+    Args:
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [36, 84, 3], instead of exponents.
     """
 
     max_episode_steps: int = 10_000
@@ -51,7 +56,11 @@ class Game2048:
         return ObsWithActionMask(screen.make_pixel_space(SIDE * 9, SIDE * 21) if self.image else tiles, (4,))
 
     def chance(self, key: Key) -> Float[Array, "2"]:
-        """Which free cell has the next tile, from 0 for the first to 1, and what decides whether it is a 4."""
+        """Draw two uniform numbers, shape [2]: one selects the cell of the next tile, the other whether it is a 4.
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key, (2,))
 
     def reset(self, key: Key, params: Any) -> tuple[Game2048State, dict[str, Array]]:
@@ -71,10 +80,19 @@ class Game2048:
     def advance(
         self, env_state: Game2048State, action: Int[Array, ""], chance: Float[Array, "2"]
     ) -> tuple[Game2048State, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         before = env_state.board
         slid, reward = slide_left(orient_board(before, action))
-        board = orient_board(slid, action)  # each way is its own way back
+        board = orient_board(slid, action)  # each orientation is its own inverse
         moves = (board != before).any()
         board = jnp.where(moves, add_tile(board, chance), before)
         state = Game2048State(board, env_state.steps + 1)
@@ -83,7 +101,11 @@ class Game2048:
         return state, TimeStep(self.observe(state), reward, over, late)
 
     def observe(self, env_state: Game2048State) -> dict[str, Array]:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         board = env_state.board
         return {
             "legal": find_legal_moves(board),
@@ -91,26 +113,37 @@ class Game2048:
         }
 
     def render(self, env_state: Game2048State) -> screen.Picture:
-        """36 x 84 pixels, 9 x 21 a tile, with its number."""
+        """Render a state as a picture with the numbers of the tiles, uint8 [36, 84, 3].
+
+        Args:
+            env_state: State to render.
+        """
         tiles = jnp.array(TILE_COLORS)[env_state.board]
         picture = jnp.repeat(jnp.repeat(tiles, 9, 0), 21, 1)
         marks = jnp.array(DIGIT_MASKS)[env_state.board].transpose(0, 2, 1, 3).reshape(SIDE * 9, SIDE * 21)
         return screen.paint(picture, marks, screen.WHITE)
 
     def render_frames(self, states: Sequence[Game2048State]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [36, 84, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def orient_board(board: Board, action: Int[Array, ""]) -> Board:
-    """The board so that the move is one to the left."""
+    """Turn or mirror the board so that the move is a move to the left."""
     upright = jnp.where((action == 1) | (action == 3), board.T, board)
     flipped = jnp.where(action == 2, upright[:, ::-1], upright)
     return jnp.where(action == 3, board[::-1, ::-1].T, flipped)
 
 
 def slide_left(board: Board) -> tuple[Board, Float[Array, ""]]:
-    """The board after a move to the left, and what it earns."""
+    """Return the board after a move to the left, and the reward."""
     a, b, c, d = close_gaps(*board.T)
     first, last = (a > 0) & (a == b), (c > 0) & (c == d)
     middle = (b > 0) & (b == c) & ~first
@@ -122,7 +155,7 @@ def slide_left(board: Board) -> tuple[Board, Float[Array, ""]]:
 
 
 def close_gaps(*columns: Array) -> tuple[Array, ...]:
-    """Columns without gaps: empty cells go to the right."""
+    """Move the tiles of each row to the left until no empty cell is between them."""
     found = list(columns)
     for i in (0, 1, 2, 0, 1, 0):
         gap = found[i] == 0
@@ -131,7 +164,7 @@ def close_gaps(*columns: Array) -> tuple[Array, ...]:
 
 
 def find_legal_moves(board: Board) -> Bool[Array, "4"]:
-    """Which moves change the board."""
+    """Return a mask of the moves that change the board."""
 
     def can_move(before: Array, after: Array) -> Array:
         return ((after > 0) & ((before == 0) | (before == after))).any()
@@ -141,7 +174,7 @@ def find_legal_moves(board: Board) -> Bool[Array, "4"]:
 
 
 def add_tile(board: Board, chance: Float[Array, "2"]) -> Board:
-    """The board with a new tile in one of its free cells."""
+    """Add a new tile in one of the free cells."""
     free = (board == 0).reshape(-1)
     count = free.sum(dtype=jnp.int32)
     which = jnp.minimum((chance[0] * count).astype(jnp.int32), count - 1)
@@ -150,7 +183,10 @@ def add_tile(board: Board, chance: Float[Array, "2"]) -> Board:
 
 
 def _make_digit_masks() -> np.ndarray:
-    """Which pixels of a tile its number covers, [exponent, 9, 21]: of a 3 x 5 font, digits as rows of bits."""
+    """Return the pixels that the number on a tile covers, bool [exponent, 9, 21].
+
+    In the 3 x 5 font, each digit is written as five rows of three bits.
+    """
     font = {"0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717", "6": "74757",
             "7": "71111", "8": "75757", "9": "75717"}  # fmt: skip
     marks = np.zeros((LARGEST + 1, 9, 21), bool)

@@ -18,16 +18,16 @@ from evorl.types import Key, TimeStep
 
 WIDTH, HEIGHT, PADDLE, BALL = 500.0, 640.0, 70.0, 32.0
 PADDLE_SPEED, SERVE, SPIN, FASTEST = 8.0, (10.0, 1.0), 3.0, 13.0
-LOWEST, HIGHEST = -PADDLE / 2, HEIGHT - PADDLE / 2  # where a paddle's lower end may be
+LOWEST, HIGHEST = -PADDLE / 2, HEIGHT - PADDLE / 2  # range of the lower end of a paddle
 LEFT, RIGHT = 0, 1
-OURS, BOTH = (False, True), (True, True)  # which paddles are agile
+OURS, BOTH = (False, True), (True, True)  # which of the paddles are agile: they spin the ball
 
 
 @struct.dataclass
 class PongState:
-    paddles: Float[Array, " 2"]  # lower ends of the left and the right one
-    x: Float[Array, ""]  # the ball's left
-    y: Float[Array, ""]  # its lower end
+    paddles: Float[Array, " 2"]  # lower ends of the left and the right paddle
+    x: Float[Array, ""]  # left end of the ball
+    y: Float[Array, ""]  # lower end of the ball
     vx: Float[Array, ""]
     vy: Float[Array, ""]
     scores: Int[Array, " 2"]
@@ -36,10 +36,20 @@ class PongState:
 
 @dataclass(frozen=True)
 class Pong:
-    """The right paddle is ours: reward 1 for a point, -1 for one of the other's, 0.1 for hitting the ball; to 21.
+    """Pong against a scripted opponent: the reward is 1 for a point, -1 for a lost point, and 0.1 for a hit.
 
-    PufferLib's rules, at `frameskip` frames a step. A point ends the step; the ball then comes to us, level, up or
-    down. Sees both paddles, the ball's place and speed, and the scores, from 0 to 1; or with `image` a screen.
+    The agent has the right paddle, and a hit is one of its own. The opponent follows the ball. The rules are
+    those of PufferLib. A point ends the step, and the ball is then served to the agent, level, up or down at
+    random. The episode terminates if one side has `points` points.
+
+    The observation is a vector, scaled to about [0, 1], with the positions of both paddles, the position and
+    velocity of the ball, and both scores.
+
+    Args:
+        frameskip: Number of frames per step, all with the same action.
+        points: Number of points that wins the game.
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [80, 68, 3], instead of vectors.
     """
 
     frameskip: int = 8
@@ -61,7 +71,11 @@ class Pong:
         return screen.make_pixel_space(80, 68) if self.image else Box(-0.1, 1.1, (8,))
 
     def chance(self, key: Key) -> Int[Array, ""]:
-        """Whether the next ball is served down, -1, level or up."""
+        """Draw the vertical direction of the next serve: -1 (down), 0 (level) or 1 (up), shape [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.randint(key, (), -1, 2)
 
     def reset(self, key: Key, params: Any) -> tuple[PongState, Array]:
@@ -76,7 +90,16 @@ class Pong:
     def advance(
         self, env_state: PongState, action: Int[Array, ""], chance: Int[Array, ""]
     ) -> tuple[PongState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         move = (action == 1).astype(jnp.float32) - (action == 2)
 
         def step_frame(_: Any, carry: tuple[PongState, Array, Array]) -> tuple[PongState, Array, Array]:
@@ -99,7 +122,11 @@ class Pong:
         return state, TimeStep(self.observe(state), reward, over, late)
 
     def observe(self, env_state: PongState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         if self.image:
             return self.render(env_state)
         paddles = (env_state.paddles - LOWEST) / (HIGHEST - LOWEST)
@@ -108,7 +135,11 @@ class Pong:
         return jnp.concatenate([paddles, ball, env_state.scores / self.points])
 
     def render(self, env_state: PongState) -> screen.Picture:
-        """80 x 68 pixels, each of 8 x 8."""
+        """Render a state as a picture of 8 x 8 game units per pixel, uint8 [80, 68, 3].
+
+        Args:
+            env_state: State to render.
+        """
         picture, (left, right) = screen.create_picture(80, 68), 80 - (env_state.paddles + PADDLE) / 8
         picture = screen.paint_box(picture, 0, left, 2.5, PADDLE / 8, screen.RED)
         picture = screen.paint_box(picture, 65.5, right, 2.5, PADDLE / 8, screen.CYAN)
@@ -117,16 +148,23 @@ class Pong:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 60 / self.frameskip
 
     def render_frames(self, states: Sequence[PongState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [80, 68, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def serve_ball(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, ""]) -> PongState:
-    """The start of a round."""
+    """Return the state at the start of a round, in which the ball moves to the right."""
     middle = jnp.full(2, HEIGHT / 2 - PADDLE / 2, jnp.float32)
     x, y = jnp.float32(WIDTH / 5), jnp.float32(HEIGHT / 2 - BALL / 2)
     return PongState(middle, x, y, jnp.float32(SERVE[0]), chance * jnp.float32(SERVE[1]), scores, steps)
@@ -135,9 +173,10 @@ def serve_ball(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array
 def advance_frame(
     state: PongState, moves: Float[Array, "2"], spins: Float[Array, "2"], agile: tuple[bool, bool]
 ) -> tuple[PongState, Bool[Array, "2"], Bool[Array, "2"]]:
-    """A frame in which the paddles move so far; which of them hit the ball, and who has scored.
+    """Return the state one frame later, and masks of the paddles that hit the ball and of the sides that scored.
 
-    Those that are agile spin the ball as they move, and it is put at the edge there.
+    `moves` are the distances by which the paddles move. A paddle that is agile adds a multiple of its entry
+    of `spins` to the vertical velocity of the ball, and the ball is put back to the edge on its side.
     """
     paddles = jnp.clip(state.paddles + moves, LOWEST, HIGHEST)
     x, y = state.x + state.vx, state.y + state.vy

@@ -1,4 +1,4 @@
-"""Screens of games: small pictures that an agent sees, a GIF shows and a terminal plays."""
+"""Screens of games: small pictures, which serve as observations, in animations and in the terminal."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,36 +23,43 @@ CYAN, BLUE, PURPLE = (0, 187, 187), (0, 110, 240), (160, 70, 200)
 
 @runtime_checkable
 class HasScreen(Protocol):
-    """A game that has a screen."""
+    """Protocol of a game that renders its states as pictures."""
 
     def render(self, env_state: Any) -> Picture:
-        """What is on it."""
+        """Render a state as a picture.
+
+        Args:
+            env_state: State of the game.
+
+        Returns:
+            Picture, uint8 [rows, columns, 3].
+        """
         ...
 
 
 def make_pixel_space(height: int, width: int) -> Box:
-    """The space of a screen."""
+    """Return the observation space of pictures of this size."""
     return Box(0, 255, (height, width, 3), "uint8")
 
 
 def create_picture(height: int, width: int, color: Color = NIGHT) -> Picture:
-    """A screen of one color."""
+    """Create a picture of one color."""
     return jnp.broadcast_to(jnp.array(color, jnp.uint8), (height, width, 3))
 
 
 def paint(picture: Picture, where: Any, color: Color) -> Picture:
-    """A picture with a color where [rows, columns] says so."""
+    """Return the picture with a color at the pixels of a mask, [rows, columns]."""
     return jnp.where(where[..., None], jnp.array(color, jnp.uint8), picture)
 
 
 def paint_box(picture: Picture, left: Any, top: Any, width: Any, height: Any, color: Color) -> Picture:
-    """A picture with a filled rectangle, in pixels, whose edges may be fractions."""
+    """Return the picture with a filled rectangle; its position and size are in pixels and may be fractions."""
     y, x = np.mgrid[: picture.shape[0], : picture.shape[1]] + 0.5
     return paint(picture, (x >= left) & (x < left + width) & (y >= top) & (y < top + height), color)
 
 
 def render_screens(env: HasScreen, states: Sequence[Any]) -> list[np.ndarray]:
-    """Return the screens of states, uint8 [height, width, 3] each."""
+    """Render states as pictures, uint8 [rows, columns, 3] each."""
     return [*np.asarray(_render_states(env, tree.stack(list(states))))]
 
 

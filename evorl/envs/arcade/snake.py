@@ -1,4 +1,4 @@
-"""A snake that grows with what it eats."""
+"""Snake: a snake that grows with each food."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,27 +15,41 @@ from evorl.errors import require, require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
-EMPTY, FOOD, WALL = 0, -1, -2  # cells; of a snake's, more than 0, for how many steps it will be there
+EMPTY, FOOD, WALL = 0, -1, -2  # values of cells; a value n > 0 is a snake's cell that it leaves in n steps
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)], np.int32)  # up, down, left, right
 Cells = Int16[Array, "rows columns"]
 
 
 @struct.dataclass
 class SnakeState:
-    cells: Cells  # with walls as wide as it sees
+    cells: Cells  # surrounded by walls of width `vision`
     head: Int[Array, " 2"]  # row and column
-    back: Int[Array, " 2"]  # from the head to the cell before it; (0, 0) where it has one cell alone
+    back: Int[Array, " 2"]  # from the head to the next cell of the body; (0, 0) if there is none
     length: Int[Array, ""]
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class Snake:
-    """Reward 0.1 for food, which makes the snake longer and comes again elsewhere; -1 for a wall or itself: the end.
+    """Snake: eat food with reward 0.1; running into a wall or itself has reward -1 and terminates the episode.
 
-    PufferLib's rules for one snake: it may not turn back, but goes on then; its tail is in its way until it has left.
-    Sees food, walls and itself, each a 0 or 1, in a square of 2 vision + 1 cells around its head; or with `image` a
-    screen.
+    Food makes the snake one cell longer, and new food appears elsewhere. The rules are those of PufferLib for
+    one snake: an action that would turn the snake back is replaced by going straight on, and the cell of the
+    tail blocks the head until the tail has left it.
+
+    The observation is a square of 2 * vision + 1 cells around the head, with a channel each for food, walls
+    and the snake, uint8 [2 * vision + 1, 2 * vision + 1, 3].
+
+    Args:
+        height: Number of rows.
+        width: Number of columns.
+        food: Number of cells with food.
+        vision: Number of cells that the snake sees in each direction.
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures of the whole field, uint8 [height + 2, width + 2, 3].
+
+    Raises:
+        OptionError: If the field is smaller than 2 x 2, or the food leaves no cell free.
     """
 
     height: int = 16
@@ -66,7 +80,11 @@ class Snake:
         )
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Where the next food comes, from 0 for the first of the free cells to 1."""
+        """Draw the uniform number that selects the free cell of the next food, shape [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key)
 
     def reset(self, key: Key, params: Any) -> tuple[SnakeState, Array]:
@@ -88,7 +106,16 @@ class Snake:
     def advance(
         self, env_state: SnakeState, action: Int[Array, ""], chance: Float[Array, ""]
     ) -> tuple[SnakeState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         s = env_state
         move = jnp.stack(
             [(action == 1).astype(jnp.int32) - (action == 0), (action == 3).astype(jnp.int32) - (action == 2)]
@@ -112,7 +139,11 @@ class Snake:
         return state, TimeStep(self.observe(state), reward, died, late)
 
     def observe(self, env_state: SnakeState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         if self.image:
             return self.render(env_state)
         side = 2 * self.vision + 1
@@ -120,7 +151,11 @@ class Snake:
         return jnp.stack([near == FOOD, near == WALL, near > 0], -1).astype(jnp.uint8)
 
     def render(self, env_state: SnakeState) -> screen.Picture:
-        """A pixel for each cell, with a wall of one."""
+        """Render a state as a picture with one pixel per cell and a border, uint8 [height + 2, width + 2, 3].
+
+        Args:
+            env_state: State to render.
+        """
         edge = self.vision - 1
         cells = env_state.cells[edge : len(env_state.cells) - edge, edge : env_state.cells.shape[1] - edge]
         rows, columns = cells.shape
@@ -130,23 +165,33 @@ class Snake:
         return screen.paint(picture, mask_cell(cells, env_state.head - edge), screen.WHITE)
 
     def render_frames(self, states: Sequence[SnakeState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [height + 2, width + 2, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def mask_cell(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:
-    """Which of the cells is at a place."""
+    """Return a mask of the cell at a place, (row, column)."""
     row, column = np.ogrid[: cells.shape[0], : cells.shape[1]]
     return (row == place[0]) & (column == place[1])
 
 
 def set_cell(cells: Cells, place: Int[Array, "2"], value: Any) -> Cells:
-    """cells with a value at a place."""
+    """Return the cells with a new value at a place."""
     return jnp.where(mask_cell(cells, place), jnp.int16(value), cells)
 
 
 def find_free_cell(cells: Cells, part: Float[Array, ""]) -> Int[Array, "2"]:
-    """The free cell that has so large a part of all free ones before it; beyond all cells where none is free."""
+    """Return the free cell for which `part` is the fraction of the free cells before it.
+
+    If no cell is free, the result is outside of the field.
+    """
     free = cells == EMPTY
     of_row = free.sum(1, dtype=jnp.int32)
     before = jnp.cumsum(of_row)

@@ -1,4 +1,4 @@
-"""Space Invaders: aliens that march down upon a cannon."""
+"""Space Invaders: aliens that march down on a cannon."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,26 +16,26 @@ from evorl.errors import require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
-SCREEN_SIZE = 84  # of the screen, in pixels
+SCREEN_SIZE = 84  # in pixels
 ROWS, COLUMNS, PITCH, ALIEN, TALL = 5, 11, 6, 4, 3  # an alien is 4 x 3, and there is one every 6 pixels
-ALIEN_POINTS = np.array([3, 2, 2, 1, 1], np.float32)  # of each row, from above
-CANNON, GROUND, LIVES = 6, 78, 3  # its width, its top
-TOP, LOWER, FALL = 10, 4, 3  # where the aliens begin; how much lower with each wave; how far they come down at an edge
-SHOT, BOMB, BOMBS = 4, 2, 3  # pixels a frame, and bombs at once
-BOMB_PROBABILITY = 0.03  # how likely a bomb falls in a frame
+ALIEN_POINTS = np.array([3, 2, 2, 1, 1], np.float32)  # by row, from the top
+CANNON, GROUND, LIVES = 6, 78, 3  # width and top of the cannon, in pixels; number of lives
+TOP, LOWER, FALL = 10, 4, 3  # in pixels: initial top of the aliens, drop per wave, and drop at an edge
+SHOT, BOMB, BOMBS = 4, 2, 3  # speeds in pixels per frame, and number of bombs at once
+BOMB_PROBABILITY = 0.03  # probability that a bomb falls in a frame
 COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN)
 
 
 @struct.dataclass
 class SpaceInvadersState:
     alive: Bool[Array, "5 11"]
-    x: Int[Array, ""]  # where the upper left alien is, or would be
+    x: Int[Array, ""]  # position of the upper left alien, which may be dead
     y: Int[Array, ""]
     direction: Int[Array, ""]  # 1 to the right, -1 to the left
     move_countdown: Int[Array, ""]  # frames until the next move
-    cannon: Int[Array, ""]  # its left
-    shot: Int[Array, " 2"]  # x and y; y below 0 for none
-    bombs: Int[Array, "3 2"]  # y beyond the screen for none
+    cannon: Int[Array, ""]  # its left end
+    shot: Int[Array, " 2"]  # (x, y); y is negative if there is no shot
+    bombs: Int[Array, "3 2"]  # (x, y); y is below the screen if there is no bomb
     lives: Int[Array, ""]
     wave: Int[Array, ""]
     steps: Int[Array, ""]
@@ -43,12 +43,20 @@ class SpaceInvadersState:
 
 @dataclass(frozen=True)
 class SpaceInvaders:
-    """Reward 1, 2 or 3 for an alien, by its row. Three lives; aliens that have come down to the cannon end the game.
+    """Space Invaders: shoot aliens, with reward 1, 2 or 3 for each, by its row.
 
-    Rules after Taito's of 1978, at `frameskip` frames a step: 55 aliens march together, a pixel at a time, the faster
-    the fewer they are, and turn at the edges, where they come down; there is one shot at a time, and up to three bombs.
-    The next wave begins lower, up to the fifth. Sees which aliens there are, where they are and go, cannon, lives, shot
-    and bombs, in terms of the screen; or with `image` that.
+    The rules follow Taito's game of 1978. A wave of 55 aliens marches sideways by one pixel at a time, faster
+    the fewer they are. At an edge, they turn around and come down. There is one shot at a time, and at most
+    three bombs. Each wave starts lower than the one before, up to the fifth. The cannon has three lives. The
+    episode terminates if no life is left, or if an alien reaches the height of the cannon.
+
+    The observation is a vector: a flag for each alien; the position and direction of the aliens; the cannon's
+    position, the lives, and the positions of the shot and the bombs. Positions are fractions of the screen.
+
+    Args:
+        frameskip: Number of frames per step, all with the same action.
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [84, 84, 3], instead of vectors.
     """
 
     frameskip: int = 2
@@ -72,7 +80,11 @@ class SpaceInvaders:
         )
 
     def chance(self, key: Key) -> Float[Array, "frames 2"]:
-        """For each frame what decides whether a bomb falls, and from which of the columns that have aliens."""
+        """Draw for each frame whether a bomb falls, and from which column of aliens, uniform numbers [frames, 2].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key, (self.frameskip, 2))
 
     def reset(self, key: Key, params: Any) -> tuple[SpaceInvadersState, Array]:
@@ -93,7 +105,16 @@ class SpaceInvaders:
     def advance(
         self, env_state: SpaceInvadersState, action: Int[Array, ""], chance: Float[Array, "frames 2"]
     ) -> tuple[SpaceInvadersState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
 
         def step_frame(
             carry: tuple[SpaceInvadersState, Array], chance: Array
@@ -108,7 +129,11 @@ class SpaceInvaders:
         return state, TimeStep(self.observe(state), reward, over, late)
 
     def observe(self, env_state: SpaceInvadersState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         s = env_state
         if self.image:
             return self.render(s)
@@ -122,7 +147,11 @@ class SpaceInvaders:
         return jnp.concatenate([part.astype(jnp.float32) for part in parts])
 
     def render(self, env_state: SpaceInvadersState) -> screen.Picture:
-        """84 x 84 pixels."""
+        """Render a state as a picture, uint8 [84, 84, 3].
+
+        Args:
+            env_state: State to render.
+        """
         s = env_state
         picture = screen.create_picture(SCREEN_SIZE, SCREEN_SIZE)
         row, in_row = jnp.divmod(np.arange(SCREEN_SIZE) - s.y, PITCH)
@@ -140,22 +169,29 @@ class SpaceInvaders:
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 30 / self.frameskip
 
     def render_frames(self, states: Sequence[SpaceInvadersState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [84, 84, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def is_over(s: SpaceInvadersState) -> Bool[Array, ""]:
-    """Whether no life is left, or an alien has come down."""
+    """Return whether no life is left, or an alien has reached the height of the cannon."""
     rows = s.alive.any(1)
     return (s.lives <= 0) | (rows & (s.y + PITCH * np.arange(ROWS) + TALL > GROUND)).any()
 
 
 def create_aliens(number: Int[Array, ""]) -> dict[str, Any]:
-    """The aliens of a wave at their start."""
+    """Return the fields of the state that describe the aliens at the start of a wave."""
     y = TOP + LOWER * jnp.minimum(number, 4)
     alive = jnp.ones((ROWS, COLUMNS), bool)
     x, direction, countdown = jnp.int32(8), jnp.int32(1), jnp.int32(8)
@@ -165,7 +201,11 @@ def create_aliens(number: Int[Array, ""]) -> dict[str, Any]:
 def advance_frame(
     s: SpaceInvadersState, action: Int[Array, ""], chance: Float[Array, "2"]
 ) -> tuple[SpaceInvadersState, Array]:
-    """The state a frame later, and what was earned: cannon and shot, aliens, bombs, the next wave."""
+    """Return the state one frame later, and the reward.
+
+    First the cannon and its shot move, then the aliens, then the bombs; a new wave starts if no alien is
+    left.
+    """
     cannon = jnp.clip(s.cannon + (action == 2) - (action == 1), 0, SCREEN_SIZE - CANNON)
     fires = (action == 3) & (s.shot[1] < 0)
     shot = jnp.where(fires, jnp.stack([cannon + CANNON // 2, jnp.int32(GROUND)]), s.shot) - jnp.array([0, SHOT])
@@ -180,8 +220,10 @@ def advance_frame(
 
 
 def find_hit_alien(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, "5 11"]:
-    """The alien that the shot meets on its way, of two above each other the lower one."""
-    row, in_row = jnp.divmod(shot[1] + np.arange(SHOT) - s.y, PITCH)  # where it has been in this frame, from above
+    """Return a mask of the alien that the shot hits in this frame; of two above each other, it is the lower one."""
+    row, in_row = jnp.divmod(
+        shot[1] + np.arange(SHOT) - s.y, PITCH
+    )  # rows that it crosses in this frame, downwards
     column, in_column = jnp.divmod(shot[0] - s.x, PITCH)
     meets = (row[:, None] == np.arange(ROWS)) & (in_row < TALL)[:, None]
     there = (np.arange(COLUMNS) == column) & (in_column < ALIEN) & (shot[1] > -SHOT)
@@ -191,7 +233,7 @@ def find_hit_alien(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, 
 
 
 def move_aliens(s: SpaceInvadersState) -> SpaceInvadersState:
-    """The aliens a frame later: with n of them they move a pixel every 1 + n / 7 frames."""
+    """Move the aliens by one frame; n aliens move by one pixel every 1 + n // 7 frames."""
     columns = s.alive.any(0)
     left = s.x + PITCH * jnp.where(columns, np.arange(COLUMNS), COLUMNS).min()
     right = s.x + PITCH * jnp.where(columns, np.arange(COLUMNS), -1).max() + ALIEN
@@ -210,7 +252,10 @@ def move_aliens(s: SpaceInvadersState) -> SpaceInvadersState:
 
 
 def move_bombs(s: SpaceInvadersState, chance: Float[Array, "2"]) -> tuple[Int[Array, "3 2"], Bool[Array, "3"]]:
-    """The bombs a frame later, and which of them have hit the cannon; gone are those, and what is below the ground."""
+    """Move the bombs by one frame, drop a new one at random; return them and a mask of those that hit the cannon.
+
+    Bombs that hit the cannon or leave the screen are removed.
+    """
     columns = s.alive.any(0)
     which = jnp.floor(chance[1] * columns.sum()).astype(jnp.int32)
     column = (jnp.cumsum(columns) <= which).sum(dtype=jnp.int32)

@@ -1,4 +1,4 @@
-"""Tetris, with a look at the next pieces and a place to hold one."""
+"""Tetris, with a preview of the next pieces and a slot to hold one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
 ROWS, COLUMNS, SIZE, START, FALL, LONGEST = 20, 10, 4, 5, 4, 10_000
-PIECES = (  # O, I, S, Z, T, L, J, each in its four turns
+PIECES = (  # O, I, S, Z, T, L, J, each in its four rotations
     ("11/11",) * 4,
     ("1/1/1/1", "1111") * 2,
     ("10/11/01", "011/110") * 2,
@@ -26,10 +26,10 @@ PIECES = (  # O, I, S, Z, T, L, J, each in its four turns
     ("01/01/11", "100/111", "11/10/10", "111/001"),
 )
 COLORS = (screen.YELLOW, screen.CYAN, screen.GREEN, screen.RED, screen.PURPLE, screen.ORANGE, screen.BLUE)
-NO_PIECE = len(PIECES)  # nothing is held
+NO_PIECE = len(PIECES)  # value of `held` if nothing is held
 FULL_ROW = (1 << COLUMNS) - 1
 LEFT, RIGHT, ROTATE, SOFT_DROP, HARD_DROP, HOLD = range(1, 7)
-RowBits = UInt32[Array, " rows"]  # of a row, the first column the lowest
+RowBits = UInt32[Array, " rows"]  # the lowest bit of a row is the first column
 
 
 def _parse_piece(piece: str) -> list[int]:
@@ -42,13 +42,13 @@ SHAPES = np.array([[_parse_piece(turn) for turn in turns] for turns in PIECES], 
 
 @struct.dataclass
 class TetrisState:
-    rows: UInt32[Array, " 20"]  # the bits of what has come to rest
+    rows: UInt32[Array, " 20"]  # bits of the cells at rest
     piece: Int[Array, ""]
     turn: Int[Array, ""]
     row: Int[Array, ""]
     column: Int[Array, ""]
-    fall: Int[Array, ""]  # steps since it fell
-    queue: Int[Array, " 2"]  # the pieces to come
+    fall: Int[Array, ""]  # steps since the last fall
+    queue: Int[Array, " 2"]  # the next pieces
     held: Int[Array, ""]  # NO_PIECE for nothing
     may_hold: Bool[Array, ""]
     steps: Int[Array, ""]
@@ -56,12 +56,21 @@ class TetrisState:
 
 @dataclass(frozen=True)
 class Tetris:
-    """Reward 0.1, 0.3, 0.5 or 1 for one to four lines at once, 0.01 for each row of a soft drop and 0.02 of a hard one.
+    """Tetris: the reward is 0.1, 0.3, 0.5 or 1 for clearing one to four lines at once.
 
-    PufferLib's rules: a piece falls a row every fourth step and rests where it cannot; the game is over where no new
-    one fits. Holding asks for room for the held piece one column further to the right, and puts it at the top. Sees the
-    cells (0, 1, of the piece 2), time, fall, row, column, turn, whether it may hold, and one-hot the piece, the next
-    two and the held one; or with `image` a screen.
+    A soft drop has reward 0.01 per row, a hard drop 0.02 per row. The rules are those of PufferLib. A piece
+    falls by one row every fourth step, and comes to rest if it cannot fall. The episode terminates if a new
+    piece does not fit. Holding a piece exchanges it for the held one, which starts at the top. This is valid
+    only if there is room for the held piece one column further to the right, and again only after a piece has
+    come to rest.
+
+    The observation is a vector with the cells (1 at rest, 2 for the falling piece); the time, the steps since
+    the last fall, the row, column and rotation of the piece, and whether a piece can be held; and the piece,
+    the next two and the held one, each one-hot.
+
+    Args:
+        max_episode_steps: Steps after which an episode is truncated.
+        image: Whether observations are pictures, uint8 [20, 15, 3], instead of vectors.
     """
 
     max_episode_steps: int = LONGEST
@@ -82,7 +91,11 @@ class Tetris:
         )
 
     def chance(self, key: Key) -> Int[Array, ""]:
-        """The last piece of the queue, where it moves up."""
+        """Draw the piece that is added to the queue if a new piece appears, an int [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.randint(key, (), 0, len(PIECES))
 
     def reset(self, key: Key, params: Any) -> tuple[TetrisState, Array]:
@@ -104,7 +117,16 @@ class Tetris:
     def advance(
         self, env_state: TetrisState, action: Int[Array, ""], chance: Int[Array, ""]
     ) -> tuple[TetrisState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Action, [].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         s = replace(env_state, steps=env_state.steps + 1, fall=env_state.fall + 1)
         s, softly = apply_action(s, action, chance)
         deepest = find_landing_row(s)
@@ -127,7 +149,11 @@ class Tetris:
         return s, TimeStep(self.observe(s), reward.astype(jnp.float32), over, late)
 
     def observe(self, env_state: TetrisState) -> Array:
-        """The observation."""
+        """Return the observation of a state.
+
+        Args:
+            env_state: State to observe.
+        """
         s = env_state
         if self.image:
             return self.render(s)
@@ -138,7 +164,11 @@ class Tetris:
         return jnp.concatenate([part.astype(jnp.float32) for part in parts])
 
     def render(self, env_state: TetrisState) -> screen.Picture:
-        """20 x 15 pixels: the cells, and beside them the held piece and the next ones."""
+        """Render a state as a picture of the cells, with the held and next pieces at the side, uint8 [20, 15, 3].
+
+        Args:
+            env_state: State to render.
+        """
         cells = self._build_cells(env_state)
         color = jnp.array((*COLORS, screen.NIGHT), jnp.uint8)
         picture = screen.paint(screen.create_picture(ROWS, COLUMNS, (30, 45, 45)), cells == 1, screen.GRAY)
@@ -152,30 +182,37 @@ class Tetris:
         return jnp.concatenate([picture, aside], 1)
 
     def render_frames(self, states: Sequence[TetrisState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [20, 15, 3].
+        """
         return screen.render_screens(self, states)
 
     def _build_cells(self, s: TetrisState) -> Array:
-        """[20, 10], 1 for what rests and 2 for the piece."""
+        """Return the cells, [20, 10]: 1 for cells at rest, 2 for the falling piece, else 0."""
         columns = np.arange(COLUMNS, dtype=np.uint32)
         rests, falls = (bits[:, None] >> columns & 1 for bits in (s.rows, place_piece(s)))
         return jnp.where(falls == 1, 2, rests)
 
 
 def get_piece_bits(piece: Int[Array, ""], turn: Any) -> RowBits:
-    """The bits of a piece's four rows."""
+    """Return the bits of the four rows of a piece."""
     return jnp.array(SHAPES)[piece * 4 + turn]
 
 
 def place_piece(s: TetrisState) -> RowBits:
-    """The piece where it is, as bits of all rows."""
+    """Return the bits of the falling piece in all rows."""
     bits = get_piece_bits(s.piece, s.turn) << s.column.astype(jnp.uint32)
     at = np.arange(ROWS)[:, None] == s.row + np.arange(SIZE)
     return jnp.where(at, bits, 0).sum(1, dtype=jnp.uint32)
 
 
 def apply_action(s: TetrisState, action: Int[Array, ""], chance: Int[Array, ""]) -> tuple[TetrisState, Bool[Array, ""]]:
-    """The state after what the player wants, where there is room for it, and whether that was a soft drop."""
+    """Apply the action if there is room for it; return the state, and whether it was a soft drop."""
     holds, softly = action == HOLD, action == SOFT_DROP
     wanted = replace(
         s,
@@ -194,9 +231,10 @@ def apply_action(s: TetrisState, action: Int[Array, ""], chance: Int[Array, ""])
 
 
 def is_valid_placement(s: TetrisState, wraps: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether the piece is within the walls and touches nothing.
+    """Return whether the piece is between the walls and overlaps nothing.
 
-    Where it wraps, what is beyond the right wall, or the floor, is at the left of the row below, or nowhere.
+    If `wraps` is true, cells beyond the right wall are taken as cells at the left of the row below, and cells
+    below the floor are ignored.
     """
     low = s.column < 0
     bits = get_piece_bits(s.piece, s.turn) << jnp.maximum(s.column, 0).astype(jnp.uint32)
@@ -209,15 +247,15 @@ def is_valid_placement(s: TetrisState, wraps: Bool[Array, ""]) -> Bool[Array, ""
 
 
 def find_landing_row(s: TetrisState) -> Int[Array, ""]:
-    """The row to which the piece would drop."""
+    """Return the row to which the piece would drop."""
     bits = get_piece_bits(s.piece, s.turn) << s.column.astype(jnp.uint32)
     below = jnp.concatenate([s.rows, jnp.full(SIZE, FULL_ROW, jnp.uint32)])
-    touches = sum((below[i : i + ROWS + 1] & bits[i]) for i in range(SIZE)) != 0  # by the piece's row
+    touches = sum((below[i : i + ROWS + 1] & bits[i]) for i in range(SIZE)) != 0  # indexed by the row of the piece
     return jnp.where(touches & (np.arange(ROWS + 1) > s.row), np.arange(ROWS + 1), ROWS + 1).min() - 1
 
 
 def clear_lines(rows: RowBits) -> tuple[RowBits, Int[Array, ""]]:
-    """The rows without those that are full, and how many these were."""
+    """Remove the full rows; return the rows and the number of removed ones."""
     full = rows == FULL_ROW
     word = (full.astype(jnp.uint32) << np.arange(ROWS, dtype=np.uint32)).sum(dtype=jnp.uint32)
     falls = jnp.where(full, ROWS, jax.lax.population_count(word >> np.arange(1, ROWS + 1, dtype=np.uint32)))
@@ -228,6 +266,6 @@ def clear_lines(rows: RowBits) -> tuple[RowBits, Int[Array, ""]]:
 
 
 def spawn_piece(s: TetrisState, chance: Int[Array, ""]) -> TetrisState:
-    """The state with the next piece at the top."""
+    """Return the state with the next piece at the top."""
     zero, queue = jnp.int32(0), jnp.stack([s.queue[1], chance])
     return replace(s, piece=s.queue[0], turn=zero, row=zero, column=jnp.int32(START), fall=zero, queue=queue)

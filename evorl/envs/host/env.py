@@ -48,7 +48,9 @@ class HostEnv(NamedHostEnv):
 
     @cached_property
     def spec(self) -> Any:
-        """Return Gymnasium's spec of the environment; a name `module:id` imports the module first.
+        """Return Gymnasium's spec of the environment.
+
+        A name of the form `module:id` imports the module first.
 
         Raises:
             OptionError: If the module cannot be imported or Gymnasium does not know the id.

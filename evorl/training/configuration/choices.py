@@ -1,4 +1,4 @@
-"""The choices of a group, as env=ant: a file for each, or a line of a table."""
+"""Choices of a group, such as env=ant: each is a file, or a line of a table."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import yaml
 
 from evorl.errors import OptionError
 
-TABLE = "_table.yaml"  # of a group's folder: a choice in each line, as ant: {_target_: Brax, name: ant} # Brax ant
-PACKAGES_PREFIX = "packages: "  # begins the comment of a file that says what it imports
-EXTRA_PREFIX = "extra: "  # and of one that says by what extra, where that is not its own name
+TABLE = "_table.yaml"  # one choice per line, such as ant: {_target_: Brax, name: ant} # Brax ant
+PACKAGES_PREFIX = "packages: "  # comment that lists the packages a choice imports
+EXTRA_PREFIX = "extra: "  # comment with the extra of evorl that installs them, if it differs from the file name
 _ENTRY_COMMENT = re.compile(r"""["']?([^\s:"']+)["']?:.*?\s# (.*)""")
 
 
@@ -22,8 +22,8 @@ class Choice:
     """A configuration that a group offers.
 
     Attributes:
-        path: the file, or the table that it is in.
-        entry: its YAML where it is in a table.
+        path: File of the choice, or the table that contains it.
+        entry: YAML text of the choice if it is in a table, otherwise None.
     """
 
     path: Path
@@ -31,27 +31,27 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """Its YAML, with its comments."""
+        """Return the YAML text, with comments."""
         return self.path.read_text(encoding="utf-8") if self.entry is None else self.entry
 
     @property
     def comments(self) -> list[str]:
-        """The comments that have a line of their own."""
+        """Return the comments that have their own line."""
         return [line[1:].strip() for line in self.text.splitlines() if line.startswith("#")]
 
     @property
     def summary(self) -> str:
-        """The first comment that says what it is."""
+        """Return the first comment that describes the choice."""
         others = ("@package", PACKAGES_PREFIX, EXTRA_PREFIX)
         return next((comment for comment in self.comments if not comment.startswith(others)), "")
 
     @property
     def is_suite(self) -> bool:
-        """True where it stands for any environment of a suite, whose name is to be given."""
+        """Return whether the choice is a suite of environments, whose name the user adds."""
         return bool(re.search(r"^name: \?\?\?$", self.text, re.MULTILINE))
 
     def read(self) -> dict[str, Any]:
-        """Return its content; nothing where it cannot be read."""
+        """Return the content as a dict, which is empty if the YAML cannot be read."""
         try:
             content = yaml.safe_load(self.text)
         except (yaml.YAMLError, UnicodeDecodeError):
@@ -60,14 +60,14 @@ class Choice:
 
 
 def read_choices(folder: Path, nested: bool) -> dict[str, Choice]:
-    """Return the choices of a group's folder by name; a file comes before a table's line of the same name.
+    """Return the choices in a folder by name; a file has priority over a table entry of the same name.
 
     Args:
-        folder: the folder, which need not be there.
-        nested: whether those of folders in it are choices too, as arcade/pong.
+        folder: Folder of a group, which may be missing.
+        nested: Whether subfolders contain choices, too, such as arcade/pong.
 
     Raises:
-        OptionError: where a table cannot be read.
+        OptionError: A table cannot be read.
     """
     found: dict[str, Choice] = {}
     paths = sorted(folder.glob("**/*.yaml" if nested else "*.yaml"), key=lambda path: path.name != TABLE)
@@ -82,10 +82,10 @@ def read_choices(folder: Path, nested: bool) -> dict[str, Choice]:
 
 
 def read_table(path: Path) -> Mapping[str, str]:
-    """Return the YAML of each choice of a table by name, none where there is no table.
+    """Return the YAML text of each choice of a table by name; empty if there is no table.
 
     Raises:
-        OptionError: where it cannot be read.
+        OptionError: The table cannot be read.
     """
     try:
         status = path.stat()

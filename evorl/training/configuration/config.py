@@ -1,4 +1,4 @@
-"""Configuration: Hydra composes YAML files, and dataclasses supply every default and the check of every name."""
+"""Configuration: Hydra composes YAML files; dataclasses supply all defaults and check all names."""
 
 import builtins
 import dataclasses
@@ -42,26 +42,26 @@ from evorl.training.configuration.nodes import PRIORS_PREFIX
 
 ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
 TRAIN_COMMAND = "python -m evorl.train"
-PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # what Hydra's parser raises
+PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # exceptions of Hydra's parser
 
 
-COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # the last one is Hydra's too
+COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # Hydra raises TypeError, too
 
 
 class DefaultsSource(FileConfigSource):
-    """Files and tables, whose nodes with a _target_ are filled up with the defaults of the dataclass that it names.
+    """Hydra source of files and tables that fills each node with a _target_ with the defaults of its dataclass.
 
-    What follows the name of a suite is the name of an environment in it: env/gymnax/CartPole-v1 is env/gymnax.yaml
-    with it.
+    The name of a suite may be followed by the name of an environment: env/gymnax/CartPole-v1 is
+    env/gymnax.yaml with this name.
     """
 
     @staticmethod
     def scheme() -> str:
-        """What paths of such files begin with."""
+        """Return the prefix of the paths of such files."""
         return "evorl"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Return what is chosen, filled up."""
+        """Load a choice, with all defaults."""
         group, _, choice = config_path.partition("/")
         suite = None if self._is_choice(config_path) else split_suite_name(group, choice)
         place = f"{group}/{suite[0]}" if suite else config_path
@@ -76,13 +76,13 @@ class DefaultsSource(FileConfigSource):
         return dataclasses.replace(result, config=whole)
 
     def is_config(self, config_path: str) -> bool:
-        """Return whether there is such a file, a line of a table, or an environment of a suite."""
+        """Return whether there is such a file, table entry or environment of a suite."""
         group, _, choice = config_path.partition("/")
         suite = split_suite_name(group, choice)
         return self._is_choice(config_path) or (suite is not None and self._is_choice(f"{group}/{suite[0]}"))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> "builtins.list[str]":
-        """Return the groups and the choices of a folder."""
+        """Return the groups and choices in a folder."""
         found = super().list(config_path, results_filter)
         entries = [] if results_filter == ObjectType.GROUP else read_table(Path(self.path, config_path, TABLE))
         return sorted({*found, *entries} - {Path(TABLE).stem})
@@ -96,10 +96,10 @@ class DefaultsSource(FileConfigSource):
 
 
 class SearchPath(SearchPathPlugin):
-    """Looks for configurations in ./configs and then in those that evorl ships."""
+    """Hydra search path: ./configs, then the configurations shipped with evorl."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Adds the folders to those of Hydra."""
+        """Add the configuration folders to Hydra's search path."""
         for folder in find_config_folders():
             search_path.append("evorl", f"evorl://{folder}")
 
@@ -109,12 +109,15 @@ for plugin in (DefaultsSource, SearchPath):
 
 
 def _make_prior_resolver(name: str, *values: str) -> Callable[..., dict[str, Any]]:
-    """What a resolver such as ${log_uniform:1e-5,1e-2} stands for."""
+    """Return the resolver of a prior such as ${log_uniform:1e-5,1e-2}."""
     return lambda *given: {"_target_": f"{PRIORS_PREFIX}{name}", **dict(zip(values, given, strict=True))}
 
 
 def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
-    """Return what ${linear:1e-3,0,100_000} stands for; without its last number, over all of a training."""
+    """Return the resolver of a schedule such as ${linear:1e-3,0,100_000}.
+
+    Without the last number, the schedule lasts for the whole training.
+    """
 
     def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
         resolver = f"${{{name}:{','.join(map(str, given))}}}"
@@ -144,21 +147,21 @@ for resolver, function in RESOLVERS.items():
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """Composes a configuration, whose options may have short names; raises OptionError as `compose_expanded`."""
+    """Compose a configuration from overrides with full or short names; see `compose_expanded` for its errors."""
     return compose_expanded(overrides)[0]
 
 
 def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
-    """Compose a configuration whose options may have short names (`short_names`).
+    """Compose a configuration from overrides with full or short names (see `short_names`).
 
     Args:
-        overrides: as name=value.
+        overrides: Overrides name=value.
 
     Returns:
-        The configuration, and the overrides with the names of their options in full.
+        The configuration, and the overrides with full option names.
 
     Raises:
-        OptionError: where an override has a wrong name or value.
+        OptionError: An override has an invalid name or value.
     """
     check_choices(list(overrides))
     expanded = list(overrides)
@@ -181,7 +184,7 @@ def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
 
 
 def _expand_short_names(overrides: Sequence[str]) -> list[str]:
-    """Return overrides with the names of their options in full, as they are where choices alone do not compose."""
+    """Return the overrides with full option names, or unchanged if the choices alone cannot be composed."""
     choices = [one for one in overrides if resolve_group(one.partition("=")[0].lstrip("+~"))[0] in GROUPS]
     try:
         names = [name for name, _ in iterate_paths(compose("config", to_hydra_overrides(choices)))]
@@ -192,7 +195,7 @@ def _expand_short_names(overrides: Sequence[str]) -> list[str]:
 
 
 def _check_additions(overrides: Sequence[str]) -> None:
-    """Raise OptionError where +name=value adds an option that nothing reads, or ~name removes one of a training."""
+    """Raise OptionError if +name=value adds an option that nothing reads, or ~name removes a training option."""
     for one in overrides:
         name = one.lstrip("~").partition("=")[0]
         removes = one.startswith("~") and "." not in name and resolve_group(name)[0] not in GROUPS
@@ -205,7 +208,7 @@ def _check_additions(overrides: Sequence[str]) -> None:
 
 
 def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
-    """Say on stderr where an override puts a number in the place of a schedule or a prior of a file."""
+    """Print to stderr if an override replaces a schedule or a prior of a file by a number."""
     numbers = [one for one in overrides if one.startswith("agent.") and is_number(_select(cfg, one.partition("=")[0]))]
     if not numbers:
         return
@@ -218,7 +221,7 @@ def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
 
 
 def _stands_for_number(target: str) -> bool:
-    """Return whether a class, named in full, is a schedule, of evorl or one's own, or a prior of evorl."""
+    """Return whether a class, given by its full name, is a prior of evorl or a subclass of Schedule."""
     if target.startswith(PRIORS_PREFIX):
         return True
     found = parts.import_target(target) if target != "None" else None
@@ -226,7 +229,7 @@ def _stands_for_number(target: str) -> bool:
 
 
 def _select(cfg: DictConfig, name: str) -> Any:
-    """Return what stands at a dotted name, or None where nothing does or it cannot be resolved."""
+    """Return the value at a dotted name, or None if there is none or it cannot be resolved."""
     try:
         return OmegaConf.select(cfg, name)
     except OmegaConfBaseException:
@@ -234,13 +237,16 @@ def _select(cfg: DictConfig, name: str) -> Any:
 
 
 def resolve_wrappers(given: Any) -> list[dict[str, Any]]:
-    """Wrappers in full; raises OptionError."""
+    """Return the wrappers as complete nodes; raise OptionError if one is invalid."""
     require(isinstance(given, list), "wrappers", given, "must be a list, such as [sticky]")
     return [_resolve_wrapper(one) for one in given]
 
 
 def _resolve_wrapper(given: Any) -> dict[str, Any]:
-    """A wrapper in full: of its name, of its name with options, {frames: {count: 2}}, or in full already."""
+    """Return a wrapper as a complete node.
+
+    It is given as a name, a name with options ({frames: {count: 2}}), or a complete node.
+    """
     if isinstance(given, dict) and "_target_" in given:
         return given
     name, options = next(iter(given.items())) if isinstance(given, dict) and len(given) == 1 else (given, {})
@@ -258,7 +264,7 @@ def _resolve_wrapper(given: Any) -> dict[str, Any]:
 
 
 def _check_experiment(overrides: Sequence[str]) -> None:
-    """Raises OptionError where the experiment sets an option that what is chosen beside it does not have."""
+    """Raise OptionError if the experiment sets an option that another choice does not have."""
     given = [one for one in overrides if resolve_group(one.partition("=")[0])[0] in GROUPS]
     experiment = next((one for one in given if one.startswith("experiment=")), "experiment=null")
     if experiment == "experiment=null" or len(given) == 1:
@@ -270,7 +276,7 @@ def _check_experiment(overrides: Sequence[str]) -> None:
         }
         chosen = [f"{group}={name}" for group, name in choices.items() if name and group != "experiment"]
         alone = compose("config", chosen)
-    except (HydraException, OmegaConfBaseException):  # of a choice that only goes with the experiment
+    except (HydraException, OmegaConfBaseException):  # a choice that is valid only together with the experiment
         return
     strange = list(_find_unknown_options(cfg, alone))
     for one in given:
@@ -280,7 +286,7 @@ def _check_experiment(overrides: Sequence[str]) -> None:
 
 
 def _find_unknown_options(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Of every part in both, the names that only node gives it."""
+    """Yield the names of the options that `node` adds to components that are in both configurations."""
     for name, value in node.items_ex(resolve=False):
         if name not in alone:
             if "_target_" in alone:
@@ -290,14 +296,14 @@ def _find_unknown_options(node: DictConfig, alone: DictConfig, prefix: str = "")
 
 
 def _explain_error(overrides: Sequence[str], error: Exception) -> OptionError:
-    """The one line about a composition that failed: the first override whose name is not known."""
+    """Return a one-line error about a failed composition, if possible about the first override with an unknown name."""
     given = parse_overrides(overrides)
     chosen = [
         str(one.input_line) for one in given if resolve_group(one.key_or_group)[0] in GROUPS and not one.is_delete()
     ]
     try:
         known = dict(iterate_paths(compose("config", chosen)))
-    except HydraException as wrong:  # such as the selection of an agent that selects nothing
+    except HydraException as wrong:  # for example, a selection for an agent without one
         found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
         return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
     for override in given:
@@ -309,10 +315,10 @@ def _explain_error(overrides: Sequence[str], error: Exception) -> OptionError:
 
 
 def split_training_options(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides that are of a training or choose a file, and those of its agent or environment.
+    """Split the overrides into those of the training or that choose a file, and those of its agent or environment.
 
     Args:
-        overrides: as name=value.
+        overrides: Overrides name=value.
     """
     with initialize(None, version_base="1.3"):
         known = {"hydra", *compose("config")} - set(GROUPS)
@@ -325,7 +331,7 @@ def split_training_options(overrides: Sequence[str]) -> tuple[list[str], list[st
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """The overrides one by one; raises OptionError where one is not name=value."""
+    """Parse overrides; raise OptionError if one is not of the form name=value."""
     parser, found = OverridesParser.create(), []
     for line in overrides:
         try:
@@ -342,7 +348,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def expand_sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of each run of a multirun, in Hydra's order."""
+    """Yield the overrides of each run of a multirun, in Hydra's order."""
     lines = [
         [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
         if one.is_sweep_override()
@@ -353,10 +359,10 @@ def expand_sweep(overrides: Sequence[str]) -> Iterator[list[str]]:
 
 
 def to_plain_data(cfg: DictConfig) -> dict[str, Any]:
-    """Return all of a configuration as data: interpolations are what they stand for, classes have their full names.
+    """Return a configuration as plain data, with resolved interpolations and full class names.
 
     Raises:
-        OptionError: where one fails.
+        OptionError: A value cannot be resolved.
     """
     try:
         found: Any = nodes.expand_targets(OmegaConf.to_container(cfg, resolve=True))
@@ -364,7 +370,7 @@ def to_plain_data(cfg: DictConfig) -> dict[str, Any]:
             found["wrappers"] = resolve_wrappers(found["wrappers"])
     except OmegaConfBaseException as error:
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OptionError):  # which a resolver may have raised
+        while cause is not None and not isinstance(cause, OptionError):  # a resolver may have raised it
             cause = cause.__cause__ or cause.__context__
         if cause is not None:
             raise cause from error
@@ -373,7 +379,10 @@ def to_plain_data(cfg: DictConfig) -> dict[str, Any]:
 
 
 def to_savable_data(cfg: DictConfig) -> dict[str, Any]:
-    """The same with ??? for all that environment variables give, which is to be given again."""
+    """Return the data of `to_plain_data` with ??? for each value from an environment variable.
+
+    The reader of a saved configuration has to give these values again.
+    """
     with _replace_env_resolver(lambda *_: ENV_VARIABLE_MARK):
         return _mask_env_values(to_plain_data(cfg))
 
@@ -400,7 +409,7 @@ def _mask_env_values(node: Any) -> Any:
 
 
 def iterate_paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every dotted name of a configuration with its value."""
+    """Yield every dotted name of a configuration with its value."""
     for name, value in node.items_ex(resolve=False):
         yield f"{prefix}{name}", value
         if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
@@ -408,7 +417,10 @@ def iterate_paths(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def format_env_label(node: Mapping[str, Any]) -> str:
-    """What an environment is called in titles and folders: its name, or its class around the name of its inner one."""
+    """Return the label of an environment in titles and folder names.
+
+    It is the name of the environment, or its class followed by the label of its inner environment.
+    """
     if "name" in node:
         return str(node["name"])
     return (
@@ -419,7 +431,7 @@ def format_env_label(node: Mapping[str, Any]) -> str:
 
 
 def format_title(data: Mapping[str, Any]) -> str:
-    """The agent of a configuration, and what it is trained on."""
+    """Return the title of a training: its agent, and the environment or problem."""
     around = "".join(f"{_get_class_name(one)}-" for one in reversed(data.get("wrappers") or ()))
     return f"{data['agent']['name']} on {around}{format_env_label(data.get('env') or data['problem'])}"
 
@@ -429,7 +441,10 @@ def _get_class_name(node: Mapping[str, Any]) -> str:
 
 
 def find_references(node: DictConfig, place: str) -> Iterator[tuple[str, str]]:
-    """Of every node that stands for another one, where it is and where the other one is, which is what was given."""
+    """Yield the place of every node that refers to another node, and the place of that other node.
+
+    The other node is where the user gave the value.
+    """
     for path, value in iterate_paths(node, f"{place}."):
         if isinstance(value, str) and (found := re.match(r"\$\{(\.*)([\w.]+)\}", value)):
             dots, target = found.groups()

@@ -1,4 +1,7 @@
-"""The configuration that a run directory keeps: saved whole and resolved, and read as data that can run nothing."""
+"""The configuration file of a run directory: it contains all resolved values, and is read as data only.
+
+Reading it cannot run code.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,28 +18,28 @@ from evorl.training.configuration import trust_check
 from evorl.training.records import files
 
 FILE_NAME = "config.yaml"
-SCHEMA = 4  # of what is written here; raised when that changes
-BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # what may be read: a file, nodes within one another, characters of a value
+SCHEMA = 4  # version of the file format; raised when it changes
+BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # limits: file size, nesting, characters of a value
 BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
-WORKFLOW_PREFIX = "agent.workflow."  # of the options of what trains
+WORKFLOW_PREFIX = "agent.workflow."  # prefix of the options of the workflow
 WANDB_OFF = {"enabled": None, "project": None, "entity": None, "group": None, "tags": [], "mode": None}
-READER_OPTIONS = {"wandb": WANDB_OFF}  # what a run does not say: whether anything leaves the machine
-_READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it
+READER_OPTIONS = {"wandb": WANDB_OFF}  # the reader decides whether data leave the machine
+_READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if available
 
 
 class _Writer(yaml.SafeDumper):
-    """Writes every value where it stands."""
+    """YAML writer without aliases: it writes repeated values in full."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data
         return True
 
 
-NAMED_BY_PATH = ("init_from", "preload")  # options of which a configuration keeps the name of a file alone
+NAMED_BY_PATH = ("init_from", "preload")  # only the file name of these options is saved
 
 
 def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
-    """Write config.yaml, with the versions that train and without the paths of this machine."""
+    """Write config.yaml with the versions of the packages, and without paths of this machine."""
     names = {name: data[name] and Path(data[name]).resolve().name for name in NAMED_BY_PATH}
     versions = package.versions() | {"devices": devices.describe_devices()}
     data = {
@@ -53,7 +56,7 @@ def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
 
 @contextmanager
 def write_with_rollback(data: Mapping[str, Any], run_dir: Path, has_begun: Callable[[], bool]) -> Iterator[None]:
-    """Write config.yaml; an error before training has begun puts back what stood there."""
+    """Write config.yaml; if an error occurs before training has begun, restore the previous content."""
     before = files.read_text(run_dir / FILE_NAME) if (run_dir / FILE_NAME).exists() else None
     write_config(data, run_dir)
     try:
@@ -65,18 +68,18 @@ def write_with_rollback(data: Mapping[str, Any], run_dir: Path, has_begun: Calla
 
 
 def read_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the configuration of a run as data, of which all is known.
+    """Read the configuration of a run as data, and check that all its values are known to be safe.
 
-    It may name the parts that evorl exports, the algorithms of evosax, and what the packages in trust hold. Nothing of
-    the folder is read before `files.require_regular_files` has looked at all of it.
+    It may name public components of evorl, algorithms of evosax, and classes of trusted packages. Before
+    anything else in the folder is read, `files.require_regular_files` checks all of its entries.
 
     Args:
-        run_dir: a run directory.
-        option: which names it in an error.
-        trust: packages whose classes it may name.
+        run_dir: Run directory.
+        option: Option that names the run directory in error messages.
+        trust: Packages whose classes the configuration may name.
 
     Raises:
-        OptionError: where there is none that can be read and built.
+        OptionError: There is no configuration that can be read and built.
     """
     data = read_unchecked(run_dir, option)
     words = {name: value for name, value in data.items() if name != "init_from"}
@@ -85,10 +88,12 @@ def read_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[s
 
 
 def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
-    """Return the configuration of a run to compare and to print; nothing may be built of it, see `read_config`.
+    """Read the configuration of a run for comparison and printing only.
+
+    Nothing may be instantiated from it; use `read_config` for that.
 
     Raises:
-        OptionError: where there is none that can be read.
+        OptionError: There is no readable configuration.
     """
     if not (run_dir / FILE_NAME).is_file():
         what = f"has no {FILE_NAME}" if run_dir.is_dir() else "is not there"
@@ -116,7 +121,7 @@ def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
 
 
 def _parse_yaml(text: str) -> Any:
-    """Return the numbers, words, lists and mappings of YAML; raises YAMLError where it has anything else."""
+    """Parse YAML of numbers, strings, lists and mappings; raise YAMLError if it contains anything else."""
     depth = 0
     for event in yaml.parse(text, Loader=_READER):
         begins = isinstance(event, yaml.CollectionStartEvent)
@@ -129,7 +134,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def is_training_config(data: Mapping[str, Any]) -> bool:
-    """Return whether data have the form of a training; the values are looked at where they are used."""
+    """Return whether data have the structure of a training; other values are checked when they are used."""
     agent, wrappers = data.get("agent"), data.get("wrappers") or []
     played = [data.get(name) for name in ("env", "problem", "eval_env") if data.get(name) is not None]
     seed, num_seeds = (1 if data.get(name) == trust_check.MISSING else data.get(name) for name in ("seed", "num_seeds"))
@@ -150,7 +155,11 @@ def is_training_config(data: Mapping[str, Any]) -> bool:
 
 
 def set_values(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequence[str] = ()) -> dict[str, Any]:
-    """data with values by dotted name in the place of what is missing there, or changeable; raises OptionError."""
+    """Return the data with values set by dotted name.
+
+    Raises:
+        OptionError: An old value is neither missing (???) nor changeable.
+    """
     for name, value in values.items():
         if lookup(data, name) != "???" and name.partition(".")[0] not in changeable:
             kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
@@ -160,7 +169,7 @@ def set_values(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequ
 
 
 def parse_trust(packages: Any) -> tuple[str, ...]:
-    """The packages whose classes a saved configuration may name, as an option gives them."""
+    """Return the packages whose classes a saved configuration may name, from the value of an option."""
     names = [packages] if isinstance(packages, str) else packages
     right = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
     require(right, "trust", packages, "must be a list of packages")
@@ -168,12 +177,12 @@ def parse_trust(packages: Any) -> tuple[str, ...]:
 
 
 def find_missing(data: Mapping[str, Any]) -> list[str]:
-    """The dotted names of what was left out when it was saved and is needed to build it."""
+    """Return the dotted names of values that were not saved but are needed to build the run."""
     return [place for place, value in iterate_leaves(data, "") if value == "???" and place.startswith(BUILD_SECTIONS)]
 
 
 def lookup(data: Any, name: str, *default: Any) -> Any:
-    """The value of a dotted name; where there is none the default, without which it raises OptionError."""
+    """Return the value of a dotted name, or the default; raise OptionError if there is neither."""
     node = data
     for part in name.split("."):
         if not isinstance(node, Mapping) or part not in node:
@@ -189,7 +198,7 @@ def _set_path(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str
 
 
 def iterate_leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping or list, with its dotted name."""
+    """Yield every value that is not a mapping or a list, with its dotted name."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield from iterate_leaves(value, f"{place}.{name}".lstrip("."))

@@ -1,4 +1,7 @@
-"""What there is to choose from, read from the configuration files alone: nothing heavy is imported."""
+"""Discovery of the available agents, environments and other choices in the configuration files.
+
+It imports nothing that takes long to load.
+"""
 
 import importlib.util
 import posixpath
@@ -30,13 +33,13 @@ GROUPS = (
     "replay",
     "experiment",
 )
-FOLDER_GROUPS = ("env", "experiment")  # groups with folders
-EVAL_ENV = "eval_env"  # where another environment than that of the training stands, to evaluate in
+FOLDER_GROUPS = ("env", "experiment")  # groups whose choices may be in subfolders
+EVAL_ENV = "eval_env"  # place of a separate environment for evaluation
 LEARNER_GROUPS = {
     "core": "workflow.agent",
     "encoder": "workflow.agent",
     "replay": "workflow",
-}  # what is chosen for a learner
+}  # choices that belong to a learner, and their place in it
 
 HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME] [option=value ...]
        python -m evorl.train agent=search problem=NAME [agent/evolver=NAME] [option=value ...]
@@ -70,13 +73,13 @@ ending is enough: learning_rate=1e-3"""
 
 
 def find_config_folders() -> list[Path]:
-    """Where configurations are looked for: ./configs, then what evorl ships."""
+    """Return the configuration folders in order of priority: ./configs, if it exists, then those shipped with evorl."""
     own = Path.cwd() / "configs"
     return [own, PACKAGE_CONFIGS] if own.is_dir() and own != PACKAGE_CONFIGS else [PACKAGE_CONFIGS]
 
 
 def find_choices(group: str) -> dict[str, Choice]:
-    """Return the choices of a group by name; the user's own hide those of the same name that evorl ships."""
+    """Return the choices of a group by name; the user's choices replace shipped ones of the same name."""
     found: dict[str, Choice] = {}
     for folder in reversed(find_config_folders()):
         found |= read_choices(folder / group, group in FOLDER_GROUPS)
@@ -84,7 +87,7 @@ def find_choices(group: str) -> dict[str, Choice]:
 
 
 def format_choices() -> str:
-    """Every choice of every group, each with the comment that its file begins with."""
+    """Format every choice of every group, each with the first comment of its file."""
     lines = []
     for group in (*GROUPS, "wrapper"):
         lines.append(f"{group}=" if group != "wrapper" else "wrappers=[...]")
@@ -96,14 +99,14 @@ def format_choices() -> str:
 
 
 def split_suite_name(group: str, name: str) -> tuple[str, str] | None:
-    """The suite of an environment such as gymnax/CartPole-v1, and its name there; None where it is of none."""
+    """Split an environment name such as gymnax/CartPole-v1 into the suite and the rest; None without a suite."""
     suite, _, rest = name.partition("/")
     choice = find_choices(group).get(suite) if group == "env" and rest else None
     return (suite, rest) if choice is not None and choice.is_suite else None
 
 
 def _format_missing_packages(choice: Choice) -> str:
-    """Return how to install what a choice imports, where it is not installed."""
+    """Return how to install the packages that a choice imports, if one of them is not installed."""
     needed = _find_words(choice, PACKAGES_PREFIX)
     extra = next(iter(_find_words(choice, EXTRA_PREFIX)), choice.path.stem)
     return f"; {package.install_command(extra)}" if any(map(_is_missing, needed)) else ""
@@ -119,10 +122,10 @@ def _is_missing(name: str) -> bool:
 
 
 def resolve_group(key: str) -> tuple[str, str]:
-    """Of what is to the left of a choice, the group that it chooses from and where the choice goes.
+    """Return the group that an override key chooses from, and where Hydra places the choice.
 
-    agent/inner is an agent within an agent, at agent.inner; agent/inner/learner is that one's learner. eval_env is an
-    environment.
+    agent/inner is an agent within an agent, placed at agent.inner; agent/inner/learner is the learner of that
+    inner agent. eval_env is an environment.
     """
     if key == EVAL_ENV:
         return "env", f"env@{EVAL_ENV}"
@@ -134,7 +137,7 @@ def resolve_group(key: str) -> tuple[str, str]:
 
 
 def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
-    """The arguments with choices as Hydra has them; where they give a budget, it is the only one."""
+    """Convert arguments to Hydra overrides; if they give a budget, all other limits are removed."""
     arguments = [f"wandb.enabled={x[6:]}" if x.startswith("wandb=") else x for x in arguments]
     split = [(f"~env@{EVAL_ENV}" if x == f"{EVAL_ENV}=null" else x).partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET_OPTIONS}
@@ -145,11 +148,11 @@ def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
         for key, _, _ in split
     )
     given = (f"{key}{equals}{value}" for key, (_, equals, value) in zip(keys, split, strict=True))
-    return [*others, *given]  # a flag such as --cfg ends what Hydra takes for overrides
+    return [*others, *given]  # in this order, since Hydra reads no overrides after a flag such as --cfg
 
 
 def _is_problem_chosen(split: Sequence[tuple[str, str, str]]) -> bool:
-    """Whether a problem stands in the place of the environment; raises OptionError where both are given."""
+    """Return whether a problem replaces the environment; raise OptionError if both are given."""
     given = {key: value for key, _, value in split if key in ("env", "problem") and value != "null"}
     if len(given) == 2:
         raise OptionError(f"problem={given['problem']}: stands in the place of env={given['env']}; give one of the two")
@@ -157,14 +160,14 @@ def _is_problem_chosen(split: Sequence[tuple[str, str, str]]) -> bool:
 
 
 def _locate_choice(split: Sequence[tuple[str, str, str]], key: str) -> str:
-    """Where in what learns a choice goes; in a team to its agents."""
+    """Return the place of a choice in the learning agent; for a team, it goes to the agents of the team."""
     place, name = _find_learner(split)
     of_agents = LEARNER_GROUPS[key].endswith("agent") and _is_team(name)
     return f"{place}.{LEARNER_GROUPS[key]}{'.agents' if of_agents else ''}"
 
 
 def _is_team(name: str) -> bool:
-    """Whether the agent of a file, or of the one that it goes on from, is a team of others."""
+    """Return whether the agent of a file, or of a file it is based on, is a team of agents."""
     choice = find_choices("agent").get(name)
     node: Any = choice.read() if choice is not None else {}
     for part in ("workflow", "agent"):
@@ -174,7 +177,7 @@ def _is_team(name: str) -> bool:
 
 
 def _find_learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
-    """Where the agent is that learns, of agents within each other the innermost, as agent.inner; and its name."""
+    """Return the place and the name of the agent that learns, the innermost of nested agents, such as agent.inner."""
     given = {key: value for key, _, value in split}
     of_experiment = find_experiment_agents(given.get("experiment", "null"))
     place, key, name = "agent", "agent", str(_read_defaults(Choice(PACKAGE_CONFIGS / "config.yaml")).get("agent"))
@@ -187,14 +190,14 @@ def _find_learner(split: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
 
 
 def _find_inner_agent(name: str) -> str | None:
-    """The agent within an agent, or within the one that its file goes on from; None without one."""
+    """Return the inner agent of an agent, or of an agent that its file is based on; None if there is none."""
     chosen = _read_defaults(find_choices("agent").get(name))
     bases = (_find_inner_agent(base) for base, same in chosen.items() if base == same and base in find_choices("agent"))
     return chosen.get("agent@inner") or next(filter(None, bases), None)
 
 
 def check_choices(arguments: list[str]) -> None:
-    """Raises OptionError where an argument chooses what is not there, such as agent=tt3."""
+    """Raise OptionError if an argument chooses something that does not exist, such as agent=tt3."""
     for argument in arguments:
         key, given, value = argument.lstrip("+").partition("=")
         group, _ = resolve_group(key)
@@ -214,7 +217,10 @@ def check_choices(arguments: list[str]) -> None:
 
 
 def _check_agents(arguments: list[str]) -> None:
-    """Raises OptionError where an agent is chosen beside an experiment of another one, whose options are for that."""
+    """Raise OptionError if an agent is chosen together with an experiment for another agent.
+
+    The options of the experiment are made for its own agent.
+    """
     given = {key: value for key, _, value in (argument.lstrip("+").partition("=") for argument in arguments)}
     for experiment in given.get("experiment", "null").split(","):
         own = find_experiment_agents(experiment)
@@ -225,7 +231,10 @@ def _check_agents(arguments: list[str]) -> None:
 
 
 def find_experiment_agents(experiment: str) -> dict[str, str]:
-    """The agents that an experiment chooses, by place: agent, or agent@agent.inner; none where it cannot be read."""
+    """Return the agents that an experiment chooses, by place (agent or agent@agent.inner).
+
+    The result is empty if the experiment cannot be read.
+    """
     found: dict[str, str] = {}
     for place, name in _read_defaults(find_choices("experiment").get(experiment)).items():
         if place.partition("@")[0] == "agent":
@@ -238,7 +247,7 @@ def find_experiment_agents(experiment: str) -> dict[str, str]:
 
 
 def _read_defaults(one: Choice | None) -> dict[str, str]:
-    """Return what a choice chooses itself, by place, or by itself where it says none."""
+    """Return the choices in the defaults list of a file, by place; a choice without a place is its own place."""
     found: dict[str, str] = {}
     for choice in (one.read() if one is not None else {}).get("defaults") or []:
         choice = choice if isinstance(choice, dict) else {choice: choice}

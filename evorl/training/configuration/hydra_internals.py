@@ -1,4 +1,4 @@
-"""The private parts of Hydra and OmegaConf that evorl uses, in one place."""
+"""All private parts of Hydra and OmegaConf that evorl uses."""
 
 from typing import Any
 
@@ -10,5 +10,5 @@ __all__ = ["FileConfigSource", "get_args_parser", "get_node"]
 
 
 def get_node(config: DictConfig, name: Any) -> Any:
-    """Return the node of a name without resolving it."""
+    """Return the node with a name, without resolving it."""
     return config._get_node(name)

@@ -1,4 +1,4 @@
-"""Multiruns: one run after the other, each in a folder named by its overrides, and a table of them at the end."""
+"""Multiruns: sequential runs, each in a folder named after its overrides, with a table at the end."""
 
 import contextlib
 import math
@@ -15,8 +15,8 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from evorl.errors import require
 from evorl.training.records.rows import read_evaluations
 
-MAX_NAME_LENGTH = 100  # characters of a folder's name
-STOP_CODE = 130  # the exit code of a run that was stopped
+MAX_NAME_LENGTH = 100  # characters of a folder name
+STOP_CODE = 130  # exit code of a stopped run
 OUTCOMES = {0: "", 1: "failed", 2: "refused", STOP_CODE: "stopped"}
 
 
@@ -27,7 +27,10 @@ def run_jobs(
     train: Callable[[list[str]], None],
     tell: Callable[[str], None],
 ) -> None:
-    """Train every job, tell the table, and exit with the first code that is not 0; one that is stopped ends all."""
+    """Train every job, pass the table of runs to `tell`, and exit with the first nonzero exit code.
+
+    A job that is stopped ends the multirun.
+    """
     places, codes = choose_folders(jobs, cfgs, parent), []
     for job, cfg, place in zip(jobs, cfgs, places, strict=True):
         given = [] if cfg.resume else [f"run_dir={QuotedString(str(place), Quote.single).with_quotes()}"]
@@ -37,14 +40,14 @@ def run_jobs(
     if any(place.is_dir() for place in places):
         tell(format_run_table(jobs, places, codes))
     else:
-        with contextlib.suppress(OSError):  # which may not be there, or hold other runs
+        with contextlib.suppress(OSError):  # they may be missing or contain other runs
             places[0].parent.rmdir()
             parent.parent.rmdir()
     sys.exit(next(filter(None, codes), 0))
 
 
 def run_in_process(arguments: list[str]) -> None:
-    """Trains in a process of its own, to which signals are handed on; exits with its code where that is not 0."""
+    """Train in a separate process and forward signals to it; exit with its exit code if that is not 0."""
     child = subprocess.Popen([sys.executable, "-m", "evorl.train", *arguments], start_new_session=True)
     hand_on = lambda number, frame: child.send_signal(number)  # noqa: E731
     before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -66,7 +69,7 @@ def _run_job(train: Callable[[list[str]], None], job: list[str]) -> int:
 
 
 def choose_folders(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path) -> list[Path]:
-    """Where each job goes: a new folder in run_dir, or in parent; or where it was told to, or resumes."""
+    """Return the folder of each job: the given run_dir or resumed run, or a new folder in run_dir or `parent`."""
     own = [cfg.resume or cfg.run_dir for cfg in cfgs]
     if all(own) and (cfgs[0].resume or len(set(own)) > 1):
         return [Path(place) for place in own]
@@ -76,9 +79,9 @@ def choose_folders(jobs: Sequence[list[str]], cfgs: Sequence[Any], parent: Path)
 
 
 def name_folders(jobs: Sequence[list[str]]) -> list[str]:
-    """A name for the folder of each job, of what it alone was given: agent-td3+seed-1.
+    """Return a folder name for each job, made of the overrides in which jobs differ, such as agent-td3+seed-1.
 
-    They are short, of letters that need no quotes in a shell or on our command line, and differ.
+    The names are short and unique, and need no quotes in a shell or on the command line of evorl.
     """
     found = []
     for job in _find_differing_overrides(jobs):
@@ -90,14 +93,14 @@ def name_folders(jobs: Sequence[list[str]]) -> list[str]:
 
 
 def _find_differing_overrides(jobs: Sequence[list[str]]) -> list[dict[str, str]]:
-    """Of each job the overrides in which jobs differ, or all where none do."""
+    """Return for each job the overrides in which jobs differ, or all overrides if the jobs are equal."""
     places = [i for i in range(len(jobs[0])) if len({job[i] for job in jobs}) > 1] or range(len(jobs[0]))
     parted = [[job[i].partition("=") for i in places] for job in jobs]
     return [{key: value for key, _, value in job} for job in parted]
 
 
 def format_run_table(jobs: Sequence[list[str]], places: Sequence[Path], codes: Sequence[int]) -> str:
-    """A Markdown table of the runs: what each was given, its best and last return, and its minutes."""
+    """Format the runs as a Markdown table: their overrides, best and last return, minutes, and failures."""
     swept = _find_differing_overrides(jobs)
     lines = [["run", *swept[0], "best return", "last return", "minutes", ""]]
     for job, place, code in zip(swept, places, codes, strict=False):

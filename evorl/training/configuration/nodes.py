@@ -1,4 +1,4 @@
-"""Nodes: what a configuration holds of a dataclass, filled up with its defaults."""
+"""Nodes: dataclasses as data of a configuration, with their defaults."""
 
 import dataclasses
 import re
@@ -14,15 +14,15 @@ from evorl.training.configuration.parts import (
     list_public_classes,
 )
 
-PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # which begin the names of their classes
+PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # prefixes of class names
 SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
-ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # over all of a training
+ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # the whole training
 
 
 def fill_defaults(node: Any) -> Any:
-    """A node in which every _target_ is a full name, and has all defaults of the dataclass that this names.
+    """Return a node in which each _target_ is a full name and has all defaults of its dataclass.
 
-    A schedule as ${linear:1e-3,0} is a node too, so that its numbers are options.
+    A schedule such as ${linear:1e-3,0} becomes a node, too, so that its numbers are options.
     """
     if isinstance(node, str):
         return _expand_schedule(node)
@@ -37,7 +37,7 @@ def fill_defaults(node: Any) -> Any:
 
 
 def _expand_schedule(value: str) -> Any:
-    """Return the node that a word stands for if it is a schedule of numbers, else the word."""
+    """Return the node of a string that is a schedule of numbers; any other string is unchanged."""
     found = SCHEDULE_PATTERN.fullmatch(value)
     try:
         numbers = [_parse_number(one) for one in found[2].split(",")] if found else []
@@ -50,9 +50,9 @@ def make_schedule_node(name: str, numbers: Sequence[Any], training: Any) -> dict
     """Return the node of a schedule.
 
     Args:
-        name: linear or cosine.
-        numbers: where it begins, where it ends, and over how many env steps, or without these over the training.
-        training: the env steps of a training.
+        name: "linear" or "cosine".
+        numbers: Start value, end value and, optionally, duration in env steps; by default the whole training.
+        training: Env steps of the whole training.
     """
     start, end, over = (*numbers, training)[:3]
     return {"_target_": f"{SCHEDULES_PREFIX}{name.title()}", "start": start, "end": end, "over": over}
@@ -63,7 +63,7 @@ def _parse_number(text: str) -> float:
 
 
 def expand_targets(node: Any) -> Any:
-    """Return a node in which every _target_ that names a class of evorl has its full name, as a saved one must."""
+    """Return a node in which each _target_ of evorl has its full name, as saved configurations need."""
     if isinstance(node, list):
         return [expand_targets(value) for value in node]
     if not isinstance(node, dict):
@@ -76,7 +76,7 @@ def expand_targets(node: Any) -> Any:
 
 
 def _make_default_node(cls: Any) -> dict[str, Any]:
-    """A dataclass as a node: its _target_ and every default; fields without one are left for the file to give."""
+    """Return a dataclass as a node with its _target_ and all defaults; fields without a default are ???."""
     node: dict[str, Any] = {"_target_": _name_target(cls)}
     for field in get_fields(cls):
         if field.name in CONTEXT_FIELDS:
@@ -87,7 +87,7 @@ def _make_default_node(cls: Any) -> dict[str, Any]:
 
 
 def _make_value_node(value: Any) -> Any:
-    """A default as a node: of a part all that it was made with."""
+    """Return a default as a node; a component becomes a node with all its fields."""
     if not dataclasses.is_dataclass(value):
         return dict(value) if isinstance(value, Mapping) else value
     given = {field.name: getattr(value, field.name) for field in get_fields(value) if field.name not in CONTEXT_FIELDS}
@@ -99,7 +99,7 @@ def _name_target(cls: type) -> str:
 
 
 def to_node(part: Any) -> Any:
-    """A part as the node that describes it."""
+    """Return the node that describes a component."""
     if isinstance(part, tuple):
         return [to_node(value) for value in part]
     if not dataclasses.is_dataclass(part):

@@ -1,4 +1,4 @@
-"""The options of a training itself: which of them are numbers or switches, and in what range."""
+"""Types and ranges of the options of a training itself."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from evorl.training.configuration import config_file
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.records import recorders
 
-INTEGER_RANGES = {  # numbers, from the least to the most
+INTEGER_RANGES = {  # minimum and maximum
     "seed": (0, 2**31 - 1),
     "num_seeds": (1, 2**20),
     "devices": (1, 2**16),
@@ -32,7 +32,7 @@ BOOLEAN_OPTIONS = (
 
 
 def check_options(data: Mapping[str, Any]) -> None:
-    """Raises OptionError where one of them is missing, not of its type or out of its range."""
+    """Raise OptionError if an option of the training is missing, has the wrong type or is out of range."""
     for name in (*INTEGER_RANGES, *BOOLEAN_OPTIONS, *BUDGET_OPTIONS, "checkpoint.minutes"):
         if config_file.lookup(data, name) == "???":
             raise OptionError(f"{name}: must be given")
@@ -64,10 +64,12 @@ def check_options(data: Mapping[str, Any]) -> None:
 
 
 def is_wandb_enabled(data: Mapping[str, Any]) -> bool:
-    """Return whether a training records to Weights & Biases: where it is enabled, or any option of it is given.
+    """Return whether a training records to Weights & Biases.
+
+    If wandb.enabled is null, it does so if another wandb option is given.
 
     Raises:
-        OptionError: where the options are not those that there are.
+        OptionError: An option of wandb is unknown or invalid.
     """
     given = data["wandb"]
     known = isinstance(given, Mapping) and given.keys() == config_file.WANDB_OFF.keys()

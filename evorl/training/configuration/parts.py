@@ -1,7 +1,7 @@
-"""Parts: from plain data, as a configuration holds it, to the frozen dataclasses that it names.
+"""Instantiation of components: frozen dataclasses from the plain data of a configuration.
 
-A place takes only what is made for it. A class of evorl must fit the type of its field before it is built, and where
-that type is Any, be a prior, Fixed or a schedule, in place of a number; what others give is looked at afterwards.
+A class of evorl must match the type of its field before it is instantiated. A field of type Any also accepts
+a prior, Fixed or a schedule instead of a number. Objects of other packages are checked after instantiation.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from evorl.schedules import Schedule
 from evorl.spaces import Discrete, groups
 from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
-_TYPE_NAMES = {tuple: "list", types.NoneType: "null"}  # as a configuration calls them
-GET_CLASS = "hydra.utils.get_class"  # the target for a class itself
-TEAM_TARGET = "evorl.agents.team.Team"  # the target for what plays games
-SINGLE_ACTION = Discrete(1)  # of no game
-CONTEXT_FIELDS = {  # fields that instantiate fills in, and what a part is told that lacks them
+_TYPE_NAMES = {tuple: "list", types.NoneType: "null"}  # names of types in a configuration
+GET_CLASS = "hydra.utils.get_class"  # target of a node that stands for a class
+TEAM_TARGET = "evorl.agents.team.Team"  # target of the agent that plays games
+SINGLE_ACTION = Discrete(1)  # action space that is not of a game
+CONTEXT_FIELDS = {  # fields that instantiate fills in, and the error if they are missing
     "env": "needs an environment, such as env=hopper",
     "problem": "needs a function to search, such as problem=zdt1",
     "observation_space": "needs an environment, such as env=hopper",
@@ -37,16 +37,19 @@ CONTEXT_FIELDS = {  # fields that instantiate fills in, and what a part is told 
 
 
 def get_fields(part: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass, or of its class, that one gives; a module of flax has two more for itself."""
+    """Return the fields of a dataclass, or of its class, that a user can set.
+
+    The internal fields of flax modules are excluded.
+    """
     own = ("parent", "name") if issubclass(part if isinstance(part, type) else type(part), nn.Module) else ()
     return [field for field in dataclasses.fields(part) if field.name not in own]
 
 
 def expand_target(path: Any) -> Any:
-    """Return the dotted path of what a `_target_` names, a public class of evorl by its name alone.
+    """Return the dotted path of a `_target_`; a public class of evorl may be given by its name alone.
 
     Raises:
-        OptionError: where there is no such class.
+        OptionError: There is no such class.
     """
     if not isinstance(path, str) or "." in path:
         return path
@@ -58,9 +61,9 @@ def expand_target(path: Any) -> Any:
 
 @cache
 def list_public_classes() -> dict[str, str]:
-    """Return the dotted paths of the public classes whose objects a configuration may hold, by their names.
+    """Return the dotted paths, by name, of the public classes that a configuration may instantiate.
 
-    Those of evorl.distributed, which start processes and write files, are not among them.
+    Classes of evorl.distributed are excluded, since they start processes and write files.
     """
     packages = [name for name in lazy.list_packages() if name not in ("evorl.distributed", "evorl.spaces")]
     names = [one for package in packages for one in lazy.read_public_names(package).items()]
@@ -68,21 +71,23 @@ def list_public_classes() -> dict[str, str]:
 
 
 def import_target(path: str) -> Any:
-    """Return what a dotted path, or the name of a class of evorl, names.
+    """Import the object with a dotted path, or the public class of evorl with a name.
 
     Raises:
-        ImportError, AttributeError, ValueError: where it names nothing.
+        ImportError, AttributeError, ValueError: There is no such object.
     """
     module, _, name = expand_target(path).rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def instantiate(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
-    """Builds what a node describes for a place of type hint; some fields (env and its spaces) come from given.
+    """Instantiate a node for a field with type `hint`, with context fields such as env and its spaces from `given`.
 
-    What stands in a field whose metadata has "env" is given what that function makes of the environment, or of its two
-    spaces where it has "spaces". Raises OptionError where a value is missing, or not what the type of its place
-    declares.
+    A field with "env" in its metadata gets the environment that this function makes of the given one. A field
+    with "spaces" gets the spaces that this function makes of the given ones.
+
+    Raises:
+        OptionError: A value is missing, or does not match the type of its field.
     """
     return _convert(_instantiate(node, name, hint, given), hint, name)
 
@@ -113,7 +118,7 @@ def _instantiate(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
         for key in nodes:
             if key not in known:
                 raise unknown_name_error("option", f"{name}.{key}", known)
-        if not ours:  # whose fields may take any part of evorl
+        if not ours:  # its untyped fields accept any component of evorl
             hints = {key: object if one is Any else one for key, one in hints.items()}
         of_field = {field.name: _get_field_context(field, given) for field in get_fields(target)}
         parts = {key: instantiate(value, f"{name}.{key}", hints[key], **of_field[key]) for key, value in nodes.items()}
@@ -123,20 +128,21 @@ def _instantiate(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
     _require_signature(target, parts, name)
     try:
         return target(**parts)
-    except OptionError as error:  # which knows the field, not where it stands
+    except OptionError as error:  # the error names the field, but not its place
         raise OptionError(f"{name}.{error}" if re.split("[.=]", str(error))[0] in parts else str(error)) from error
 
 
 def _get_value_type(hint: Any) -> Any:
-    """The type of the values of a mapping, where a type may be one."""
+    """Return the type of the values of a mapping type, also within a union; Any for other types."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next((typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is Mapping), Any)
 
 
 def make_task(data: Mapping[str, Any]) -> Env | Problem:
-    """What a configuration trains on: its environment within its wrappers, or the problem in the place of one.
+    """Make the wrapped environment, or the problem, that a configuration trains on.
 
-    Raises OptionError.
+    Raises:
+        OptionError: The configuration is invalid.
     """
     if data.get("problem") is not None:
         around = [str(one["_target_"]).rpartition(".")[2] for one in data.get("wrappers") or ()]
@@ -147,9 +153,10 @@ def make_task(data: Mapping[str, Any]) -> Env | Problem:
 
 
 def make_eval_env(data: Mapping[str, Any]) -> Env | None:
-    """The environment that a configuration evaluates in, within the same wrappers, where that is another one.
+    """Make the separate environment for evaluation, with the same wrappers; None if the configuration has none.
 
-    Raises OptionError.
+    Raises:
+        OptionError: The configuration is invalid.
     """
     node = data.get("eval_env")
     why = "is an environment, and a problem is trained and evaluated as one"
@@ -158,7 +165,7 @@ def make_eval_env(data: Mapping[str, Any]) -> Env | None:
 
 
 def make_wrapped_env(node: Any, name: str, data: Mapping[str, Any]) -> Env:
-    """An environment within the wrappers of a configuration; raises OptionError."""
+    """Make an environment with the wrappers of a configuration; raise OptionError if it is invalid."""
     env = instantiate(node, name, Env)
     for i, around in enumerate(data.get("wrappers") or ()):
         env = instantiate(around, f"wrappers[{i}]", Env, inner=env)
@@ -166,14 +173,14 @@ def make_wrapped_env(node: Any, name: str, data: Mapping[str, Any]) -> Env:
 
 
 def make_context(played: Env | Problem) -> dict[str, Any]:
-    """What parts are given: an environment and its spaces, or a problem."""
+    """Return the context fields of components: an environment and its spaces, or a problem."""
     if not isinstance(played, Env):
         return {"problem": played}
     return {"env": played, "observation_space": played.observation_space, "action_space": played.action_space}
 
 
 def _get_field_context(field: dataclasses.Field[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is given to what stands in a field, which may have an environment of its own, or spaces."""
+    """Return the context of the component in a field, which may have another environment or other spaces."""
     spaces = "observation_space", "action_space"
     if "spaces" in field.metadata and set(spaces) <= set(given):
         own = field.metadata["spaces"](*(given[name] for name in spaces))
@@ -182,7 +189,7 @@ def _get_field_context(field: dataclasses.Field[Any], given: dict[str, Any]) -> 
 
 
 def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
-    """Raises OptionError where a target does not take what it is given, or needs more."""
+    """Raise OptionError if the arguments do not match the signature of a target."""
     cls = getattr(target, "__name__", target)
     for field in get_fields(target) if isinstance(target, type) and dataclasses.is_dataclass(target) else []:
         needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -190,7 +197,7 @@ def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
             raise OptionError(f"{name}={cls}: {CONTEXT_FIELDS[field.name]}")
     try:
         signature = inspect.signature(target)
-    except ValueError:  # it has none to read
+    except ValueError:  # it has no readable signature
         return
     try:
         signature.bind(**parts)
@@ -200,7 +207,7 @@ def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
 
 def _find_target(node: dict[str, Any], name: str) -> Any:
     key = "path" if node["_target_"] == GET_CLASS else "_target_"
-    expand_target(node["_target_"])  # which names the nearest class
+    expand_target(node["_target_"])  # raises an error that suggests a similar class
     try:
         target = import_target(node[key])
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
@@ -211,7 +218,7 @@ def _find_target(node: dict[str, Any], name: str) -> Any:
 
 
 def _is_assignable(target: Any, hint: Any) -> bool:
-    """Whether it is a class of evorl that is made for a place of type hint."""
+    """Return whether a target is a class of evorl that matches the type of a field."""
     is_class = isinstance(target, type) and dataclasses.is_dataclass(target)
     if not is_class or target.__module__.partition(".")[0] != "evorl":
         return False
@@ -225,14 +232,14 @@ def _is_assignable(target: Any, hint: Any) -> bool:
 
 
 def _is_single_agent(target: Any, hint: Any) -> bool:
-    """Whether it is an agent for one, in the place of any agent: games are played by a team of it."""
+    """Return whether a target is a single-agent class in a field for any agent; in games, a team of it is used."""
     if not getattr(hint, "_is_protocol", False) or not get_protocol_members(hint) >= get_protocol_members(Agent):
         return False
     return _is_assignable(target, Agent) and not _has_protocol_members(target, MultiAgentActor)
 
 
 def _has_protocol_members(cls: type, protocol: type) -> bool:
-    names = {field.name for field in get_fields(cls)}  # of which those without a default are no attributes
+    names = {field.name for field in get_fields(cls)}  # fields without a default are not class attributes
     return get_protocol_members(protocol) <= names | set(dir(cls))
 
 
@@ -245,7 +252,7 @@ def _describe_expected(hint: Any) -> str:
 
 
 def require_protocol(value: Any, protocol: type, name: str) -> Any:
-    """value; raises OptionError where it does not follow the protocol, with what it lacks."""
+    """Return the value; raise OptionError with the missing members if it does not implement the protocol."""
     if isinstance(value, protocol):
         return value
     if type(value).__module__ == "builtins":
@@ -255,7 +262,10 @@ def require_protocol(value: Any, protocol: type, name: str) -> Any:
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
-    """value as its field declares it: whole floats pass for int, and int for float; nothing else is converted."""
+    """Convert a value to the declared type of its field.
+
+    Floats without a fraction are converted to int, and ints to float. Any other mismatch raises OptionError.
+    """
     if value == "???":
         raise OptionError(f"{name}: must be given")
     wanted: Any = typing.get_origin(hint) or hint
@@ -282,7 +292,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
 
 
 def _convert_elements(value: Any, wanted: Any, args: tuple[Any, ...], name: str) -> Any:
-    """Return a list or a mapping whose elements are of the types that args say, as those of `tuple[int, ...]`."""
+    """Convert the elements of a list or a mapping to the types in `args`, such as those of `tuple[int, ...]`."""
     if wanted is Mapping:
         return {key: _convert(x, args[1], f"{name}.{key}") for key, x in value.items()}
     require(isinstance(value, tuple), name, value, "must be of type list")
@@ -292,7 +302,7 @@ def _convert_elements(value: Any, wanted: Any, args: tuple[Any, ...], name: str)
 
 
 def _convert_union(value: Any, kinds: tuple[Any, ...], name: str) -> Any:
-    """Return value as one of several types; raises OptionError of the first where it is none."""
+    """Convert a value to the first matching type of a union; raise the error of the first type if none matches."""
     problems = []
     for kind in kinds:
         try:

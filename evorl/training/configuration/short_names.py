@@ -1,4 +1,4 @@
-"""Short names of options: an ending of whole dotted segments, as long as it takes to say which option is meant."""
+"""Short names of options: the last dotted segments of a name, as many as are needed to be unambiguous."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from evorl.errors import OptionError
 from evorl.names import find_by_ending
 
-PEER_NAMES = {  # of options of Stable-Baselines3, CleanRL and Brax: ours, several where agents differ
+PEER_NAMES = {  # option names of Stable-Baselines3, CleanRL and Brax to names in evorl, several if agents differ
     "alpha": ("temperature",),
     "buffer_size": ("capacity",),
     "clip_coef": ("clip",),
@@ -37,19 +37,19 @@ PEER_NAMES = {  # of options of Stable-Baselines3, CleanRL and Brax: ours, sever
     "update_epochs": ("num_epochs",),
     "vf_coef": ("critic_weight",),
 }
-_told: set[str] = set()  # what a process has said already
+_told: set[str] = set()  # lines that this process has printed
 
 
 def expand_overrides(overrides: Sequence[str], options: Collection[str], choices: Collection[str]) -> list[str]:
-    """Return overrides whose options are named in full, and say on stderr once what a short name stands for.
+    """Return the overrides with full option names, and print once to stderr the meaning of each short name.
 
     Args:
-        overrides: as name=value.
-        options: all there are, in full.
-        choices: those of the overrides that choose a file, which stay as they are.
+        overrides: Overrides name=value.
+        options: Full names of all options.
+        choices: Overrides that choose a file; they are not changed.
 
     Raises:
-        OptionError: where a short name may be several, or is a name of another library.
+        OptionError: A short name is ambiguous, or is a name of another library.
     """
     expanded = []
     for override in overrides:
@@ -65,14 +65,14 @@ def expand_overrides(overrides: Sequence[str], options: Collection[str], choices
 
 
 def refuse_peer_name(short: str, options: Collection[str], prefix: str = "") -> None:
-    """Raise OptionError for a name of another library, with what it is called here, each with a prefix."""
+    """Raise OptionError for an option name of another library, with its names in evorl, each with a prefix."""
     ours = [f"{prefix}{one}" for one in PEER_NAMES.get(short, ()) if find_by_ending(one, options)]
     if ours:
         raise OptionError(f"unknown option {prefix}{short}; here it is called {' or '.join(ours)}")
 
 
 def tell_once(line: str) -> None:
-    """Print a line on stderr, once in a process."""
+    """Print a line to stderr, at most once per process."""
     if line not in _told:
         _told.add(line)
         print(line, file=sys.stderr)

@@ -1,4 +1,7 @@
-"""Refuse data from elsewhere that names anything but evorl's parts, evosax's algorithms and what its reader trusts."""
+"""Security check of configurations from elsewhere.
+
+They may only refer to components of evorl, algorithms of evosax, and packages that the user trusts.
+"""
 
 import re
 from collections.abc import Iterator, Sequence, Set
@@ -8,13 +11,13 @@ from typing import Any, NamedTuple
 from evorl.errors import OptionError, to_printable
 from evorl.training.configuration.parts import GET_CLASS, list_public_classes
 
-BUILTIN_PACKAGES = frozenset({"evorl", "evosax"})  # of which names are looked up, so that there is nothing to trust
+BUILTIN_PACKAGES = frozenset({"evorl", "evosax"})  # their names are checked against a list, so no trust is needed
 EVOSAX_PREFIX = "evosax.algorithms."
 MISSING = "???"
-INTEGER_LIMIT = 2**63  # of whole numbers
+INTEGER_LIMIT = 2**63  # integers must be smaller in absolute value
 WORD_PATTERN = re.compile(r"[\w+\- ][\w.+\- ]{0,99}|", re.ASCII)
-ID_PATTERN = re.compile(r"([\w+\-][\w.+\-]{0,99}/){0,4}[\w+\-][\w.+\-]{0,99}", re.ASCII)  # in a library's registry
-LIBRARY_BY_CLASS = {  # that open a file where an option of theirs is a path
+ID_PATTERN = re.compile(r"([\w+\-][\w.+\-]{0,99}/){0,4}[\w+\-][\w.+\-]{0,99}", re.ASCII)  # id in a registry
+LIBRARY_BY_CLASS = {  # classes whose library opens a file if an option is a path
     "HostEnv": "gymnasium",
     "MuJoCo": "gymnasium",
     "EnvPool": "envpool",
@@ -26,7 +29,7 @@ LIBRARY_BY_CLASS = {  # that open a file where an option of theirs is a path
 
 
 class UnknownValue(NamedTuple):
-    """A value that is not known: its description, and the package that a reader could trust, or an empty string."""
+    """A value that is not known to be safe: its description, and the package that would have to be trusted, or ""."""
 
     description: str
     package: str
@@ -40,17 +43,19 @@ def _list_evosax_algorithms() -> frozenset[str]:
 
 
 def require_known(node: Any, trust: Sequence[str], problem: str) -> None:
-    """Refuse data from elsewhere that names, or holds, anything but what is known.
+    """Require that data from elsewhere contain only values that are known to be safe.
 
-    Words and ids are known, no paths and no `module:name`; in what the reader trusts every word is.
+    Words and ids are safe, but paths and `module:name` are not. In options of a trusted package, every word
+    is allowed.
 
     Args:
-        node: mappings, lists, numbers and words.
-        trust: packages that the reader trusts, whose classes it may name.
-        problem: what an error begins with.
+        node: Mappings, lists, numbers and words.
+        trust: Packages that the user trusts, whose classes the data may name.
+        problem: Beginning of the error message.
 
     Raises:
-        OptionError: with the package to trust, where that would help.
+        OptionError: A value is not known to be safe. The message names the package to trust, if that would
+            help.
     """
     faults = list(_find_unknown_values(node, "", "", frozenset(trust) - BUILTIN_PACKAGES))
     for fault in faults:
@@ -63,7 +68,7 @@ def require_known(node: Any, trust: Sequence[str], problem: str) -> None:
 
 
 def find_trust_packages(node: Any) -> list[str]:
-    """Return the packages that a reader needs to trust, beside evorl, to build what data describe."""
+    """Return the packages, besides evorl, that a user has to trust to build the described objects."""
     return sorted({fault.package for fault in _find_unknown_values(node, "", "", frozenset()) if fault.package})
 
 

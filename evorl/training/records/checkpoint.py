@@ -1,4 +1,4 @@
-"""Checkpoints with orbax: the whole state of a training, how far it has come, and the best policies so far."""
+"""Checkpoints with orbax: the complete state of a training, its progress, and the best policies so far."""
 
 import copy
 import json
@@ -24,24 +24,25 @@ from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training.records import files
 from evorl.types import State
 
-STRUCTURE_ERROR = "tree structures do not match"  # what orbax says where the leaves are the same
-EMPTY_NODES = ("None", "Dict", "List", "Tuple", "NamedTuple")  # what orbax calls nodes without leaves
-SCHEMA = 2  # of what a checkpoint holds; another one is refused
-OLD_SUFFIX = ".replaced"  # ends the name of a checkpoint while another one of its iteration is written
-# orbax 0.12 adds this to the arrays, measured on ext4 for states of 1 to 1000 leaves: an item has 5 folders, 7 files
-# and 2 to 16 files of data, in blocks of 4 kB; a leaf has 0.6 to 0.9 kB of metadata, more where its path is longer;
-# around the items are 2 folders and 4 files. tests/test_host.py compares the sum with what is on disk.
+STRUCTURE_ERROR = "tree structures do not match"  # orbax's message if the structures differ but the leaves are equal
+EMPTY_NODES = ("None", "Dict", "List", "Tuple", "NamedTuple")  # orbax's names of nodes without leaves
+SCHEMA = 2  # version of the checkpoint format; others are refused
+OLD_SUFFIX = ".replaced"  # suffix of a checkpoint while its replacement is written
+# Overhead of orbax 0.12 besides the arrays, measured on ext4 for states of 1 to 1000 leaves: an item has 5 folders, 7
+# files and 2 to 16 data files, in blocks of 4 kB; a leaf has 0.6 to 0.9 kB of metadata, more if its path is longer;
+# a checkpoint adds 2 folders and 4 files. tests/test_host.py compares the sum with the size on disk.
 BLOCK, BLOCKS_PER_ITEM, BLOCKS_AROUND, BYTES_PER_LEAF = 4096, 28, 6, 1024
 T = TypeVar("T")
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints in a folder, one every `minutes` and one at the end, written in the background.
+    """The newest `keep` checkpoints in a folder, written in the background every `minutes` and at the end.
 
-    <folder>/<iteration>/ holds state (all but replays), best (the same as it was at each run's best evaluation),
-    progress, and replay: of the newest one only, or of none where not `replay`, and then a resumed run fills a new one.
-    Where the newest one is damaged, which report is told, the one before it is read. What was left half-written is
-    removed, but not by one that only reads: a training may be writing it.
+    <folder>/<iteration>/ holds state (without replay buffers), best (the same, from the best evaluation of
+    each run), progress, and replay. Only the newest checkpoint keeps its replay buffers. Without `replay`,
+    none does, and a resumed run fills a new buffer. If the newest checkpoint is damaged, the previous one is
+    read, and `report` is called with a message. With `writes`, incomplete checkpoints are removed; a reader
+    must not do so, since a training may be writing them.
     """
 
     def __init__(
@@ -65,19 +66,19 @@ class Checkpoints:
         self._keep, self._replay, self._seconds, self._report = keep, replay, 60 * minutes, report
         self._copy = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._saved = time.perf_counter()
-        self._rows: Any = None  # of the newest checkpoint's progress
+        self._rows: Any = None  # row counts in the progress of the newest checkpoint
 
     @property
     def latest_iteration(self) -> int | None:
-        """The iteration of the newest checkpoint, or None."""
+        """Return the iteration of the newest checkpoint, or None."""
         return self._manager.latest_step()
 
     def check_disk_space(self, shapes: State) -> None:
-        """Reports what checkpoints of a state will take; raises OptionError where the disk has less."""
+        """Report the size of checkpoints of a state; raise OptionError if they do not fit on the disk."""
         replays = split_replays(shapes)[1]
         whole, replay = estimate_disk_size(shapes, self._replay), estimate_item_size(replays) if self._replay else 0
         free = shutil.disk_usage(self.folder).free
-        needed = (self._keep + 1) * (whole - replay) + 2 * replay  # the last ones go when the next one is whole
+        needed = (self._keep + 1) * (whole - replay) + 2 * replay  # one more while the next one is written
         if needed > free:
             hint = ", or checkpoint.replay=false" if replay else ""
             raise OptionError(
@@ -90,22 +91,23 @@ class Checkpoints:
         self._report(f"a checkpoint takes up to {format_bytes(whole)}{held}; {format_bytes(free)} are free")
 
     def is_due(self) -> bool:
-        """Whether it is time to save; removes what is not to be kept."""
+        """Return whether it is time to save, and remove replay buffers that are no longer needed."""
         if not self._manager.is_saving_in_progress():
             self._prune_replays()
         return time.perf_counter() - self._saved > self._seconds
 
     def save(self, iteration: int, state: State, best: State, progress: dict[str, Any]) -> None:
-        """Return once the state is copied, which the next chunk takes over; writing goes on in the background.
+        """Save a checkpoint in the background; return once the state is copied, since the next chunk overwrites it.
 
-        A checkpoint of the same iteration is replaced where it knows of fewer rows: its last evaluation was to come.
+        If there is a checkpoint of the same iteration with other row counts, it is replaced: it was saved
+        before the last evaluation. With equal row counts, nothing is saved.
         """
         rows = progress.get("row_counts")
         if iteration != self.latest_iteration or rows != self._rows:
             light, replays = split_replays(state)
             if not self._replay:
                 replays = None
-            if jax.default_backend() == "cpu":  # where orbax takes no copy of its own
+            if jax.default_backend() == "cpu":  # orbax makes no copy on a CPU
                 light, replays = self._copy((light, replays))
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
             progress = progress | {
@@ -116,7 +118,7 @@ class Checkpoints:
             saved = {name: ocp.args.StandardSave(_drop_empty_leaves(item)) for name, item in items.items()}
             with _explain_write_errors():
                 self._manager.wait_until_finished()
-                self._prune_replays()  # so that never more than two replays are on disk
+                self._prune_replays()  # keeps at most two replay buffers on disk
                 if self._get_path(iteration).is_dir():
                     self._get_path(iteration).rename(self.folder / f"{iteration}{OLD_SUFFIX}")
                     self._manager.reload()
@@ -125,9 +127,10 @@ class Checkpoints:
         self._saved = time.perf_counter()
 
     def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
-        """The newest state that is whole, like shapes (jax.eval_shape), the best one, and the progress.
+        """Return the state, the best state and the progress of the newest undamaged checkpoint.
 
-        Newer ones are renamed. Replays that were not saved come back empty.
+        The states have the structure of `shapes` (from `jax.eval_shape`). Newer, damaged checkpoints are
+        renamed. Replay buffers that were not saved are empty.
         """
         light, replays = split_replays(shapes)
 
@@ -151,9 +154,10 @@ class Checkpoints:
         return found[0], found[1], found[2]
 
     def restore_policy(self, shapes: State, which: str = "best") -> tuple[State, dict[str, Any]]:
-        """The newest state without replays, as it is at the `last` step or as it was at the best evaluations; progress.
+        """Return the state without replay buffers, and the progress, of the newest undamaged checkpoint.
 
-        shapes are those of the state.
+        `which` selects the state of the "last" step, or of the "best" evaluation of each run. `shapes` are
+        the shapes of the state.
         """
         item, light = {"best": "best", "last": "state"}[which], split_replays(shapes)[0]
 
@@ -164,21 +168,21 @@ class Checkpoints:
         return self._read_newest(read_step)
 
     def close(self) -> None:
-        """Waits until what is being written is on disk."""
+        """Wait until all checkpoints are on disk."""
         with _explain_write_errors():
             self._manager.wait_until_finished()
             self._prune_replays()
             self._manager.close()
 
     def _read_newest(self, read: Callable[[int], T]) -> T:
-        """What read gives of the newest checkpoint that is whole; reports those that are not."""
+        """Return the result of `read` for the newest undamaged checkpoint, and report damaged ones."""
         self._manager.wait_until_finished()
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 return read(step)
-            except OptionError:  # whole, but of something else
+            except OptionError:  # the checkpoint is intact, but does not match the configuration
                 raise
-            except Exception as error:  # each of orbax's readers raises its own
+            except Exception as error:  # orbax's readers raise many types
                 problem = str(error).strip().partition("\n")[0] or type(error).__name__
                 self._report(f"the checkpoint of iteration {step} is damaged ({problem:.200}); trying the one before")
         raise OptionError(f"{self.folder}: no checkpoint is whole")
@@ -192,7 +196,12 @@ class Checkpoints:
         return progress
 
     def _read_item(self, step: int, item: str, shapes: State, digests: dict[str, int]) -> State:
-        """An item; raises OptionError where its leaves are not those of shapes, ValueError where they have changed."""
+        """Read an item of a checkpoint.
+
+        Raises:
+            OptionError: The leaves do not match `shapes`.
+            ValueError: The values differ from those that were written.
+        """
         manager: Any = self._manager
         solid = _drop_empty_leaves(shapes)
         self._require_leaf_names(step, item, get_leaf_shapes(shapes))
@@ -216,11 +225,16 @@ class Checkpoints:
         return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
 
     def _require_leaf_names(self, step: int, item: str, known: Container[str]) -> None:
-        """Raise OptionError where orbax would open a leaf that is none of the state, ValueError where a name is off."""
+        """Check the leaf names of an item before orbax opens them.
+
+        Raises:
+            OptionError: A leaf is not part of the state.
+            ValueError: A name is inconsistent.
+        """
         stored = json.loads(files.read_text(self._get_path(step, item, "_METADATA")))["tree_metadata"]
         for path, one in stored.items():
             keys = tuple(str(key["key"]) for key in one["key_metadata"])
-            if path != str(keys):  # orbax writes a name twice
+            if path != str(keys):  # orbax stores each name twice
                 raise ValueError(f"its {item} has two names for a leaf")
             name = ".".join(keys)
             if one["value_metadata"]["value_type"] not in EMPTY_NODES and name not in known:
@@ -231,7 +245,7 @@ class Checkpoints:
         return self.folder.joinpath(str(step), *item)
 
     def _recover_replaced(self) -> None:
-        """Remove checkpoints that were replaced; put back those whose replacement was not written."""
+        """Remove replaced checkpoints, and put back those whose replacement was not written."""
         for replaced in self.folder.glob(f"*{OLD_SUFFIX}"):
             if replaced.with_suffix("").is_dir():
                 shutil.rmtree(replaced, ignore_errors=True)
@@ -239,7 +253,10 @@ class Checkpoints:
                 replaced.rename(replaced.with_suffix(""))
 
     def _prune_replays(self) -> None:
-        """Removes the replays of all but the newest checkpoint on disk; the manager counts those that failed too."""
+        """Remove the replay buffers of all checkpoints on disk but the newest.
+
+        The manager's own list is not used, since it also contains checkpoints that could not be written.
+        """
         self._recover_replaced()
         whole = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         for step in whole[:-1]:
@@ -248,7 +265,10 @@ class Checkpoints:
 
 @contextmanager
 def _explain_write_errors() -> Iterator[None]:
-    """Says in one line why a checkpoint was not written, as OSError; what orbax raises depends on where it was."""
+    """Convert errors of writing a checkpoint to an OSError with a one-line reason.
+
+    The type of orbax's exception depends on where the error occurred.
+    """
     try:
         yield
     except Exception as error:
@@ -258,7 +278,7 @@ def _explain_write_errors() -> Iterator[None]:
 
 
 def compute_digest(state: State) -> int:
-    """A checksum (CRC-32) of all leaves, as they lie in memory."""
+    """Compute a CRC-32 checksum of the bytes of all leaves."""
     checksum = 0
     for leaf in jax.tree.leaves(state):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -272,24 +292,27 @@ def _compute_text_digest(progress: dict[str, Any]) -> int:
 
 
 def estimate_item_size(state: State) -> int:
-    """Return the most bytes that an item of a checkpoint takes on disk, files and folders included."""
+    """Return the maximum size of a checkpoint item on disk in bytes, including files and folders."""
     leaves = len(jax.tree.leaves(state))
     return tree.nbytes(state) + BLOCK * BLOCKS_PER_ITEM + BYTES_PER_LEAF * leaves if leaves else 0
 
 
 def estimate_disk_size(shapes: State, replay: bool = True) -> int:
-    """Return the most bytes that a checkpoint of a state takes on disk, with its replay or without."""
+    """Return the maximum size of a checkpoint on disk in bytes, with or without replay buffers."""
     light, replays = split_replays(shapes)
     return BLOCK * BLOCKS_AROUND + 2 * estimate_item_size(light) + (estimate_item_size(replays) if replay else 0)
 
 
 def _drop_empty_leaves(state: State) -> State:
-    """state without leaves of no element, which orbax does not write."""
+    """Return the state without leaves of size 0, which orbax does not write."""
     return jax.tree.map(lambda x: x if x.size else None, state)
 
 
 def get_leaf_shapes(state: State) -> dict[str, tuple[int, ...]]:
-    """The shapes of all leaves, of arrays or of their shapes, by dotted name; of a key those of its data."""
+    """Return the shapes of all leaves by dotted name; for a random key, the shape of its data.
+
+    The leaves are arrays or their shapes.
+    """
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -299,7 +322,7 @@ def get_leaf_shapes(state: State) -> dict[str, tuple[int, ...]]:
 
 
 def require_same_shapes(what: str, found: dict[str, tuple[int, ...]], shapes: State) -> None:
-    """Raises OptionError, naming the first leaf, where the leaves found are not those of shapes."""
+    """Raise OptionError if the shapes differ from those of `shapes`; the message names the first such leaf."""
     wanted = get_leaf_shapes(shapes)
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
@@ -308,7 +331,7 @@ def require_same_shapes(what: str, found: dict[str, tuple[int, ...]], shapes: St
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a live panel in a terminal, plain lines elsewhere."""
+"""Progress displays of a training: a live panel in a terminal, plain lines elsewhere."""
 
 import builtins
 import contextlib
@@ -21,17 +21,17 @@ from evorl.training.records.rows import MEMBER_STATISTICS, Row
 
 MEMBER_METRICS = ("fitness", "members")
 POLICY_METRICS = ("entropy", "kl", "temperature")
-ENV_STEPS, EVALUATIONS = "env steps", "function evaluations"  # counted as env_steps in rows
+ENV_STEPS, EVALUATIONS = "env steps", "function evaluations"  # both are counted as env_steps in rows
 
 
-STARTUP_STAGES = ("tracing", "compiling")  # what happens before the first row
+STARTUP_STAGES = ("tracing", "compiling")  # stages before the first row
 
 
 class LinePrinter:
-    """Prints progress lines, at most one every `every` seconds, and every evaluation.
+    """Printer of progress lines: every evaluation, and training rows at most every `every` seconds.
 
-    While nothing else is to be said, as where a program compiles or an iteration takes minutes, a line every `patience`
-    seconds says what goes on.
+    If there is nothing to print for `patience` seconds, for example during compilation or a long iteration, a
+    line says what is running and for how long.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LinePrinter:
         self._every, self._out, self._compiled_in, self._patience = every, out, compiled_in, patience
         self._printed = -math.inf
         self._unit, self._speed = unit, SpeedMeter(unit)
-        self._stage, self._heard = "", math.inf  # what goes on, and since when nothing has been heard of it
+        self._stage, self._heard = "", math.inf  # current activity, and the time of its last sign of life
         self._closed = threading.Event()
         self._waiter: threading.Thread | None = None
 
@@ -53,14 +53,14 @@ class LinePrinter:
         now = time.perf_counter()
         self.announce("still training: no new row")
         if row["kind"] == "evaluation" and row["progress"] >= 1:
-            self._heard = math.inf  # it was the last
+            self._heard = math.inf  # this was the last row
         if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
             return
         self._printed = now
         print(self.format_row(row), file=self._out, flush=True)
 
     def announce(self, name: str) -> None:
-        """Take note of what goes on from now, and tell from time to time for how long."""
+        """Set the current activity, and print from time to time how long it has been running."""
         self._stage, self._heard = name, time.perf_counter()
         if self._waiter is None:
             self._waiter = threading.Thread(target=self._tell_waiting, daemon=True)
@@ -80,7 +80,10 @@ class LinePrinter:
                 told = now
 
     def format_row(self, row: Row) -> str:
-        """Percent, time and ETA, iteration, env steps, return, that of members, and steps per second while training."""
+        """Format a row: percent, time and ETA, iteration, env steps, returns and member statistics.
+
+        A training row also has the speed.
+        """
         parts = [
             f"{100 * row['progress']:3.0f}%  {format_clock(row['seconds'])} {format_eta(row):>14}",
             f"iteration {row['iteration']}",
@@ -99,7 +102,7 @@ class LinePrinter:
 
 @contextlib.contextmanager
 def heartbeat(name: str) -> Iterator[None]:
-    """Print every 20 s, within this context, for how long something goes on."""
+    """Print every 20 s, within this context, how long an activity has been running."""
     printer = LinePrinter()
     printer.announce(name)
     try:
@@ -109,8 +112,10 @@ def heartbeat(name: str) -> Iterator[None]:
 
 
 class Panel:
-    """A live panel: progress, returns with intervals over seeds, losses, speed, where the time goes, how busy the
-    machine is, memory, and members.
+    """Live panel in a terminal.
+
+    It shows progress, returns with intervals over seeds, losses, speed, shares of time, machine load, memory
+    and members.
     """
 
     def __init__(
@@ -132,7 +137,7 @@ class Panel:
         self._facts, self._profile, self._load = dict.fromkeys(names, ""), profile, MachineLoad()
         self._members: dict[str, str] = {}
         self._unit, self._speed, self._shown = unit, SpeedMeter(unit), -math.inf
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # moves while it compiles
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)  # during compilation too
         self._live.start(refresh=True)
 
     def __call__(self, row: Row) -> None:
@@ -187,26 +192,26 @@ class Panel:
 
 
 def open_display(title: str, unit: str = ENV_STEPS) -> "LinePrinter | Panel | None":
-    """Return a panel in a terminal, a printer of lines in a notebook, and nothing elsewhere."""
+    """Return a panel in a terminal, a line printer in a notebook, and None elsewhere."""
     if hasattr(builtins, "__IPYTHON__"):
         return LinePrinter(every=10.0, unit=unit)
     return Panel(title, unit=unit) if sys.stdout.isatty() else None
 
 
 def get_unit(workflow: Any) -> str:
-    """Return what a workflow counts: evaluations of the function where it searches one, else env steps."""
+    """Return the unit of a workflow's steps: function evaluations if it has a problem, otherwise env steps."""
     return ENV_STEPS if getattr(workflow, "problem", None) is None else EVALUATIONS
 
 
 class SpeedMeter:
-    """Measure steps per second between the rows that it is given, of which env_steps are of a unit."""
+    """Measures steps per second between consecutive rows. `unit` is the unit of `env_steps` in the rows."""
 
     def __init__(self, unit: str) -> None:
         self._last: Row | None = None
         self._labels = {"env_steps": unit, "gradient_steps": "gradient steps"}
 
     def __call__(self, row: Row) -> dict[str, str]:
-        """Of the steps that row counts, such as "1,234 env steps/s"; empty for the first row."""
+        """Return the speeds by the name of the count, such as "1,234 env steps/s"; empty for the first row."""
         last, self._last = self._last, row
         if last is None or row["seconds"] <= last["seconds"]:
             return {}
@@ -219,7 +224,7 @@ class SpeedMeter:
 
 
 def format_returns(row: Row) -> str:
-    """The mean return, over the seeds in which an episode ended with its 95 % interval; a game's by group."""
+    """Format the mean return, with its 95 % interval over seeds, and in games the return of each group."""
     groups = [
         f"{name.removeprefix(GROUP_RETURN_PREFIX)} {row[name]:.1f}"
         for name in row
@@ -229,10 +234,10 @@ def format_returns(row: Row) -> str:
 
 
 def _format_mean_return(row: Row) -> str:
-    """The mean return, and where it is of several seeds its interval."""
+    """Format the mean return over the seeds in which an episode ended, with its 95 % interval if there are several."""
     seeds: dict[str, list[Any]] = row.get("seeds", {})
     found = seeds.get("return", [row["return"]])
-    lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # which not every workflow tells
+    lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # not every workflow reports it
     values = [x for x, length in zip(found, lengths, strict=True) if length]
     if not values:
         return "no episode ended"
@@ -242,19 +247,19 @@ def _format_mean_return(row: Row) -> str:
 
 
 def format_losses(row: Row) -> str:
-    """What is minimized, and what tells how far a policy moves, at most five."""
+    """Format the losses and the policy statistics (entropy, KL divergence, temperature) of a row, at most five."""
     found = {name: row[name] for name in row if name.endswith("_loss") or name in POLICY_METRICS}
     return "   ".join(f"{name} {x:.3g}" for name, x in list(found.items())[:5])
 
 
 def describe_stage(stage: str, compiled_in: float | None) -> str:
-    """What is said of a stage before the first row."""
+    """Describe a stage before the first row; for tracing, also how long the startup took last time, if known."""
     last = f"; up to the first step it took {compiled_in:.0f} s the last time" if compiled_in is not None else ""
     return f"{stage}{last if stage == 'tracing' else ''}"
 
 
 def format_member_spreads(row: Row) -> dict[str, str]:
-    """min / median / max over the members: of their fitness, of what is searched, of returns in an evaluation."""
+    """Format min / median / max over the members: of fitness, searched hyperparameters and evaluation returns."""
     found = {}
     for name in row.get("members", {}):
         if f"{name}_median" in row:
@@ -265,7 +270,10 @@ def format_member_spreads(row: Row) -> dict[str, str]:
 
 
 def format_time_shares(row: Row) -> str:
-    """Where the time has gone; host work is what recorders and checkpoints take, mostly beside the device."""
+    """Format the shares of time of training, evaluation and recording (callbacks and checkpoints).
+
+    Recording mostly runs at the same time as the device.
+    """
     running = max(row["seconds"] - row["compile_seconds"], 1e-9)
     evaluation, host = row["evaluation_seconds"] / running, row["host_seconds"] / running
     return (
@@ -275,13 +283,13 @@ def format_time_shares(row: Row) -> str:
 
 
 def format_eta(row: Row) -> str:
-    """How long a training is still to run, at its pace so far."""
+    """Estimate the remaining time of a training from its progress so far."""
     done, running = row["progress"], row["seconds"] - row["compile_seconds"]
     return f"{format_clock(running * (1 - done) / done)} left" if done > 0 else ""
 
 
 def format_clock(seconds: float) -> str:
-    """Seconds as hours, minutes and seconds."""
+    """Format seconds as hours, minutes and seconds."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

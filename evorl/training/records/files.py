@@ -1,4 +1,4 @@
-"""Files of a run directory: read and written where no link leads, and locked while a training writes them."""
+"""Files of a run directory: they are read and written without following links, and locked during training."""
 
 import contextlib
 import errno
@@ -17,25 +17,27 @@ from filelock import FileLock, Timeout
 from evorl.errors import OptionError, require
 
 LOCK, HOLDER = ".lock", ".lock.holder"
-WANDB = "wandb"  # the folder that Weights & Biases writes, of which nothing is read
+WANDB = "wandb"  # folder that Weights & Biases writes; evorl never reads it
 MB = 10**6
 TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 16 * MB, 2**16
-ORBAX_FILES = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # by orbax
-MAX_DEPTH = 16  # of folders within one another
+ORBAX_FILES = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # metadata files of orbax
+MAX_DEPTH = 16  # maximum nesting of folders
 
 
 def require_regular_files(folder: Path, option: str) -> None:
-    """Refuse a folder of a run or a sweep that holds anything but folders and regular files of its own.
+    """Require that the folder of a run or a sweep contains only folders and regular files without other names.
 
-    A link could make us read or overwrite what lies elsewhere; a second name of a file is one too; a pipe could make us
-    wait. Whatever reads a folder calls this first; orbax opens files that we name no further.
+    A symbolic or hard link could make a program read or overwrite files elsewhere, and a pipe could block it.
+    Everything that reads such a folder calls this first, because orbax opens files whose names evorl does not
+    control.
 
     Args:
-        folder: of a run or a sweep.
-        option: which names the folder in an error.
+        folder: Folder of a run or a sweep.
+        option: Option that names the folder in error messages.
 
     Raises:
-        OptionError: with the first name that is neither, or is too deep.
+        OptionError: An entry is of another kind, is nested too deep, or is an orbax metadata file that is too
+            large. The message names the first such entry.
     """
     try:
         for path, found in _walk_entries(folder):
@@ -54,7 +56,10 @@ def require_regular_files(folder: Path, option: str) -> None:
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield all that is in a folder, and in those within it but that of Weights & Biases, which others may write to."""
+    """Yield all entries of a folder and its subfolders, except those in the folder of Weights & Biases.
+
+    Other processes may write in the folder of Weights & Biases.
+    """
     folders = [folder]
     while folders:
         here = folders.pop()
@@ -67,15 +72,15 @@ def _walk_entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def read_text(path: Path, max_bytes: int = TEXT_BYTES) -> str:
-    """Return the text of a file, read in pieces so that a signal ends it.
+    """Read a text file, in pieces so that a signal can interrupt it.
 
     Args:
-        path: of a regular file with one name.
-        most: bytes that it may have.
+        path: Regular file with one name.
+        max_bytes: Maximum size in bytes.
 
     Raises:
-        OSError: where it is a link or no file, or larger.
-        UnicodeDecodeError: where it is no UTF-8.
+        OSError: The path is a link or not a regular file, or the file is too large.
+        UnicodeDecodeError: The text is not UTF-8.
     """
     with open_for_reading(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -85,19 +90,19 @@ def read_text(path: Path, max_bytes: int = TEXT_BYTES) -> str:
 
 
 def open_for_reading(path: Path) -> BinaryIO:
-    """Open a file to read, whose reader looks at how much that is.
+    """Open a file for reading. The caller must limit how much it reads.
 
     Raises:
-        OSError: where it is a link or no file.
+        OSError: The path is a link or not a regular file.
     """
     return _open_regular_file(path, os.O_RDONLY)
 
 
 def read_tail(path: Path) -> str:
-    """Return the last lines of a file, with what is no UTF-8 replaced.
+    """Read the end of a file (64 KiB), and replace bytes that are not UTF-8.
 
     Raises:
-        OSError: where it is a link or no file.
+        OSError: The path is a link or not a regular file.
     """
     with open_for_reading(path) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - PIECE_BYTES, 0))
@@ -105,13 +110,13 @@ def read_tail(path: Path) -> str:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file that end, one at a time: the last one of a killed process may not.
+    """Yield the complete lines of a file, one at a time; a killed process may leave an incomplete last line.
 
     Args:
-        path: of a regular file with one name.
+        path: Regular file with one name.
 
     Raises:
-        OSError: where it is a link or no file, or a line is longer than 16 MB.
+        OSError: The path is a link or not a regular file, or a line is longer than 16 MB.
     """
     with open_for_reading(path) as file:
         while line := file.readline(LINE_BYTES):
@@ -123,14 +128,14 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def truncate_lines(path: Path, count: int) -> None:
-    """Cut a file back to its first lines.
+    """Truncate a file to its first `count` lines.
 
     Args:
-        path: of a regular file with one name, or of none where no line is wanted.
-        count: lines to keep.
+        path: Regular file with one name. It may be missing if `count` is 0.
+        count: Number of lines to keep.
 
     Raises:
-        OptionError: where it has fewer, or cannot be read.
+        OptionError: The file has fewer lines or cannot be read.
     """
     if not count and not path.exists():
         return
@@ -149,10 +154,10 @@ def truncate_lines(path: Path, count: int) -> None:
 
 @contextmanager
 def open_for_appending(path: Path) -> Iterator[TextIO]:
-    """Open a file to write at its end, made where there is none.
+    """Open a file for appending, and create it if it is missing.
 
     Raises:
-        OSError: where it is a link or no file.
+        OSError: The path is a link or not a regular file.
     """
     with io.TextIOWrapper(
         _open_regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "utf-8", newline=""
@@ -161,7 +166,7 @@ def open_for_appending(path: Path) -> Iterator[TextIO]:
 
 
 def _open_regular_file(path: Path, flags: int) -> BinaryIO:
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe would wait for its other end
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # O_NONBLOCK: opening a pipe would block
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
@@ -171,7 +176,7 @@ def _open_regular_file(path: Path, flags: int) -> BinaryIO:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file anew, under another name first, so that whatever had its name is whole or gone."""
+    """Write a file under a temporary name and rename it, so that the file is never incomplete."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with new.open("x", encoding="utf-8", newline="") as file:
@@ -185,12 +190,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_run_dir(run_dir: Path, option: str) -> Iterator[None]:
-    """Keep other trainings from writing to a run directory.
+    """Lock a run directory, so that no other training writes to it.
 
-    The system releases the lock when the process ends, however it does. Reading needs none.
+    The operating system releases the lock when the process ends for any reason. Reading needs no lock.
 
     Raises:
-        OptionError: where one does.
+        OptionError: Another process holds the lock.
     """
     lock = FileLock(run_dir / LOCK, timeout=0)
     try:

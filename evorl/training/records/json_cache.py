@@ -1,4 +1,4 @@
-"""Small facts that outlast a process, in the user's cache folder, such as how long something took to compile."""
+"""A small persistent cache in the user's cache folder, for values such as compilation times."""
 
 import contextlib
 import json
@@ -12,17 +12,20 @@ MAX_VALUES = 1000
 
 
 class JsonCache:
-    """The newest MAX_VALUES values by name in a JSON file; none where it cannot be read or written."""
+    """Cache of the newest MAX_VALUES values by name, in a JSON file.
+
+    If the file cannot be read or written, the cache is empty.
+    """
 
     def __init__(self, file: str) -> None:
         self._path = cache_folder() / file
 
     def get(self, name: str) -> Any:
-        """What is remembered under a name, or None."""
+        """Return the value stored under a name, or None."""
         return self._read_all().get(name)
 
     def put(self, name: str, value: Any) -> None:
-        """Remembers a value that JSON can hold."""
+        """Store a value that JSON can represent."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             others = {other: x for other, x in self._read_all().items() if other != name}
@@ -34,7 +37,7 @@ class JsonCache:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none."""
+    """Read a JSON object from a file; return an empty dict if there is none or it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(files.read_text(path))
         return found if isinstance(found, dict) else {}

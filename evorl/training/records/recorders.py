@@ -1,4 +1,4 @@
-"""Recorders: callables that take every row of a training. Those of this file write it to files."""
+"""Recorders: callables that receive every row of a training. The recorders here write rows to files and services."""
 
 import csv
 import json
@@ -22,25 +22,25 @@ from evorl.training.records.rows import CONTAINER_KEYS, JSON_LINES, Row
 
 
 class Recorder(Protocol):
-    """What a training hands its rows to; any function of a row will do, close is for those that hold something open.
+    """Protocol of a recorder. Every function of a row is a valid callback; a recorder can also be closed.
 
-    A row is a dict of numbers with `kind`, "train" or "evaluation"; where several seeds train, `seeds` has each one's,
-    and of a population `members` has each member's (see rows.make_row).
-    A recorder may have a resume (callbacks.ResumeCallback), which drops what was written after the checkpoint that
-    training goes on from, since it comes again.
+    A row is a dict of numbers with `kind`, "train" or "evaluation". With several seeds, `seeds` holds the
+    values of each seed; for a population, `members` holds the values of each member (see `rows.make_row`). A
+    recorder may have a method `resume` (`callbacks.ResumeCallback`). It drops the rows written after the
+    checkpoint from which training resumes, since they are recorded again.
     """
 
     def __call__(self, row: Row) -> None:
-        """Takes a row."""
+        """Record a row."""
         ...
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Release open files and connections."""
         ...
 
 
 class JsonLines:
-    """Appends every row to metrics.jsonl, one JSON object a line."""
+    """Appends every row to metrics.jsonl, one JSON object per line."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = Path(run_dir) / JSON_LINES
@@ -53,11 +53,11 @@ class JsonLines:
         files.truncate_lines(self._path, sum(progress.row_counts.values()))
 
     def close(self) -> None:
-        """Every row is on disk already."""
+        """Do nothing, since every row is already on disk."""
 
 
 class JsonStream:
-    """Writes every row to a stream, one JSON object a line."""
+    """Writes every row to a stream, one JSON object per line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -66,15 +66,15 @@ class JsonStream:
         print(to_json_line(row), file=self._out, flush=True)
 
     def close(self) -> None:
-        """Every row is written already."""
+        """Do nothing, since every row is already written."""
 
 
 WANDB_IDENTITY = "wandb.json"
-FINAL_METRICS = (f"{BEST_PREFIX}return", f"{BEST_PREFIX}{RETURN_ERROR}")  # metrics that the last evaluation alone has
+FINAL_METRICS = (f"{BEST_PREFIX}return", f"{BEST_PREFIX}{RETURN_ERROR}")  # only in the last evaluation
 
 
 class Csv:
-    """Appends to train.csv and evaluation.csv a line for each seed of every row."""
+    """Appends one line per seed to train.csv or evaluation.csv for every row."""
 
     def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
         self._run_dir, self._first_seed = Path(run_dir), first_seed
@@ -84,7 +84,7 @@ class Csv:
         for kind, rows in progress.row_counts.items():
             files.truncate_lines(
                 self._run_dir / f"{kind}.csv", (rows > 0) + rows * len(progress.divergence_iterations)
-            )  # a header, and seeds
+            )  # one header line, and one line per seed and row
 
     def __call__(self, row: Row) -> None:
         path = self._run_dir / f"{row['kind']}.csv"
@@ -100,25 +100,25 @@ class Csv:
             writer.writerows(lines)
 
     def close(self) -> None:
-        """Every row is on disk already."""
+        """Do nothing, since every row is already on disk."""
 
 
 class TensorBoard:
-    """Writes event files for TensorBoard, over env steps: means over seeds, and each seed's own."""
+    """Writes event files for TensorBoard over env steps: means over seeds, and the values of each seed."""
 
     def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
         self._folder, self._first_seed = Path(run_dir) / "tensorboard", first_seed
 
     @cached_property
     def _writer(self) -> Any:
-        from tensorboardX.event_file_writer import EventsWriter  # the plain one, which starts no thread
+        from tensorboardX.event_file_writer import EventsWriter  # this writer starts no thread
 
         self._folder.mkdir(exist_ok=True)
         return EventsWriter(str(self._folder / "events"))
 
     def resume(self, progress: Progress) -> None:
         if progress.iteration:
-            self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops what it had from there
+            self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops old events
 
     def __call__(self, row: Row) -> None:
         values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
@@ -139,20 +139,20 @@ class TensorBoard:
 
 
 class Wandb:
-    """Sends every row once to Weights & Biases, into a run of its own, which a resumed training goes on with.
+    """Sends every row once to Weights & Biases, into one run; a resumed training continues that run.
 
     Args:
-        run_dir: has the identity of that run in wandb.json, and how many rows it was sent; both are made where there
-            are none.
-        config: of the training.
-        project: where the run is; "evorl" by default.
-        entity: whose project it is; by default the user's own.
-        group: of runs that belong together.
-        tags: of the run.
-        mode: online, offline or disabled; by default as WANDB_MODE says.
+        run_dir: Run directory. Its wandb.json holds the identity of the W&B run and the number of rows sent;
+            both are created if missing.
+        config: Configuration of the training.
+        project: Project of the W&B run; by default "evorl".
+        entity: Owner of the project; by default the user.
+        group: Group of related runs.
+        tags: Tags of the W&B run.
+        mode: "online", "offline" or "disabled"; by default the value of WANDB_MODE.
 
     Raises:
-        OptionError: where wandb is not installed, or the run was recorded in another project.
+        OptionError: wandb is not installed, or the run was recorded before in another project or entity.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Wandb:
         self._remember()
 
     def resume(self, progress: Progress) -> None:
-        self._position = sum(progress.row_counts.values())  # rows that come again were sent before
+        self._position = sum(progress.row_counts.values())  # repeated rows were sent before
 
     def __call__(self, row: Row) -> None:
         self._position += 1
@@ -210,7 +210,7 @@ class Wandb:
 
 
 def _read_wandb_identity(path: Path) -> dict[str, Any]:
-    """Read the identity of a run of Weights & Biases; raise OptionError where it is not as evorl writes it."""
+    """Read the identity of a W&B run; raise OptionError if the file does not have the format that evorl writes."""
     try:
         found = json.loads(files.read_text(path))
         right = found.keys() == {"id", "project", "entity", "rows"} and re.fullmatch(r"[0-9a-f]{16}", found["id"])
@@ -223,7 +223,7 @@ def _read_wandb_identity(path: Path) -> dict[str, Any]:
 
 
 def require_wandb() -> Any:
-    """The package wandb; raises OptionError where it is not installed."""
+    """Return the package wandb; raise OptionError if it is not installed."""
     try:
         import wandb  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
@@ -232,14 +232,14 @@ def require_wandb() -> Any:
 
 
 def select_metrics(row: Row) -> dict[str, float]:
-    """The numbers of a row, without what says where in the training it stands."""
+    """Return the numbers of a row, without kind, iteration and progress."""
     return {
         name: value for name, value in row.items() if name not in ("kind", "iteration", "progress", *CONTAINER_KEYS)
     }
 
 
 def split_by_seed(row: Row, first_seed: int) -> Iterator[Row]:
-    """The row as one flat row for each seed, with its own totals and metrics."""
+    """Yield one flat row per seed, with the totals and metrics of the seed."""
     shared = {"seed": first_seed} | {name: value for name, value in row.items() if name not in CONTAINER_KEYS}
     own = row.get("seeds", {})
     for seed in range(len(next(iter(own.values()), [None]))):
@@ -251,12 +251,12 @@ def _read_columns(path: Path) -> list[str]:
 
 
 def to_json_line(row: Row) -> str:
-    """Return a row as JSON, with null for what JSON has no number for."""
+    """Return a row as JSON, with null for NaN and infinity."""
     return json.dumps(_replace_nonfinite(row), allow_nan=False)
 
 
 def _replace_nonfinite(value: Any) -> Any:
-    """value with null for what JSON has no number for."""
+    """Replace NaN and infinity by None."""
     if isinstance(value, dict):
         return {name: _replace_nonfinite(x) for name, x in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Rows: what a training records of every chunk and every evaluation."""
+"""Rows: the record that a training makes of each chunk of iterations and of each evaluation."""
 
 import json
 import math
@@ -14,8 +14,8 @@ from evorl.training.progress import KINDS, Progress
 from evorl.training.records import files
 
 JSON_LINES = "metrics.jsonl"
-CONTAINER_KEYS = ("seeds", "members")  # what a row holds beside numbers and its kind
-MEMBER_AXES = 3  # of members' values: seeds, generations, members
+CONTAINER_KEYS = ("seeds", "members")  # entries of a row that are neither numbers nor its kind
+MEMBER_AXES = 3  # minimum number of axes of members' values: seeds, generations, members
 TIME_FIELDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
 
 MEMBER_STATISTICS = {"min": np.min, "median": np.median, "max": np.max}
@@ -24,24 +24,24 @@ Row = dict[str, Any]
 
 
 class RunRows(NamedTuple):
-    """The rows that a run has recorded so far, and what is wrong with those that are left out, or an empty string."""
+    """Rows that a run has recorded so far, and an error message about damaged rows, empty if there are none."""
 
     rows: list[Row]
     damage: str
 
 
 def read_rows(run_dir: Path, kind: str) -> RunRows:
-    """Read the rows of a run, of which one that is damaged is left out.
+    """Read the rows of a run, without damaged ones.
 
     Args:
-        run_dir: of a run; it need not have rows yet.
-        kind: of the rows, "train" or "evaluation".
+        run_dir: Run directory, which need not have rows yet.
+        kind: Kind of the rows, "train" or "evaluation".
 
     Returns:
-        The rows in their order, with NaN for null.
+        The rows in their order, with NaN for null, and an error message about the damaged rows.
 
     Raises:
-        OptionError: where the file cannot be read.
+        OptionError: The file cannot be read.
     """
     path, rows, damaged, count = run_dir / JSON_LINES, list[Row](), list[int](), 0
     if not path.exists():
@@ -62,10 +62,10 @@ def read_rows(run_dir: Path, kind: str) -> RunRows:
 
 
 def read_evaluations(run_dir: Path) -> list[Row]:
-    """Return the evaluations that a run has recorded so far, none where it has no rows.
+    """Read the evaluations that a run has recorded so far; the list is empty if it has no rows yet.
 
     Raises:
-        OptionError: where one is damaged.
+        OptionError: A row is damaged, or the file cannot be read.
     """
     found = read_rows(run_dir, "evaluation")
     if found.damage:
@@ -74,7 +74,7 @@ def read_evaluations(run_dir: Path) -> list[Row]:
 
 
 def _parse_row(line: bytes) -> Row | None:
-    """Return a row of JSON with NaN for null, or None where it is not one that make_row gives."""
+    """Parse a JSON row, with NaN for null; return None if `make_row` cannot have made it."""
     try:
         found = json.loads(line)
         row: Row = {
@@ -93,7 +93,12 @@ def _parse_row(line: bytes) -> Row | None:
 
 
 def _parse_numbers(value: Any) -> Any:
-    """Return a number, NaN for None, or lists of them; raises ValueError, or OverflowError of an int beyond floats."""
+    """Return a number or nested lists of numbers, with NaN for None.
+
+    Raises:
+        ValueError: A value is not a finite number.
+        OverflowError: An int is too large for a float.
+    """
     if isinstance(value, list):
         return [_parse_numbers(one) for one in value]
     if value is None:
@@ -104,7 +109,11 @@ def _parse_numbers(value: Any) -> Any:
 
 
 def _get_shape(row: Row) -> tuple[Any, ...]:
-    """Return the number of seeds, and of members' values all axes but that of generations; raises where they differ."""
+    """Return the number of seeds, and the shapes of the members' values without the axes of seeds and generations.
+
+    Raises:
+        ValueError: The numbers of seeds differ, or the values of members have too few axes.
+    """
     ((count,),) = {np.array(values, float).shape for values in row.get("seeds", {}).values()} or {(1,)}
     shapes = {name: np.array(values, float).shape for name, values in row.get("members", {}).items()}
     for name, shape in shapes.items():
@@ -114,16 +123,21 @@ def _get_shape(row: Row) -> tuple[Any, ...]:
 
 
 def per_seed(values: np.ndarray, num_seeds: int) -> list[int]:
-    """Counts [seeds, members...] or [members...] of one seed, summed over members."""
+    """Sum counts over members, and return one count per seed.
+
+    The counts have shape [seeds, members...], or [members...] with one seed.
+    """
     return [int(x) for x in np.asarray(values).reshape(num_seeds, -1).sum(1)]
 
 
 def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, duration: float) -> Row:
-    """A record that JSON can hold: totals and metrics of the runs together, and apart where there are several.
+    """Make a row, which JSON can represent: totals and metrics averaged over the seeds, and the values of each seed.
 
-    Means are over the runs that have not diverged, those of episodes over the runs in which one has ended: where none
-    has, 0 of a chunk and NaN of an evaluation, all of whose episodes were cut. What members have of their own is under
-    "members", by name [seeds][generations][n]; where it is real, the row has its spread too.
+    Means are over the runs that have not diverged; if all have, over all runs. Episode means are over the
+    runs in which an episode has ended. If there is none, the mean is 0 for a chunk, and NaN for an
+    evaluation, whose episodes were all cut. With several seeds, "seeds" holds the values of each seed.
+    "members" holds the metrics of members by name, as lists [seeds][generations][n]. For real-valued member
+    metrics, the row also has their minimum, median and maximum.
     """
     row: Row = {"kind": kind, "iteration": progress.iteration, "seconds": progress.seconds, "duration": duration}
     row |= {name: getattr(progress, name) for name in TIME_FIELDS}
@@ -155,33 +169,40 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
 
 
 def compute_return_interval(row: Row, prefix: str = "", episodes: float = math.inf) -> tuple[float, float]:
-    """Return the 95 % interval of a row's return, infinite where it is not known.
+    """Return the 95 % confidence interval of the return of a row; infinite if it is unknown.
+
+    With several seeds, the interval is over the seeds. With one seed, it follows from the standard error of
+    the return.
 
     Args:
-        row: of several seeds, over which it then is, or of one, from the error of its mean.
-        prefix: "best_" for the return of the best policies.
-        episodes: of that one.
+        row: The row.
+        prefix: "best_" for the return of the best policies, otherwise empty.
+        episodes: Number of episodes of the evaluation with one seed.
     """
     if "seeds" in row:
         return stats.mean_interval([value for value in row["seeds"][f"{prefix}return"] if math.isfinite(value)])
     error = row.get(f"{prefix}{RETURN_ERROR}", math.inf)
-    if episodes == 1 and error == 0:  # it is computed, as that of one episode is not known
+    if episodes == 1 and error == 0:  # an exact return; the error of one sampled episode would be unknown
         return row[f"{prefix}return"], row[f"{prefix}return"]
     error = error if episodes >= stats.MIN_RUNS else math.inf
     return stats.MeanEstimate(row[f"{prefix}return"], error, episodes - 1).interval()
 
 
 def reshape_member_metrics(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:
-    """Metrics [generations, (seeds), n...] of a chunk, or [(seeds), n...] of an evaluation, which is one generation.
+    """Reshape the metrics of members to [seeds, generations, n...].
 
-    As [seeds, generations, n...].
+    Metrics of a chunk have shape [generations, (seeds), n...]. Those of an evaluation have shape [(seeds),
+    n...], and count as one generation.
     """
     values = values if kind == "train" else values[None]
     return np.swapaxes(values, 0, 1) if num_seeds > 1 else values[None]
 
 
 def summarize_members(name: str, values: np.ndarray) -> dict[str, list[float]]:
-    """NAME_min, NAME_median and NAME_max over the members of each seed's last generation, but for those not finite."""
+    """Return NAME_min, NAME_median and NAME_max over the finite values of the members in the last generation.
+
+    Each is a list with one value per seed.
+    """
     last = [members[np.isfinite(members)] for members in values[:, -1]]
     return {
         f"{name}_{end}": [float(of(x)) if x.size else math.nan for x in last] for end, of in MEMBER_STATISTICS.items()

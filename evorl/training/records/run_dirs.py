@@ -1,4 +1,4 @@
-"""Folders of runs to come."""
+"""Creation and removal of run directories."""
 
 import datetime
 import os
@@ -10,11 +10,15 @@ from typing import Any
 from evorl.errors import OptionError, require
 from evorl.training.configuration import config
 
-RUNS_FOLDER = Path("runs")  # where those go that are not named
+RUNS_FOLDER = Path("runs")  # parent of run directories without a given name
 
 
 def create_run_dir(data: Mapping[str, Any]) -> Path:
-    """The folder of a configuration's run, made; raises OptionError where it exists already, or cannot be made."""
+    """Create the run directory that a configuration names, or a new one in runs/ if it names none.
+
+    Raises:
+        OptionError: The directory already exists or cannot be created.
+    """
     if data["run_dir"] is not None:
         run_dir = Path(str(data["run_dir"]))
         require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a folder to come")
@@ -33,7 +37,7 @@ def create_run_dir(data: Mapping[str, Any]) -> Path:
 
 
 def remove_run_dir(run_dir: Path) -> None:
-    """Removes a folder in which nothing was trained."""
+    """Remove a run directory in which nothing was trained, and runs/ if it is then empty."""
     shutil.rmtree(run_dir)
     if run_dir.parent == RUNS_FOLDER and not any(RUNS_FOLDER.iterdir()):
         RUNS_FOLDER.rmdir()

@@ -1,4 +1,4 @@
-"""Whole episodes of a workflow's policy on given levels."""
+"""Complete episodes of the policy of a workflow on given levels."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from evorl.vector_env import EnvBatch, EpisodeStats, FixedStarts, require_level_
 
 
 def run_on_levels(workflow: PolicyWorkflow, state: State, levels: Level, explores: bool, key: Key) -> EpisodeStats:
-    """One whole episode on each of levels, leaves [n, ...], as the workflow's environment shows them.
+    """Run one complete episode on each level, in the environment of the workflow without its reward wrappers.
 
-    Rewards are those of what has levels, without the wrappers of rewards around it.
+    The leaves of `levels` have shape [n, ...]. Returns are in the rewards of the inner environment that has
+    the levels.
     """
     own, params = find_leveled_env(workflow.env, state.env_params)
     env = wrap_like(workflow.env, OnLevel(require_level_env(own)))
@@ -27,9 +28,10 @@ def run_on_levels(workflow: PolicyWorkflow, state: State, levels: Level, explore
 
 
 def find_acting_workflow(workflow: Any, state: State = None) -> tuple[Any, Any]:
-    """The workflow that acts and its state: of a population that evolves those of the fittest member, the inmost one.
+    """Return the workflow that acts and its state; for an evolving population, those of its fittest member.
 
-    Without a state the workflow alone, and None.
+    Populations may be nested; the search continues down to the innermost workflow. Without a state, the
+    returned state is None.
     """
     while isinstance(workflow, EvolvingWorkflow):
         if state is None:

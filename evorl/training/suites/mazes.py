@@ -1,4 +1,4 @@
-"""First episodes on a test set of mazes, those up to 19 x 19 in one program."""
+"""Evaluation on a test suite of mazes. Mazes up to 19 x 19 are evaluated in one compiled program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +15,24 @@ from evorl.training.suites.level_episodes import find_acting_workflow, run_on_le
 from evorl.types import Key, Metrics, PolicyWorkflow, State, Workflow
 from evorl.vector_env import EpisodeStats
 
-MODES = {False: "", True: "sampled/"}  # whether the policy explores, and how its metrics begin
+MODES = {False: "", True: "sampled/"}  # from whether the policy explores to the prefix of its metrics
 
 
 @dataclass(frozen=True)
 class MazeSuite:
-    """Episodes of a workflow's policy on the mazes of a suite, "ood" or "minimax": so many on each, greedy and sampled.
+    """Test of the policy of a workflow on the mazes of a suite, with greedy and with sampled actions.
 
-    Called on a state, it gives metrics of the mazes up to 19 x 19, whose levels are the same at every call: `fit` takes
-    it as `measure`. Each episode has a level of its own and counts once, however short it is. Of a population that
-    evolves the fittest member plays. Raises OptionError where the workflow does not train one policy on mazes.
+    Calling it with a state returns metrics of the mazes up to 19 x 19, which `fit` takes as `measure`. The
+    levels are the same in every call. Each episode has its own level and counts once, however short it is.
+    For an evolving population, the fittest member plays.
+
+    Args:
+        workflow: Workflow that trains one policy on mazes.
+        name: Name of the suite, "ood" or "minimax".
+        episodes: Number of episodes on each maze, both with greedy and with sampled actions.
+
+    Raises:
+        OptionError: There is no such suite, or the workflow does not train one policy on mazes.
     """
 
     workflow: Workflow
@@ -46,7 +54,17 @@ class MazeSuite:
     def play_episodes(
         self, state: State, key: Key, names: Sequence[str] = suite.SMALL_MAZES
     ) -> dict[bool, EpisodeStats]:
-        """By whether the policy explores, what came of the episodes on each of names, leaves [names, episodes]."""
+        """Run the episodes of each maze, with greedy and with sampled actions.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+            names: Names of the mazes, by default those up to 19 x 19.
+
+        Returns:
+            Statistics of the episodes, leaves [names, episodes], under False for greedy and True for sampled
+            actions.
+        """
         workflow, state = find_acting_workflow(self.workflow, state)
         env, params = find_leveled_env(workflow.env, state.env_params)
         assert isinstance(env, Maze)
@@ -56,14 +74,14 @@ class MazeSuite:
 
         def evaluate_mode(explores: bool) -> EpisodeStats:
             one = lambda given: run_on_levels(workflow, state, given[0], explores, given[1])  # noqa: E731
-            if jax.default_backend() == "cpu":  # where each would wait for the longest episode of all
+            if jax.default_backend() == "cpu":  # under vmap, each maze would wait for the longest episode of all
                 return jax.lax.map(one, (levels, keys))
             return jax.vmap(one)((levels, keys))
 
         return {explores: evaluate_mode(explores) for explores in MODES}
 
     def __call__(self, state: State) -> Metrics:
-        """The mean over the mazes of the solved rate and of the return, and of each the solved rate."""
+        """Return the solved rate of each maze, and the solved rate and the return averaged over the mazes."""
         metrics: Metrics = {}
         steps = jnp.int32(0)
         for explores, stats in self.play_episodes(state, jax.random.key(0)).items():
@@ -75,7 +93,9 @@ class MazeSuite:
 
 
 def make_suite_measure(name: Any, workflow: Any) -> MazeSuite | None:
-    """Return what `fit` measures for the option suite=name, of whatever type it was given.
+    """Return the measure that `fit` takes for the option suite=name; None if the name is None.
+
+    The name may have any type, as given by the user.
 
     Raises:
         OptionError: There is no such suite, or the workflow cannot play it.

@@ -1,7 +1,8 @@
-"""How a policy fares on the worst of random levels: the conditional value at risk of its solved rate.
+"""Conditional value at risk (CVaR) of the solved rate: how a policy performs on the worst of random levels.
 
-Source: Rutherford et al. 2024, arXiv:2408.15099, section 5. The worst are chosen by one set of episodes and the rate is
-that of another one on the same levels: of the set that chose them it would be too low.
+Source: Rutherford et al. 2024, arXiv:2408.15099, section 5. One set of episodes selects the worst levels, and
+another set on the same levels measures the solved rate. In the set that selects the levels, the rate would be
+biased low.
 """
 
 from collections.abc import Callable
@@ -22,16 +23,25 @@ from evorl.types import HasOptimalReturn, Key, Level, PolicyWorkflow, SolvableLe
 from evorl.ued.scores import UNSOLVABLE_MESSAGE, can_be_solved
 
 PERCENTS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-MAX_DRAWS = 1000  # draws of a level until one can be solved
-MAX_PARALLEL_ENVS = 4096  # episodes side by side, so that memory does not grow with the levels
+MAX_DRAWS = 1000  # maximum number of draws until a level is solvable
+MAX_PARALLEL_ENVS = 4096  # parallel episodes; the bound keeps memory independent of the number of levels
 
 
 @dataclass(frozen=True)
 class RiskSuite:
-    """Solved rates of a workflow's policy on so many random levels, of two sets of so many episodes on each.
+    """Solved rates of the policy of a workflow on random levels, in two independent sets of episodes.
 
-    Levels are drawn as the workflow's environment draws them; where their optimum is known, those that cannot be solved
-    are drawn anew. Raises OptionError where no return solves a level.
+    Levels are sampled as the environment of the workflow samples them. If the optimal return of a level is
+    known, unsolvable levels are replaced by new ones.
+
+    Args:
+        workflow: Workflow that trains the policy.
+        levels: Number of levels.
+        attempts: Number of episodes on each level in each set.
+        explores: Whether actions are sampled instead of greedy.
+
+    Raises:
+        OptionError: The environment does not define when a level is solved, or no return solves a level.
     """
 
     workflow: PolicyWorkflow
@@ -54,7 +64,18 @@ class RiskSuite:
     def compute_solve_rates(
         self, state: State, key: Key
     ) -> tuple[Float[np.ndarray, " levels"], Float[np.ndarray, " levels"]]:
-        """The solved rate of each level in one set of episodes and in the other; raises OptionError without levels."""
+        """Compute the solved rate of each level, once in each of the two sets of episodes.
+
+        Args:
+            state: State of the workflow.
+            key: Random key.
+
+        Returns:
+            Solved rates in the first and in the second set, each of shape [levels].
+
+        Raises:
+            OptionError: No solvable level was found in 1000 consecutive draws.
+        """
         keys = jax.random.split(key, -(-self.levels // self.levels_per_batch))
         parts = [jax.device_get(self._evaluate_block(state, key)) for key in keys]
         found, first, second = (np.concatenate(part)[: self.levels] for part in zip(*parts, strict=True))
@@ -64,12 +85,15 @@ class RiskSuite:
 
     @property
     def levels_per_batch(self) -> int:
-        """Levels that are played side by side."""
+        """Return the number of levels that are played in parallel."""
         return min(self.levels, max(1, MAX_PARALLEL_ENVS // (2 * self.attempts)))
 
     @cached_property
     def _evaluate_block(self) -> Callable[[State, Key], tuple[Array, Array, Array]]:
-        """Of as many new levels whether each can be solved, and its rate in each set; compiled once."""
+        """Return a compiled function that samples a batch of levels and plays both sets of episodes on them.
+
+        It returns whether each level is solvable, and the solved rates of the levels in the two sets.
+        """
 
         @jax.jit
         def evaluate_block(state: State, key: Key) -> tuple[Array, Array, Array]:
@@ -86,7 +110,11 @@ class RiskSuite:
 
 
 def sample_solvable(env: SolvableLevelEnv, params: Any, keys: Key) -> tuple[Level, Bool[Array, " n"]]:
-    """A level for each of keys [n], drawn anew until it can be solved, where that is known, and whether it can."""
+    """Sample one level per key [n], and return the levels and whether each is solvable.
+
+    If the optimal return is known, a level is sampled anew until it is solvable, at most 1000 times.
+    Otherwise each level counts as solvable.
+    """
     if not isinstance(env, HasOptimalReturn):
         return jax.vmap(env.sample_level, (0, None))(keys, params), jnp.ones(len(keys), bool)
     known: HasOptimalReturn = env
@@ -103,10 +131,10 @@ def sample_solvable(env: SolvableLevelEnv, params: Any, keys: Key) -> tuple[Leve
 
 
 def compute_risk_curve(ranked: Any, measured: Any, percents: Any = PERCENTS) -> Float[np.ndarray, " percents"]:
-    """The mean of measured [n] over the a percent of levels that are the lowest in ranked [n], for each a.
+    """Return, for each percentage a, the mean of `measured` [n] over the a % of levels with the lowest `ranked` [n].
 
-    Levels that are alike in ranked count alike: where some of them belong to the worst and some do not, it is the mean
-    over the orders in which they may come.
+    Levels with equal `ranked` are treated equally. If only some of them belong to the worst a %, the result
+    is the mean over all orders of these levels.
     """
     _, group = np.unique(ranked, return_inverse=True)
     return _compute_curve(np.bincount(group), np.bincount(group, measured), percents)
@@ -115,7 +143,10 @@ def compute_risk_curve(ranked: Any, measured: Any, percents: Any = PERCENTS) -> 
 def bootstrap_curve_interval(
     ranked: Any, measured: Any, percents: Any = PERCENTS, resamples: int = 2000, seed: int = 0
 ) -> tuple[Float[np.ndarray, " percents"], Float[np.ndarray, " percents"]]:
-    """The 95 % percentile bootstrap interval of the curve over levels, which are ranked anew in every resample."""
+    """Return the 95 % percentile bootstrap interval of the risk curve.
+
+    Levels are resampled, and each resample is ranked anew.
+    """
     _, group = np.unique(ranked, return_inverse=True)
     rng, n, groups = np.random.default_rng(seed), len(group), group.max() + 1
     curves = []
@@ -128,7 +159,7 @@ def bootstrap_curve_interval(
 
 
 def _compute_curve(counts: np.ndarray, sums: np.ndarray, percents: Any) -> np.ndarray:
-    """Of groups of levels, the worst first, which are so many and have these sums."""
+    """Return the risk curve of groups of levels, worst group first, given the size and the sum of each group."""
     at = np.concatenate([[0], np.cumsum(counts)])
     worst = np.asarray(percents) / 100 * at[-1]
     return np.interp(worst, at, np.concatenate([[0], np.cumsum(sums)])) / worst

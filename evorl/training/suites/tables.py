@@ -1,4 +1,4 @@
-"""What `python -m evorl.play RUN suite=NAME` prints and gives."""
+"""Tables that `python -m evorl.play RUN suite=NAME` prints and returns."""
 
 from collections.abc import Sequence
 
@@ -18,21 +18,22 @@ Cell = tuple[float, float, float]  # a mean and its 95 % interval
 
 
 def require_suite(name: str) -> None:
-    """Raises OptionError where there is no suite of this name."""
+    """Raise OptionError if there is no suite with this name."""
     if name not in SUITES:
         raise unknown_name_error("suite", name, SUITES)
 
 
 def print_maze_table(test: MazeSuite, states: Sequence[State], seed: int) -> dict[str, list[Cell]]:
-    """Prints and gives, of each maze and of their means, the solved rate and the return, greedy and sampled.
+    """Print and return the solved rate and the return of each maze and their means, for greedy and sampled actions.
 
-    Intervals are over the states where there are several, runs with seeds of their own, else over episodes. Before the
-    mazes come fresh levels of the kind that it was trained on, which count in no mean.
+    With several states (runs with different seeds), the intervals are over the states; with one state, over
+    episodes. The first row shows new levels from the training distribution, which are excluded from the
+    means.
     """
     play = jax.jit(test.play_episodes, static_argnames="names")
     print(f"| maze | solved, greedy | return | solved, sampled | return |\n|{'---|' * 5}")
     found: dict[str, list[Cell]] = {}
-    scores: dict[str, np.ndarray] = {}  # [2 of greedy and 2 of sampled, states, episodes]
+    scores: dict[str, np.ndarray] = {}  # [(solved, return) greedy and sampled = 4, states, episodes]
     for names in ((suite.AS_TRAINED, *suite.SMALL_MAZES), (suite.LARGE_MAZE,)):
         of_states = []
         for state in states:
@@ -49,11 +50,15 @@ def print_maze_table(test: MazeSuite, states: Sequence[State], seed: int) -> dic
 
 
 def compute_cell(scores: np.ndarray) -> Cell:
-    """Return the mean of scores and its interval, infinite below three states, or below three episodes of one state.
+    """Return the mean of scores and its 95 % interval.
+
+    With several states, the interval is over states; with one state, it is over the episodes, which are
+    independent between mazes. If all scores of one state on one maze are 0 or 1, it is the interval of a
+    rate. Otherwise, it is infinite with fewer than three states, or with fewer than three episodes of one
+    state.
 
     Args:
-        scores: [states, episodes] or [states, episodes, mazes]. The interval is over states, or of one over its
-            episodes, which each maze has of its own. Where scores of one maze are 0 or 1, it is that of a rate.
+        scores: Scores, shape [states, episodes] or [states, episodes, mazes].
     """
     if len(scores) > 1:
         scores = scores.reshape(len(scores), -1).mean(1)
@@ -65,9 +70,10 @@ def compute_cell(scores: np.ndarray) -> Cell:
 
 
 def print_risk_table(test: RiskSuite, states: Sequence[State], seed: int) -> dict[float, Cell]:
-    """Prints and gives the solved rate on the worst a percent of random levels, by a.
+    """Print and return the solved rate on the worst a % of random levels, by a.
 
-    Intervals are over the states where there are several, which meet the same levels, else over levels.
+    With several states, the intervals are over the states, which play the same levels; with one state, over
+    levels.
     """
     rates = [test.compute_solve_rates(state, jax.random.key(seed)) for state in states]
     curves = np.array([compute_risk_curve(*each) for each in rates])
