@@ -1,4 +1,8 @@
-"""Evolutionary reinforcement learning on JAX: the names that most programs use, and the module of each."""
+"""Evolutionary reinforcement learning on JAX: the most common names, imported lazily.
+
+The other public names are in the packages `agents`, `ec`, `envs` and its subpackages, `leagues`, `networks`,
+`population`, `problems`, `replay`, `spaces`, `sweeps`, `ued` and `workflows`.
+"""
 
 from evorl import agents as agents
 from evorl import distributed as distributed

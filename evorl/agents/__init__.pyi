@@ -1,3 +1,5 @@
+"""RL agents: networks, how they act, and the losses that they learn from."""
+
 from evorl.agents.a2c import A2C as A2C
 from evorl.agents.average_policy import AveragePolicy as AveragePolicy
 from evorl.agents.base_agent import BaseAgent as BaseAgent

@@ -1,4 +1,4 @@
-"""PSRO by tasks: what computes them, here or in processes on one machine or several, and who says what is next."""
+"""Distributed training: tasks, the executors that compute them, and the coordinators that create them."""
 
 from evorl.distributed.coordinator import coordinate_psro as coordinate_psro
 from evorl.distributed.executors import SerialExecutor as SerialExecutor

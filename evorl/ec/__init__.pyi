@@ -1,3 +1,5 @@
+"""Evolvers (evolutionary algorithms with ask and tell), archives, emitters, mutation and crossover."""
+
 from evorl.ec.ars import ARS as ARS
 from evorl.ec.cells import CVTArchive as CVTArchive
 from evorl.ec.cells import GridArchive as GridArchive

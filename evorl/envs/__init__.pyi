@@ -1,4 +1,4 @@
-"""Environments, and the check of any of them."""
+"""Environments, wrappers, and a check of environments."""
 
 from evorl.envs.actions import ActionRepeat as ActionRepeat
 from evorl.envs.actions import RescaleAction as RescaleAction

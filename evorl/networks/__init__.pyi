@@ -1,3 +1,5 @@
+"""Networks: image encoders, recurrent cores and mixing networks."""
+
 from evorl.networks.encoders import CNN as CNN
 from evorl.networks.mixers import MonotonicMixer as MonotonicMixer
 from evorl.networks.mixers import SumMixer as SumMixer

@@ -1,3 +1,5 @@
+"""Populations of runs: search spaces of hyperparameters, selection and variation."""
+
 from evorl.population.search import PriorSpace as PriorSpace
 from evorl.population.select import NoSelection as NoSelection
 from evorl.population.select import Pairs as Pairs

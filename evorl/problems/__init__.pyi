@@ -1,4 +1,4 @@
-"""Functions to be searched (types.Problem), each from its paper."""
+"""Benchmark functions to be maximized (implementations of types.Problem), each from its paper."""
 
 from evorl.problems.arm import Arm as Arm
 from evorl.problems.bbob import BBOB as BBOB

@@ -1,4 +1,4 @@
-"""Spaces of observations and actions."""
+"""Observation and action spaces."""
 
 from evorl.spaces.action_mask import get_visible_obs as get_visible_obs
 from evorl.spaces.action_mask import get_visible_space as get_visible_space

@@ -1,4 +1,4 @@
-"""Sweeps: trainings with other numbers, one after the other or side by side, whose results say which to try next."""
+"""Hyperparameter sweeps: trainings with different values, whose results determine which values to try next."""
 
 from evorl.sweeps.protein import Protein as Protein
 from evorl.sweeps.random_search import RandomSearch as RandomSearch

@@ -1,4 +1,4 @@
-"""What a training tells while it runs."""
+"""Callbacks of a training."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ Callback = Callable[[Row], None]
 
 @runtime_checkable
 class StageCallback(Protocol):
-    """A callback that is told what happens before the first row: "tracing", "compiling", "training"."""
+    """Protocol of a callback that is notified of stages before the first row: "tracing", "compiling", "training"."""
 
     def start_stage(self, name: str) -> None:
-        """Takes the name of what has begun."""
+        """Handle the start of the stage with this name."""
         ...
 
 
 @runtime_checkable
 class ResumeCallback(Protocol):
-    """A callback that is told what a training with checkpoints goes on from, before its first row comes."""
+    """Protocol of a callback that a training with checkpoints notifies, before its first row, where it resumes."""
 
     def resume(self, progress: Progress) -> None:
-        """Takes how far the checkpoint had come."""
+        """Handle the progress of the checkpoint from which training resumes."""
         ...

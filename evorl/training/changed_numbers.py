@@ -1,4 +1,4 @@
-"""Numbers that change where a training goes on: which may, and a state with them."""
+"""Changes of hyperparameters when a training resumes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from evorl.types import EvolvingWorkflow, Population, State, Workflow
 
 
 def list_numbers(workflow: Workflow) -> dict[str, bool]:
-    """Return by dotted name every number of a workflow and of the members within it, and whether it is searched."""
+    """Return all hyperparameters of a workflow and its members, by dotted name, and whether each is searched."""
     found = {name: False for name, *_ in iterate_numbers(workflow)}
     if isinstance(workflow, Population):
         found |= {f"inner.{name}": is_searched for name, is_searched in list_numbers(workflow.inner).items()}
@@ -27,15 +27,15 @@ def list_numbers(workflow: Workflow) -> dict[str, bool]:
 
 
 def replace_numbers(workflow: Workflow, state: Any, changes: Mapping[str, float]) -> State:
-    """Return a state with other numbers, the same for all seeds and members.
+    """Return a state with changed hyperparameters, with the same value for all seeds and members.
 
     Args:
-        workflow: of the state.
-        state: leaves with whatever leading axes.
-        changes: by dotted name, as `list_numbers` gives it.
+        workflow: Workflow of the state.
+        state: State, whose leaves may have leading axes.
+        changes: New values by dotted name, as in `list_numbers`.
 
     Raises:
-        OptionError: where a name is of no number.
+        OptionError: A name is not a hyperparameter.
     """
     known = list_numbers(workflow)
     for name in changes:

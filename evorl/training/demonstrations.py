@@ -1,4 +1,4 @@
-"""Demonstrations: transitions of whole episodes, in a file of arrays, for replay buffers and behaviour cloning."""
+"""Demonstrations: transitions of complete episodes in a file, for replay buffers and behavior cloning."""
 
 import io
 import os
@@ -31,19 +31,20 @@ READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> Transition:
-    """Play whole episodes and return their transitions.
+    """Play complete episodes and return their transitions.
 
     Args:
-        policy: The policy that acts.
-        episodes: How many episodes.
-        seed: The seed of the episodes.
+        policy: Policy that acts.
+        episodes: Number of episodes.
+        seed: Seed of the episodes.
         explores: Whether the policy explores.
 
     Returns:
-        Transitions as NumPy arrays, leaves [n, ...], one episode after another.
+        Transitions as NumPy arrays, leaves [n, ...], with consecutive episodes.
 
     Raises:
-        OptionError: If the environment runs on the host, or its members may end one by one.
+        OptionError: The environment runs on the host, or agents of a multi-agent environment may end one by
+            one.
     """
     env, act = policy.env, jax.vmap(policy.as_policy_fn(explores))
     name = type(unwrap(env)).__name__
@@ -79,7 +80,10 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
 
 
 def write_demonstrations(path: Path, transitions: Transition) -> None:
-    """Write transitions, leaves [n, ...], as an .npz file of plain arrays, such as `obs` or, of a Dict, `obs.speed`."""
+    """Write transitions, leaves [n, ...], to an .npz file of plain arrays.
+
+    An array has the name of its field, such as `obs`, or with a Dict space `obs.speed`.
+    """
     data, new = io.BytesIO(), path.with_name(f".{path.name}.new")
     np.savez_compressed(data, allow_pickle=False, **_name_leaves({name: getattr(transitions, name) for name in FIELDS}))
     try:
@@ -91,18 +95,18 @@ def write_demonstrations(path: Path, transitions: Transition) -> None:
 
 
 def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transition:
-    """Read transitions of an environment from an .npz file; nothing in it is run.
+    """Read transitions of an environment from an .npz file, without executing anything in it.
 
     Args:
-        path: The file, with the arrays that `write_demonstrations` writes.
-        env: The environment, whose spaces they must fit.
-        option: The name of the option that gave the path, for errors.
+        path: File written by `write_demonstrations`.
+        env: Environment, whose spaces the transitions must match.
+        option: Name of the option that gave the path, for error messages.
 
     Returns:
         Transitions as NumPy arrays, leaves [n, ...].
 
     Raises:
-        OptionError: If the file is no such file, or of another environment.
+        OptionError: The file has another format, or is from another environment.
     """
     fields = _describe_fields(env)
     wanted = _name_leaves(fields)
@@ -120,7 +124,7 @@ def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transi
 
 
 def _read_arrays(path: Path, names: Collection[str], option: str) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file, which must be these, and take less than the memory of the machine."""
+    """Read an .npz file with exactly the given arrays, which must take less than the memory of the machine."""
     try:
         with files.open_for_reading(path) as file, zipfile.ZipFile(file) as members:
             has = [member.filename.removesuffix(".npy") for member in members.infolist()]
@@ -140,15 +144,15 @@ def _read_arrays(path: Path, names: Collection[str], option: str) -> dict[str, n
 
 
 def preload_replay(workflow: Any, state: State, transitions: Transition) -> State:
-    """Return a state whose replay buffer holds transitions; traceable.
+    """Return a state whose replay buffer contains the transitions; this function can be traced.
 
     Args:
-        workflow: The workflow, which has one replay buffer of single transitions.
-        state: Its state, of one run.
-        transitions: Leaves [n, ...].
+        workflow: Workflow with one replay buffer of single transitions.
+        state: State of one run.
+        transitions: Transitions, leaves [n, ...].
 
     Raises:
-        OptionError: If there is no such replay buffer, or it has too little room.
+        OptionError: There is no such replay buffer, or it is too small.
     """
     replay, factory, n = getattr(state, "replay", None), getattr(workflow, "replay", None), len(transitions.terminated)
     if replay is None or factory is None:
@@ -175,7 +179,7 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
 
 
 def _describe_fields(env: Env) -> dict[str, Any]:
-    """Return the shape and dtype of each leaf of a transition."""
+    """Return the shape and dtype of each leaf of a transition, by field."""
     obs, action = to_shape_structs(env.observation_space), to_shape_structs(env.action_space)
     _, after = jax.eval_shape(lambda key: _take_step(env, key, action), jax.random.key(0))
     flag = jax.ShapeDtypeStruct((), bool)
@@ -189,7 +193,7 @@ def _take_step(env: Env, key: Key, action: Any) -> Any:
 
 
 def _name_leaves(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of fields by dotted names."""
+    """Return the leaves of the fields by dotted name."""
     return {
         tree.join_path(name, path): leaf
         for name, of in fields.items()
@@ -198,13 +202,13 @@ def _name_leaves(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restore_leaves(like: Any, name: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return a field like another one, of arrays by dotted names."""
+    """Return a pytree with the structure of `like`, made of arrays by dotted name."""
     leaves = [arrays[tree.join_path(name, path)] for path in tree.leaves_by_name(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def require_demonstrations(workflow: Any, state: State) -> None:
-    """Raise OptionError where a workflow takes no env steps, and the replay buffer of its state holds nothing."""
+    """Raise OptionError if a workflow takes no env steps and the replay buffer in its state is empty."""
     alone = getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay")
     if alone and not bool((state.replay.size > 0).all()):
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Whole episodes of a trained policy: their returns, and pictures of one."""
+"""Complete episodes of a trained policy: their returns, and pictures of one."""
 
 import contextlib
 import sys
@@ -20,7 +20,7 @@ from evorl.vector_env.env_batch import BatchPolicyFn as VectorPolicy
 
 
 def evaluate_policy(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
-    """What fresh episodes, side by side, were, leaves [episodes]."""
+    """Play new episodes in parallel and return their statistics, leaves [episodes]."""
     return play_episodes(
         policy.env, policy.env_params, jax.vmap(policy.as_policy_fn(explores)), policy.memory, episodes, seed
     )
@@ -29,7 +29,7 @@ def evaluate_policy(policy: Policy, episodes: int, seed: int = 0, explores: bool
 def play_episodes(
     env: Env, env_params: Any, policy: VectorPolicy, memory: Memory, episodes: int, seed: int
 ) -> EpisodeStats:
-    """One whole episode in each of so many environments, side by side."""
+    """Play one complete episode in each of `episodes` parallel environments and return their statistics."""
 
     @jax.jit
     def run(key: jax.Array) -> EpisodeStats:
@@ -39,7 +39,10 @@ def play_episodes(
 
 
 def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
-    """Writes pictures of one episode, its end included, to folder and returns their paths; none without a renderer."""
+    """Write pictures of one episode, including its final state, to a folder, and return their paths.
+
+    The list is empty if the environment cannot be rendered.
+    """
     env, env_params, act = policy.env, policy.env_params, policy.as_policy_fn(explores)
     if not isinstance(unwrap(env), Drawable) and render.get_fps(env) is None:
         print(f"no pictures: {type(unwrap(env)).__name__} draws none", file=sys.stderr)

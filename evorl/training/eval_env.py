@@ -1,4 +1,4 @@
-"""Evaluations in another environment than that of the training."""
+"""Evaluation in another environment than that of the training."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ DEFAULT_EPISODES = 64  # where the workflow does not say how many an evaluation 
 
 @dataclass(frozen=True)
 class EvalEnvEvaluator:
-    """Greedy episodes of a workflow's policy in another environment, whose metrics are those of an evaluation.
+    """Evaluates the greedy policy of a workflow in another environment.
 
-    Of a population that evolves the fittest member plays. Raises OptionError where the workflow does not train one
-    policy, or where observations or actions differ.
+    For an evolving population, the fittest member plays. Raises OptionError if the workflow does not train
+    one policy, or if the observation or action spaces differ.
     """
 
     workflow: Workflow
@@ -35,7 +35,7 @@ class EvalEnvEvaluator:
         require_same_spaces(acts.env, self.env)
 
     def __call__(self, state: State, key: Key) -> Metrics:
-        """The metrics of an evaluation, of the state of one run without its replays."""
+        """Return the metrics of an evaluation, given the state of one run without replay buffers."""
         acts, state = find_acting_workflow(self.workflow, state)
         episodes = getattr(acts, "eval_episodes", DEFAULT_EPISODES)
         world = EnvBatch(self.env, as_arrays(self.env.default_params), acts.agent.initial_memory(), episodes)

@@ -1,4 +1,4 @@
-"""What a training has on the host: which environments, what the state holds of them, and whether one has failed."""
+"""Host environments of a training: their leases in the state, and their failures."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from evorl.vector_env import hosts
 
 
 class HostStatus(NamedTuple):
-    """What is asked after each thing that the device was handed."""
+    """Status of the host environments after a piece of dispatched work."""
 
     newest_lease: int  # the lease that was the newest before
     leases: Int[Array | np.ndarray, " leases"]  # those in the state afterwards
@@ -25,12 +25,15 @@ class HostStatus(NamedTuple):
 
 
 class HostEnvs:
-    """The environments on the host of a training, where it has any."""
+    """The host environments of a training; there may be none."""
 
     def __init__(self, workflow: Workflow, shapes: State, exam: Any = None) -> None:
-        """Raises OptionError where there are more workers, or a larger batch, than environments in `shapes`.
+        """Collect the host environments of a workflow and of a separate evaluator.
 
-        Those of an exam alone are in no state.
+        The state has no leases of environments that only the evaluator uses.
+
+        Raises:
+            OptionError: There are more workers, or a larger batch, than environments in the state.
         """
         self.envs = find_host_envs(workflow)
         num_envs = sum(int(np.prod(lease.shape)) for lease in hosts.collect_leases(shapes))
@@ -52,19 +55,19 @@ class HostEnvs:
         return HostStatus(newest, *self._ask(state)) if self.envs else None
 
     def release_unused_leases(self, look: HostStatus | None) -> bool:
-        """Gives back the leases that no state holds; returns whether no environment has failed."""
+        """Release the leases that no state holds, and return whether all environments are working."""
         if look is not None and not look.has_failed:
             pool_registry.release_unused(look.leases.tolist(), look.newest_lease, self._oldest)
         return look is None or not look.has_failed
 
     def close(self) -> None:
-        """Gives back all leases of the training."""
+        """Release all leases of the training."""
         if self.envs:
             pool_registry.release_leases(self._oldest)
 
 
 def find_host_envs(part: Any) -> list[HostedEnv]:
-    """Those on the host in a part and in its own parts."""
+    """Return the host environments in a component and its inner components."""
     if isinstance(part, HostedEnv):
         return [part]
     if not dataclasses.is_dataclass(part) or isinstance(part, type):

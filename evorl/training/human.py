@@ -1,4 +1,4 @@
-"""A person who plays an environment by keyboard, in a terminal."""
+"""Play of an environment by a person, with the keyboard in a terminal."""
 
 import os
 import re
@@ -30,7 +30,10 @@ QUIT = "q"
 
 
 def assign_keys(env: Env) -> dict[str, int]:
-    """The action of each key: of those whose names say it, others by number. "nothing" has none, and is no key."""
+    """Return the action of each key: by the names of the actions if possible, otherwise by number.
+
+    The action "nothing" has no key.
+    """
     assert isinstance(env.action_space, Discrete)
     names, found = get_action_meanings(env) or ("",) * env.action_space.n, {}
     for i, (name, plain) in enumerate(zip(names, DEFAULT_KEYS, strict=False)):
@@ -40,13 +43,13 @@ def assign_keys(env: Env) -> dict[str, int]:
 
 
 def get_action_meanings(env: Env) -> tuple[str, ...]:
-    """The names of its actions, () where they have none."""
+    """Return the names of the actions, or () if they have none."""
     inner = unwrap(env)
     return inner.action_meanings if isinstance(inner, HasActionMeanings) else ()
 
 
 def require_playable(env: Env | None = None) -> None:
-    """Raises OptionError where nobody can play: without a terminal, or with an environment that is not of the kind."""
+    """Raise OptionError if there is no terminal, or if a person cannot play the environment."""
     require(sys.stdin.isatty(), "human", "true", "needs a terminal, which stdin is not")
     if env is None:
         return
@@ -87,7 +90,7 @@ def play_by_keyboard(env: Env, env_params: Any, seed: int = 0) -> tuple[float, i
 
 @contextmanager
 def open_terminal() -> Iterator[Any]:
-    """stdin key by key without echo, and a screen of its own; both are put back."""
+    """Switch the terminal to an alternate screen and unbuffered input without echo, and restore it at the end."""
     import termios
     import tty
 
@@ -103,7 +106,10 @@ def open_terminal() -> Iterator[Any]:
 
 
 def read_keys(fd: int, seconds: float | None) -> list[str]:
-    """The keys that were pressed in so many seconds, or, with None, the next one; stops at the end of a terminal."""
+    """Return the keys pressed within `seconds`, or with None, wait for the next key.
+
+    At the end of the input, the key is that for quitting.
+    """
     if seconds is None:
         text = os.read(fd, 1)
         if text == b"\x1b":
@@ -117,7 +123,7 @@ def read_keys(fd: int, seconds: float | None) -> list[str]:
 
 
 def render_as_text(env: Any, state: Any) -> str:
-    """A state as text: two pixels above each other are one half block in their colors."""
+    """Render a state as text; each colored half block shows two pixels, one above the other."""
     from PIL import Image
 
     image = Image.fromarray(render.render_states(env, [state])[0])

@@ -1,4 +1,4 @@
-"""How busy the machine is with this process."""
+"""Load of the machine: busy CPU cores and GPUs."""
 
 import contextlib
 import shutil
@@ -22,7 +22,7 @@ class MachineLoad:
         self._gpus = ""
 
     def __call__(self) -> str:
-        """Such as "1.7 of 2 cores   GPU 93 %, 5,210 of 81,559 MB". It waits for nothing."""
+        """Return the load, such as "1.7 of 2 cores   GPU 93 %, 5,210 of 81,559 MB", without waiting for nvidia-smi."""
         wall, cpu = time.perf_counter(), time.process_time()
         busy = (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
@@ -43,7 +43,7 @@ class MachineLoad:
                 )
 
     def close(self) -> None:
-        """Ends what it has asked."""
+        """Kill the running nvidia-smi process, if any."""
         if self._asking is not None:
             self._asking.kill()
             self._asking.wait()
@@ -53,7 +53,7 @@ class MachineLoad:
 
 
 def _format_gpu(line: str) -> str:
-    """What nvidia-smi says of a GPU, in words; "" where it cannot tell."""
+    """Format a line of nvidia-smi about a GPU; return "" if its values are unknown."""
     numbers = [part.strip() for part in line.split(",")]
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         return ""

@@ -1,4 +1,4 @@
-"""Divergence: which runs hold NaN or infinity, and which operation made the first NaN."""
+"""Detection of divergence: runs with NaN or infinity, and the operation that made the first NaN."""
 
 import sys
 import sysconfig
@@ -30,7 +30,7 @@ class DivergenceMonitor:
     """
 
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
-        """lost are the runs that have diverged before."""
+        """Compile the check, and find the leaves that are finite now; `lost` marks runs that have already diverged."""
         self._program = program
         look = jax.jit(self._find_nonfinite).lower(state).compile(FAST_COMPILE_OPTIONS)
         kept = [seed for seed, gone in enumerate(lost) if not gone]
@@ -40,18 +40,20 @@ class DivergenceMonitor:
         self.find_nonfinite = look
 
     def find_diverged(self, found: np.ndarray) -> list[str | None]:
-        """Of what look gave, the first leaf of each run that is not finite, or None."""
+        """Return for each run the first leaf that is not finite, or None, given the output of `find_nonfinite`."""
         seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
     def check_chunk(self, found: np.ndarray, progress: Progress, chunk: PendingResult, debug: bool) -> str | None:
-        """Note in the progress which runs have diverged; return why training ends where none is left, or to debug.
+        """Record in the progress which runs have diverged, and return why training must end, or None.
+
+        Training ends if no run is left, or with `debug` if one has diverged.
 
         Args:
-            found: what `find_nonfinite` gave after the chunk.
-            progress: of the training, with the chunk.
-            chunk: whose state before is searched for the operation, where it has one.
-            debug: whether one run is enough.
+            found: Output of `find_nonfinite` after the chunk.
+            progress: Progress of the training, including the chunk.
+            chunk: Result of the chunk. If it has a start state, the chunk is repeated to find the operation.
+            debug: Whether one diverged run ends the training.
         """
         lost, iteration = progress.divergence_iterations, progress.iteration
         leaves = enumerate(self.find_diverged(found))
@@ -70,24 +72,24 @@ class DivergenceMonitor:
         return problem
 
     def _find_nonfinite(self, state: State) -> Array:
-        """Whether leaves are not finite, [leaves, seeds, members]."""
+        """Return whether each leaf contains nonfinite values, bool [leaves, seeds, members]."""
         members, size = _get_innermost_members(self._program.workflow, state)
         leaves = [leaf.reshape(len(self._program.seeds), size, -1) for _, leaf in _real_leaves(members)]
         return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
 
 
 class StepMonitor:
-    """Looks for steps of environments whose reward or observation was NaN or infinite, and says once that there are."""
+    """Detects environment steps with a nonfinite reward or observation, and prints one warning about them."""
 
     def __init__(self) -> None:
         self._has_warned = False
 
     def check(self, metrics: Mapping[str, np.ndarray], lost: Sequence[int | None]) -> str | None:
-        """Return why training cannot go on, where no step of a chunk counts.
+        """Return why training must end if no step of a chunk was valid, otherwise None.
 
         Args:
-            metrics: of the chunk.
-            lost: by run the iteration after which it diverged, whose steps are of no interest, or None.
+            metrics: Metrics of the chunk.
+            lost: For each run, the iteration after which it diverged, or None. Diverged runs are ignored.
         """
         if "bad_rewards" not in metrics:
             return None
@@ -107,7 +109,7 @@ class StepMonitor:
 
 
 def find_failure_reason(program: Program, state: State) -> str | None:
-    """Return why the workflow cannot go on from the state of one of its runs, where it says so."""
+    """Return why the workflow cannot continue from the state of one of its runs, or None if it can or does not say."""
     workflow, runs = program.workflow, len(program.seeds)
     if not isinstance(workflow, HasFailureReason):
         return None
@@ -116,12 +118,15 @@ def find_failure_reason(program: Program, state: State) -> str | None:
 
 
 def describe_divergence(leaf: str, iteration: int) -> str:
-    """What is said of a run whose leaf is not finite after an iteration."""
+    """Return the error message of a run whose leaf is not finite after an iteration."""
     return f"diverged: {leaf} is not finite after iteration {iteration}"
 
 
 def _get_innermost_members(workflow: Workflow, state: State) -> tuple[State, int]:
-    """The state of the innermost members, and how many they are: with them lead its leaves, after the seeds."""
+    """Return the state of the innermost members, and their number.
+
+    The leaves have the members as leading axes, after the seeds.
+    """
     size = 1
     while isinstance(workflow, (Population, EvolvingWorkflow)):
         if isinstance(workflow, EvolvingWorkflow):
@@ -157,7 +162,7 @@ def find_first_nan(program: Program, state: State, seed: int, first: int, count:
 
 
 def _locate(error: Any) -> str:
-    """The operation and the line of the innermost frame that is of no library."""
+    """Return the operation of an error, with function, file and line of the innermost frame outside of libraries."""
     operation = str(error).rpartition(": ")[2].rstrip(".")
     own = [frame for frame in error.traceback_info.frames if not _is_library_file(frame.file_name)]
     if not own:

@@ -1,4 +1,4 @@
-"""What a run has learned: the member that is asked for, and how it acts on observations from anywhere."""
+"""Trained policies: selection of a member of a run, and its actions for observations as NumPy arrays."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,20 @@ Member: TypeAlias = int | Sequence[int | None] | None
 
 
 class Policy:
-    """A policy that takes what NumPy understands and gives NumPy, for notebooks, robots and other libraries.
+    """A trained policy that takes and returns NumPy arrays, for notebooks, robots and other libraries.
 
-    obs, a number, list or array [*batch, *shape] or a dict of them, with any axes in front -> action [*batch, *shape].
-    One that remembers takes its memory too, from initial_memory() on: action, memory = policy(obs, memory).
-    Raises OptionError where obs is not of the observation space, or holds NaN. Compiled once for each size of a batch.
-    Its episodes are played in `env`, where one is given, whose observations and actions must be those of the training.
+    `action = policy(obs)` is the greedy action; `policy(obs, key)` explores. A recurrent policy also takes
+    and returns its recurrent state: `action, memory = policy(obs, memory)`, starting from
+    `policy.initial_memory()`. The policy is compiled once per batch size.
+
+    Args:
+        workflow: Workflow that trained the policy.
+        state: State of the workflow.
+        env: Environment in which the policy plays, with the same observation and action spaces as that of the
+            training. None for the latter.
+
+    Raises:
+        OptionError: The spaces of `env` differ from those of the training.
     """
 
     def __init__(self, workflow: PolicyWorkflow, state: State, env: Env | None = None) -> None:
@@ -37,7 +45,7 @@ class Policy:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether it has a memory."""
+        """Return whether the policy has a recurrent state."""
         return bool(jax.tree.leaves(self.memory))
 
     def initial_memory(self, *batch: int) -> Any:
@@ -45,10 +53,21 @@ class Policy:
         return tree.broadcast(self.memory, *batch)
 
     def __call__(self, obs: Any, *given: Any, key: Key | int | np.integer | None = None) -> Any:
-        """The greedy action, or, where a key of jax.random or a seed is given, one that explores.
+        """Return the greedy action, or with a key or a seed, a sampled action.
 
-        policy(obs) and policy(obs, key); of one that remembers policy(obs, memory) and policy(obs, memory, key), which
-        give the memory after it too.
+        Args:
+            obs: Observation, [*batch, *shape]: a number, a list, an array, or a dict or tuple of these as in
+                the observation space. It may have any number of batch axes.
+            *given: The recurrent state, leaves [*batch, ...], for a recurrent policy; then, optionally, the
+                key.
+            key: Key of jax.random, or a seed below 2^32. None for the greedy action.
+
+        Returns:
+            The action, [*batch, *shape]. For a recurrent policy, the action and the next recurrent state.
+
+        Raises:
+            OptionError: The observation is not in the observation space or contains NaN, or another argument
+                is invalid.
         """
         most, memory = (2 if self.is_recurrent else 1), self.memory
         if self.is_recurrent:
@@ -73,9 +92,15 @@ class Policy:
         return (actions, memory) if self.is_recurrent else actions
 
     def as_policy_fn(self, explores: bool = False) -> PolicyFn:
-        """The same for one environment as rollouts take it, (obs, memory, key) -> (action, memory, extras).
+        """Return the policy as a function for rollouts in one environment.
 
-        For jit, vmap and scan: it is traceable, and checks nothing.
+        The function can be traced by jit, vmap and scan. It does not check its arguments.
+
+        Args:
+            explores: Whether actions are sampled instead of greedy.
+
+        Returns:
+            A function (obs, memory, key) -> (action, memory, extras).
         """
         return self._modes[explores]
 
@@ -97,7 +122,7 @@ class Policy:
 
 
 def _split_observation(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:
-    """The parts of an observation in the order of the space's leaves, each with its name."""
+    """Return the parts of an observation in the order of the leaves of the space, each with its name."""
     if isinstance(space, Members):
         return _split_observation(space.joint_space, obs, name)
     if is_simple(space):
@@ -114,7 +139,11 @@ def _split_observation(space: Space, obs: Any, name: str = "obs") -> list[tuple[
 
 
 def _to_array(space: Simple, name: str, part: Any) -> np.ndarray:
-    """A part of an observation as an array of its space's dtype; raises OptionError where it is not, or holds NaN."""
+    """Convert a part of an observation to an array of the dtype of its space.
+
+    Raises:
+        OptionError: It is not numeric, not integer in a discrete space, contains NaN, or is a traced array.
+    """
     if isinstance(part, Tracer):
         raise OptionError(
             f"{name}=a traced array: within jit, vmap or scan take policy.as_policy_fn(), which is traceable"
@@ -132,7 +161,7 @@ def _to_array(space: Simple, name: str, part: Any) -> np.ndarray:
 
 
 def _get_batch_shape(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """The axes in front, which all parts share."""
+    """Return the leading batch axes, which must be the same in all parts."""
     batch = parts[0].shape[: parts[0].ndim - len(spaces[0].shape)]
     for space, part in zip(spaces, parts, strict=True):
         require(
@@ -145,7 +174,7 @@ def _get_batch_shape(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> t
 
 
 def _to_key(key: Any) -> Key:
-    """A key of jax.random from itself or from a seed."""
+    """Return a random key, given a key or a seed."""
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
     seed = 0 if key is None else int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else -1
@@ -154,7 +183,7 @@ def _to_key(key: Any) -> Key:
 
 
 def require_same_spaces(env: Env, other: Env) -> None:
-    """Raises OptionError where the policies of an environment cannot play in the other one."""
+    """Raise OptionError if two environments have different observation or action spaces."""
     for name in ("observation_space", "action_space"):
         own, given = getattr(env, name), getattr(other, name)
         allowed = f"its {name} is {given}, must be that of the training, {own}"
@@ -162,10 +191,14 @@ def require_same_spaces(env: Env, other: Env) -> None:
 
 
 def select_member(workflow: Workflow, state: State, returns: np.ndarray, member: Member) -> tuple[Workflow, State]:
-    """The inner workflow and state of a member of populations within each other.
+    """Return the innermost workflow and the state of one member of nested populations.
 
-    member says which, of the outermost population first; where it says nothing, or None, the best one is taken.
-    returns are the best ones, [size, ...], of PBT a single one. Raises OptionError where there is no such member.
+    `member` is an index, or one index per population, outermost first. If an index is missing or None, the
+    best member is taken. `returns` are the best returns, shape [size, ...] for the members of a population,
+    and a single one for PBT.
+
+    Raises:
+        OptionError: There is no such member.
     """
     path: list[Any] = list(member) if isinstance(member, (list, tuple)) else [member]
     numbers = all(i is None or (isinstance(i, int) and not isinstance(i, bool)) for i in path)
@@ -191,5 +224,5 @@ def select_member(workflow: Workflow, state: State, returns: np.ndarray, member:
 
 
 def find_highest_return(returns: np.ndarray) -> int:
-    """The index on the leading axis under which the highest return lies."""
+    """Return the index on the leading axis with the highest return."""
     return int(returns.reshape(len(returns), -1).max(1).argmax())

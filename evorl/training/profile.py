@@ -1,4 +1,4 @@
-"""Where the time goes: a traced iteration, its operations sorted by the part of the program that they come from."""
+"""Profile of a training: the share of time of each part of the program, from a traced iteration."""
 
 import re
 import shutil
@@ -17,7 +17,10 @@ MAX_TRACE_SHARE = 0.01  # of the time is the most that traces take
 
 
 class Profile:
-    """Traces an iteration now and then into a folder that TensorBoard and Perfetto read, which holds the newest."""
+    """Profiler that traces an iteration from time to time; the folder holds the newest trace.
+
+    TensorBoard and Perfetto can read the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -26,12 +29,12 @@ class Profile:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a trace: at first, and then every few minutes."""
+        """Return whether it is time for a trace: at first, and then every few minutes."""
         return time.perf_counter() >= self._next
 
     @contextmanager
     def trace(self, compiled: Any) -> Iterator[None]:
-        """Traces what runs inside; afterwards shares says what part of the device's time each part of compiled took."""
+        """Trace the code in this context, and compute the share of device time of each part of the compiled program."""
         began = time.perf_counter()
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
@@ -52,7 +55,7 @@ class Profile:
         self._next = now + max(TRACE_SECONDS, (now - began) / MAX_TRACE_SHARE)
 
     def format_table(self, row: dict[str, Any]) -> str:
-        """A Markdown table of the training's wall time up to a row, which its lines add up to."""
+        """Format the wall time of the training up to a row as a Markdown table; its lines add up to the total."""
         wall, compiling, evaluation = (row[name] for name in ("seconds", "compile_seconds", "evaluation_seconds"))
         host = row["idle_seconds"]
         training = wall - compiling - evaluation - host
@@ -66,7 +69,7 @@ class Profile:
 
 
 def _map_operations(text: str) -> dict[str, str]:
-    """The part of every operation of a compiled program: the innermost of the scopes in its metadata."""
+    """Return the part of every operation of a compiled program: the innermost known scope in its metadata."""
     parts: dict[str, str] = {}
     scope = re.compile(r"\b(" + "|".join(PARTS) + r")\b")
     for line in text.splitlines():
@@ -79,7 +82,7 @@ def _map_operations(text: str) -> dict[str, str]:
 
 
 def _read_operations(folder: Path, known: Container[str]) -> Iterator[tuple[str, float]]:
-    """The known operations of the newest trace in a folder with their seconds."""
+    """Yield the name and the seconds of each known operation in the newest trace of a folder."""
     newest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     for plane in jax.profiler.ProfileData.from_file(str(newest)).planes:
         on_device = plane.name.startswith("/device")  # where an event has the name of a kernel

@@ -1,4 +1,4 @@
-"""What the devices run: chunks of steps and evaluations of one or several runs, in one compiled program."""
+"""The compiled program of a training: chunks of steps and evaluations of one or several runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ FAST_COMPILE_OPTIONS: dict[str, Any] = {OPTIMIZATION_LEVEL: 0}  # of programs qu
 
 @dataclass(frozen=True)
 class ProgramTrace:
-    """The functions of a program, traced for the devices that they are to run on."""
+    """Traced functions of a program, for the devices that will run them."""
 
     init: jax.stages.Traced
     run: jax.stages.Lowered
@@ -34,10 +34,11 @@ class ProgramTrace:
 
 @dataclass(frozen=True)
 class Program:
-    """A workflow compiled: the initial states of its runs, and a chunk of steps or one evaluation of each.
+    """Program of a workflow: the initial states of its runs, and a chunk of steps or one evaluation of each run.
 
-    The runs go side by side (vmap), or one after the other in a loop: on a CPU, whose cores one run keeps busy, nothing
-    is gained side by side, and each run would wait for the longest episode and the most updates of all.
+    Several runs are vectorized (vmap) or executed sequentially in a loop. On a CPU, one run keeps the cores
+    busy. Vectorizing gains nothing there, and each run would wait for the longest episode and the most
+    updates of all runs.
     """
 
     workflow: Workflow
@@ -54,7 +55,7 @@ class Program:
         return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: self.devices])
 
     def get_shardings(self, state: Any) -> Any:
-        """Of every leaf of a state, or of its shapes, where it lies."""
+        """Return the sharding of every leaf of a state, given its arrays or their shapes."""
         seeds = [mesh.SEEDS] * (len(self.seeds) > 1)
 
         def shard(axis: str) -> NamedSharding:
@@ -68,13 +69,13 @@ class Program:
         return jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))(jnp.asarray(self.seeds, jnp.uint32))
 
     def init(self, keys: jax.Array, numbers: Numbers) -> State:
-        """The initial state; leaves lead with [seeds] where there are several."""
+        """Return the initial state; with several seeds, its leaves have a leading axis [seeds]."""
         if len(self.seeds) == 1:
             return self.workflow.init(keys[0, 0], numbers)
         return jax.vmap(lambda key: self.workflow.init(key, numbers))(keys[:, 0])
 
     def trace(self, numbers: Numbers) -> ProgramTrace:
-        """init and run, not compiled yet."""
+        """Trace `init` and `run` without compiling them."""
         once = jax.jit(self.init)  # so that its shapes and its code come from one trace
         with jax.set_mesh(self.mesh):
             shapes = jax.eval_shape(once, self.keys, numbers)
@@ -99,7 +100,7 @@ class Program:
         return jax.vmap(inherit_one)(state, parent)
 
     def preload(self, state: State, demonstrations: Transition) -> State:
-        """Return a state whose replay buffers hold demonstrations, the same ones in each run."""
+        """Return the state with demonstrations in its replay buffers, the same ones in each run."""
 
         def preload_one(state: State) -> State:
             return preload_replay(self.workflow, state, demonstrations)
@@ -107,7 +108,7 @@ class Program:
         return preload_one(state) if len(self.seeds) == 1 else jax.vmap(preload_one)(state)
 
     def compile_measure(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
-        """measure of every run, compiled for a state like this one, without replays."""
+        """Compile a measure for all runs, for states like the given one, without replay buffers."""
 
         def measure_all(state: State) -> Metrics:
             return jax.vmap(measure)(state) if self.side_by_side else jax.lax.map(measure, state)
@@ -117,7 +118,11 @@ class Program:
             return jax.jit(each).lower(state).compile(options)
 
     def compile_evaluator(self, evaluator: Evaluator, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
-        """exam of every run by its key of evaluations, as run has it, compiled for a state without replays."""
+        """Compile an evaluator for all runs, for states like the given one, without replay buffers.
+
+        The compiled function takes the state, the keys of the program and the number of the first iteration,
+        as `run` does.
+        """
 
         def evaluate_one(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
             return evaluator(state, jax.random.fold_in(keys[2], first))
@@ -138,9 +143,13 @@ class Program:
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
-        """count <= chunk steps of every run, of which step i draws from fold_in(key, first + i); or one evaluation.
+        """Run `count` <= chunk steps of every run, or one evaluation of each.
 
-        Returns the state, the steps' metrics [(seeds,) chunk, ...], of which count are filled, and the evaluation's.
+        Step i uses the key fold_in(key, first + i).
+
+        Returns:
+            The state, the metrics of the steps [(seeds,) chunk, ...] with `count` filled rows, and the
+            metrics of the evaluation.
         """
 
         def run_all(state: State, keys: jax.Array, *job: jax.Array) -> tuple[State, Metrics, Metrics]:
@@ -157,7 +166,7 @@ class Program:
     def run_one(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
     ) -> tuple[State, Metrics, Metrics]:
-        """What run does, of one run alone, with keys [3]."""
+        """Run the steps or the evaluation of `run` for a single run, with keys [3]."""
         key = jnp.where(evaluating, keys[2], keys[1])
 
         @jax.jit
@@ -176,7 +185,7 @@ class Program:
 
 
 def choose_num_devices(workflow: Workflow, num_seeds: int) -> int:
-    """As many of the devices there are as divide its seeds, or else what the workflow says to be spread by default."""
+    """Return how many devices to use: as many as divide the seeds, or else a default parallel axis of the workflow."""
     counts = {mesh.SEEDS: num_seeds} | (workflow.parallel_axes if isinstance(workflow, DefaultShardedWorkflow) else {})
     there = len(jax.devices())
     if there == 1:
@@ -185,9 +194,11 @@ def choose_num_devices(workflow: Workflow, num_seeds: int) -> int:
 
 
 def compute_mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, ...]:
-    """Of the devices how many along each axis of a mesh.
+    """Return the number of devices along each axis of the mesh.
 
-    Raises OptionError where they do not divide what there is, with the nearest number that does, or are not there.
+    Raises:
+        OptionError: The number of devices does not divide the sizes of the axes, or there are fewer devices.
+            The message suggests the nearest number that fits.
     """
     counts = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
 
@@ -212,7 +223,7 @@ def compute_mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tupl
 def map_sequentially(
     function: Callable[[State, Any], tuple[State, Metrics, Metrics]], state: State, given: Any
 ) -> tuple[State, Metrics, Metrics]:
-    """What vmap gives over a state and what is given, one copy after the other."""
+    """Apply a function to each copy in a sequential loop; the result has the form of vmap."""
     function = jax.jit(function)  # so that its shapes and its code come from one trace
     count = tree.leading_size(given)
     outputs = jax.eval_shape(function, tree.index(state, 0), tree.index(given, 0))[1:]
@@ -228,5 +239,5 @@ def map_sequentially(
 
 
 def make_run_args(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The arguments of Program.run that say what to do."""
+    """Return `first`, `count` and `evaluating` as arrays, as `Program.run` takes them."""
     return jnp.uint32(first), jnp.int32(count), jnp.bool_(evaluating)

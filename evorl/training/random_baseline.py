@@ -1,4 +1,4 @@
-"""What a random policy earns in an environment: what a training is compared with at its end."""
+"""Random-policy baseline: the return of random actions, with which a training is compared at its end."""
 
 import math
 from functools import partial
@@ -22,7 +22,7 @@ BASELINE_EPISODES = 64
 
 
 class MeanReturn(NamedTuple):
-    """A mean return and its 95 % interval."""
+    """A mean return with its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -30,14 +30,14 @@ class MeanReturn(NamedTuple):
 
     @classmethod
     def from_evaluation(cls, evaluation: dict[str, float]) -> "MeanReturn":
-        """That of an evaluation, as Progress keeps it."""
+        """Return the mean return of an evaluation, as stored in `Progress`."""
         return cls(evaluation["return"], evaluation["low"], evaluation["high"])
 
     def compare_with(self, other: "MeanReturn") -> str:
-        """Say whether this is better than the other: whether the 95 % interval of their difference leaves out 0.
+        """Say whether this mean is better than another: whether the 95 % interval of their difference excludes 0.
 
-        That of two independent means follows from their own, also where these are not symmetric (MOVER; Zou and Donner
-        2008, doi:10.1002/sim.3095).
+        The interval of the difference of two independent means follows from their own intervals, even if
+        these are not symmetric (MOVER; Zou and Donner 2008, doi:10.1002/sim.3095).
         """
         difference = self.mean - other.mean
         low = difference - np.hypot(self.mean - self.low, other.high - other.mean)
@@ -50,9 +50,9 @@ class MeanReturn(NamedTuple):
 
 
 def get_random_return(env: Env | Problem) -> MeanReturn:
-    """That of actions drawn at random, or of a problem of solutions.
+    """Return the return of random actions in an environment, or of random solutions of a problem.
 
-    It is shipped, remembered from an earlier training, or played.
+    It is shipped with evorl, cached by an earlier training, or computed now.
     """
     env = strip_reward_wrappers(env) if isinstance(env, Env) else env
     remembered, name = JsonCache("random_returns.json"), repr(env)
@@ -88,9 +88,10 @@ def describe_outcome(progress: Progress, env: Env | Problem) -> str:
 
 
 def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitability: float | None = None) -> str:
-    """How a return compares with that of random actions or solutions.
+    """Describe how a return compares with that of random actions or solutions.
 
-    Or, where it is minus an exploitability, with that of play at random, `random_exploitability`.
+    If the return is minus an exploitability, it is compared with `random_exploitability`, the exploitability
+    of the uniformly random policy.
     """
     chance = (
         get_random_return(env)
@@ -108,13 +109,13 @@ def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitabil
 
 
 def find_unranked_groups(env: Env) -> list[str]:
-    """The groups of a game of several in which no one's return ranks."""
+    """Return the groups of a game with several groups, if no group is chosen whose return ranks policies."""
     names = list(group_sizes(env.action_space))
     return names if len(names) > 1 and not (isinstance(env, HasRankingGroup) and env.ranked) else []
 
 
 def evaluate_random_solutions(problem: Problem, count: int) -> MeanReturn:
-    """The same of so many solutions, of several objectives the first."""
+    """Return the mean fitness of `count` random solutions; with several objectives, the mean of the first."""
 
     def evaluate_one(key: jax.Array) -> Any:
         fitness = problem.evaluate(key, problem.init(key))
@@ -126,7 +127,7 @@ def evaluate_random_solutions(problem: Problem, count: int) -> MeanReturn:
 
 
 def evaluate_random_policy(env: Env, episodes: int) -> MeanReturn:
-    """The same of so many episodes, side by side."""
+    """Return the mean return of random actions in `episodes` parallel episodes."""
 
     def policy(obs: Any, memory: Any, keys: jax.Array) -> tuple[Any, Any, dict[str, Any]]:
         draw = partial(random_action, env.action_space, env.observation_space)

@@ -1,4 +1,4 @@
-"""The rows, evaluations and checkpoints of a training by tasks, as evorl.train writes them."""
+"""Recording of a training that runs as distributed tasks: rows, evaluations and checkpoints as in `evorl.train`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,34 +27,35 @@ from evorl.types import Metrics, State
 
 @runtime_checkable
 class IterationResult(Protocol):
-    """What an iteration has come to."""
+    """Protocol of the result of an iteration."""
 
     @property
     def number(self) -> int:
-        """From 1."""
+        """Return the number of the iteration, counted from 1."""
         ...
 
     @property
     def state(self) -> State:
-        """The workflow's."""
+        """Return the state of the workflow."""
         ...
 
     @property
     def metrics(self) -> Metrics:
-        """Those of its step."""
+        """Return the metrics of the iteration."""
         ...
 
     @property
     def seconds(self) -> float:
-        """Since the training began, or went on from a checkpoint."""
+        """Return the seconds since the training began or resumed."""
         ...
 
 
 @dataclass(frozen=True)
 class RunSchedule:
-    """So many iterations, of which each `chunk_size` share a row.
+    """Schedule of a run: the number of iterations, how many share a row, and when to evaluate.
 
-    All are evaluated; or, before the first and at the end, so many of them as `num_evaluations` says.
+    There are evaluations before the first iteration and at the end. In between, there are `num_evaluations`
+    at equal intervals, or one after each row if `num_evaluations` is None.
     """
 
     budget: Budget
@@ -63,13 +64,13 @@ class RunSchedule:
     num_evaluations: int | None = None
 
     def count_due_evaluations(self, iteration: int) -> int:
-        """How many evaluations are to be done by an iteration, but for the first."""
+        """Return how many evaluations are scheduled up to an iteration, without the one before the first iteration."""
         return (self.num_evaluations or 0) * iteration // self.iterations
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What is to be recorded: its configuration as data, its folder, and those who are told its rows."""
+    """Configuration, folder and recorders of a run."""
 
     configuration: Mapping[str, Any]
     folder: Path
@@ -77,9 +78,10 @@ class RunContext:
 
 
 class RunRecorder:
-    """A run by a schedule, whose evaluations take no more than evaluation_share of the env steps.
+    """Recorder of a run with a schedule, whose scheduled evaluations take at most evaluation_share of the env steps.
 
-    `keeps` is told of an iteration before its checkpoint is saved. What has diverged is recorded, but not saved.
+    `keeps` is called with the result of an iteration before its checkpoint is saved. A diverged state is
+    recorded, but not saved.
     """
 
     def __init__(
@@ -109,7 +111,10 @@ class RunRecorder:
         self.before = 0.0  # seconds, of the training that goes on
 
     def restore(self, shapes: State) -> State | None:
-        """The state of the newest checkpoint, from which rows go on; None where there is none."""
+        """Return the state of the newest checkpoint and continue its rows; None if there is no checkpoint.
+
+        Without a checkpoint, the initial state is evaluated and recorded.
+        """
         if self.checkpoints.latest_iteration is None:
             self.training_log.notify_resume()
             self._record_evaluation(self.training_log.best, 0)
@@ -148,7 +153,10 @@ class RunRecorder:
             self.save()
 
     def _record_evaluation(self, state: State, iteration: int) -> None:
-        """Record an evaluation of a state; at the end the best one anew, see Driver.run_final_evaluation."""
+        """Evaluate a state and record the result; at the end, also evaluate the best state again.
+
+        See `Driver.run_final_evaluation`.
+        """
         begun, key = perf_counter(), jax.random.fold_in(self.key, iteration)
         measured, anew = jax.device_get(self.evaluate(state, key)), None
         if self.training_log.is_finished:
@@ -157,7 +165,7 @@ class RunRecorder:
         self.training_log.record_evaluation(state, measured, perf_counter() - begun, anew)
 
     def save(self) -> None:
-        """Saves what has a row, unless a checkpoint is newer: a run that goes on may come to its iterations again."""
+        """Save the last recorded iteration, unless a checkpoint is newer: a resumed run may repeat iterations."""
         if self.last is not None and self.training_log.progress.iteration > (self.checkpoints.latest_iteration or 0):
             self.keeps(self.last)
             progress = asdict(self.training_log.progress)
@@ -166,12 +174,12 @@ class RunRecorder:
             )
 
     def close(self) -> None:
-        """Saves the last state."""
+        """Save the last state and close the checkpoints."""
         self.save()
         self.checkpoints.close()
 
     def _is_evaluation_due(self, progress: Progress) -> bool:
-        """Whether an iteration is to be evaluated."""
+        """Return whether to evaluate the iteration, and if so, mark its point of the schedule as evaluated."""
         if self.schedule.num_evaluations is None or self.training_log.is_finished:
             return True
         point = self.schedule.count_due_evaluations(progress.iteration)

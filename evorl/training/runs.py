@@ -1,4 +1,4 @@
-"""Runs: from a configuration to the parts of a training, and from a run directory back to a policy."""
+"""Runs: from a configuration to the components of a training, and from a run directory to a policy."""
 
 import dataclasses
 import hashlib
@@ -41,7 +41,7 @@ Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as 
 
 
 def build(cfg: Config) -> tuple[Any, Budget]:
-    """The workflow and the budget that cfg describes; raises OptionError."""
+    """Build the workflow and the budget that a configuration describes; raise OptionError if it is invalid."""
     data = config.to_plain_data(cfg) if isinstance(cfg, DictConfig) else cfg
     options.check_options(data)
     set_host_devices(count_devices(data), required=data["devices"] is not None)  # else fit takes what is there
@@ -64,9 +64,10 @@ def build(cfg: Config) -> tuple[Any, Budget]:
 
 
 def count_devices(data: Mapping[str, Any]) -> int:
-    """How many devices of the CPU a training takes, by its configuration alone, so that nothing has started yet.
+    """Return the number of CPU devices of a training from its configuration alone, before JAX has started.
 
-    What it gives, or as many as divide its seeds or else what its workflow says to be independent, at most one a core.
+    It is the configured number. By default it is the largest number, at most one per core, that divides the
+    number of seeds, or with one seed, the number of independent parts of the workflow.
     """
     if data["devices"] is not None:
         return data["devices"]
@@ -77,7 +78,7 @@ def count_devices(data: Mapping[str, Any]) -> int:
 
 
 def _count_independent(node: Any) -> int:
-    """The number in the field of a part that says how many of what is independent it has, or in that part's own."""
+    """Return the number of independent parts of a component, which one of its fields, or the component in it, holds."""
     while isinstance(node, Mapping):
         try:
             target = parts.import_target(str(node.get("_target_")))
@@ -90,13 +91,13 @@ def _count_independent(node: Any) -> int:
 
 
 def assemble(data: Mapping[str, Any]) -> Workflow:
-    """The workflow; raises OptionError."""
+    """Instantiate the workflow of a configuration; raise OptionError if it is invalid."""
     given = parts.make_context(parts.make_task(data))
     return parts.instantiate(config_file.lookup(data, "agent.workflow"), "agent.workflow", Workflow, **given)
 
 
 def describe_dry_run(cfg: Config, workflow: Any, budget: Budget) -> str:
-    """What training cfg would be; raises OptionError where it does not fit in memory. Nothing is compiled."""
+    """Describe the training of a configuration without compiling it; raise OptionError if it does not fit in memory."""
     found = describe_training(workflow, trace_shapes(workflow, cfg["num_seeds"]), cfg["num_seeds"])
     return "\n".join([found, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
 
@@ -104,17 +105,17 @@ def describe_dry_run(cfg: Config, workflow: Any, budget: Budget) -> str:
 def fit_configuration(
     data: Mapping[str, Any], workflow: Workflow, budget: Budget, callbacks: Sequence[Any], **own: Any
 ) -> TrainingResult:
-    """Train what a configuration describes.
+    """Train as a configuration describes.
 
     Args:
-        data: the configuration, which says for how many seeds, on what devices and when to evaluate.
-        workflow: that `build` made of it.
-        budget: that `build` made of it.
-        callbacks: which are told of each row.
-        own: other arguments of `fit`.
+        data: Configuration, with the number of seeds, the devices and the evaluations.
+        workflow: Workflow that `build` made from it.
+        budget: Budget that `build` made from it.
+        callbacks: Functions that receive each row.
+        **own: Other arguments of `fit`.
 
     Returns:
-        What `fit` returns, without its rows.
+        The result of `fit`, with the last row only.
     """
     return fit(
         workflow,
@@ -134,12 +135,12 @@ def fit_configuration(
 
 
 def get_chunk_size(data: Config) -> int:
-    """Return how many iterations a call of the device makes."""
+    """Return the number of iterations per call of the compiled program."""
     return data["chunk"] or data["agent"].get("chunk", 1)
 
 
 def open_checkpoints(run_dir: Path, option: str) -> Checkpoints:
-    """The checkpoints of a run; raises OptionError where there are none."""
+    """Open the checkpoints of a run for reading; raise OptionError if there is none."""
     folder = run_dir / "checkpoints"
     checkpoints = Checkpoints(folder, writes=False) if folder.is_dir() else None
     if checkpoints is None or checkpoints.latest_iteration is None:
@@ -148,7 +149,7 @@ def open_checkpoints(run_dir: Path, option: str) -> Checkpoints:
 
 
 def fingerprint_program(data: Mapping[str, Any]) -> str:
-    """What trainings that compile to the same program have in common."""
+    """Return a hash that is equal for trainings with the same compiled program."""
     other = [data["eval_env"]] if data.get("eval_env") is not None else []
     played = data.get("env") or data["problem"], *(data.get("wrappers") or ()), *other
     told = json.dumps([data["agent"], *played, data["num_seeds"]], sort_keys=True, default=str)
@@ -159,7 +160,10 @@ def fingerprint_program(data: Mapping[str, Any]) -> str:
 def open_run_recorders(
     data: Mapping[str, Any], run_dir: Path, profile: Profile | None = None
 ) -> Iterator[list[recorders.Recorder]]:
-    """The recorders of a run, closed at the end; of a terminal's panel, which shows what a profile has found."""
+    """Open the recorders of a run, including its display, and close them at the end.
+
+    The panel in a terminal also shows the results of the profile.
+    """
     seed, count = data["seed"], data["num_seeds"]
     title = f"{config.format_title(data)}, {count} seed{'s' * (count > 1)}, {run_dir}"
     with ExitStack() as stack:
@@ -182,7 +186,10 @@ def open_run_recorders(
 
 @dataclasses.dataclass(frozen=True)
 class RunCheckpoint:
-    """What a run directory holds: leaves of state and best_returns lead with [num_seeds] where there are several."""
+    """Contents of the newest checkpoint of a run.
+
+    With several seeds, the leaves of the state and best_returns have a leading axis [num_seeds].
+    """
 
     cfg: Mapping[str, Any]
     workflow: Workflow
@@ -190,9 +197,10 @@ class RunCheckpoint:
     best_returns: np.ndarray
 
     def select_member(self, seed: int | None, member: Member) -> tuple[Workflow, State]:
-        """The workflow and state of one seed, and of one member of a population; by default of the best ones.
+        """Return the workflow and the state of one seed and one member of a population, by default the best ones.
 
-        member is of the outermost population, of those within it the best one is taken; or the path through them all.
+        An int is a member of the outermost population; within it, the best members of inner populations are
+        taken. A list is the path through all nested populations.
         """
         workflow, state, returns = self.workflow, self.state, self.best_returns
         first, count = self.cfg["seed"], self.cfg["num_seeds"]
@@ -206,12 +214,12 @@ class RunCheckpoint:
         return select_member(workflow, state, np.asarray(returns), member)
 
     def select_policy(self, seed: int | None, member: Member) -> tuple[PolicyWorkflow, State]:
-        """The same of a workflow that has a policy; raises OptionError where it has none."""
+        """Return the workflow and the state of `select_member`; raise OptionError if the workflow has no policy."""
         workflow, state = self.select_member(seed, member)
         return self.require_policy(workflow), state
 
     def require_policy(self, workflow: Workflow) -> PolicyWorkflow:
-        """workflow; raises OptionError where it has no policy."""
+        """Return the workflow; raise OptionError if it has no policy."""
         if not isinstance(workflow, PolicyWorkflow):
             agent, name = self.cfg["agent"]["name"], type(workflow).__name__
             raise OptionError(f"agent={agent}: {name} keeps no policy; train one with what it has found")
@@ -221,7 +229,11 @@ class RunCheckpoint:
 def restore_run(
     run_dir: Path, option: str, which: str | None, trust: Sequence[str] = (), given: Mapping[str, Any] | None = None
 ) -> RunCheckpoint:
-    """What the newest checkpoint of a run holds, by default the best, or the last front; raises OptionError."""
+    """Restore the newest checkpoint of a run: by default its best policies, or the last front if it has one.
+
+    Raises:
+        OptionError: There is no readable run or checkpoint, or an option is invalid.
+    """
     require(which in ("best", "last", None), "which", which, "must be best or last")
     data = config_file.set_values(config_file.read_config(run_dir, option, trust), given or {})
     options.check_options(data)
@@ -238,7 +250,7 @@ def restore_run(
 
 
 def read_preload(data: Mapping[str, Any]) -> Transition:
-    """Return the demonstrations in the file that data's preload names; raise OptionError."""
+    """Read the demonstrations in the file of the option preload; raise OptionError if it is invalid."""
     path = data["preload"]
     require(isinstance(path, str), "preload", path, "must be a file")
     require(data.get("problem") is None, "preload", path, "is of an environment, not of a problem")
@@ -246,7 +258,11 @@ def read_preload(data: Mapping[str, Any]) -> Transition:
 
 
 def restore_parent_state(data: Mapping[str, Any]) -> State:
-    """The states of data's init_from that its runs begin with, or its best seed's where their number differs."""
+    """Restore the state of init_from from which new runs start.
+
+    If both runs have the same number of seeds, each seed starts from its own state. Otherwise, all seeds
+    start from the state of the best seed.
+    """
     run_dir, trust, seeds = Path(data["init_from"]), config_file.parse_trust(data["trust"]), data["num_seeds"]
     missing = config_file.find_missing(config_file.read_config(run_dir, "init_from", trust))
     parent = restore_run(
@@ -271,13 +287,26 @@ def load(
     given: Mapping[str, Any] | None = None,
     solution: int | None = None,
 ) -> Policy:
-    """The policy of a run directory, at its best evaluation or the `last` step; by default of the best seed and member.
+    """Load the policy of a run, by default of its best seed and member.
 
-    Of a run with a front it is by default that of the last step; solution is a number in front.csv, who is to act.
-    Of populations within each other member is the outermost's, or one number for each, as in [2, 0].
-    trust names packages besides evorl whose classes its configuration may use; given has, by dotted name, what
-    environment variables gave when it was trained, which is not saved.
-    Raises OptionError where run_dir holds no checkpoint, or not that seed, member or solution.
+    Args:
+        run_dir: Run directory.
+        member: Index of the member if the run trained a population. For nested populations, a list of one
+            index per population, outermost first, as in [2, 0]; an int is an index of the outermost
+            population. None for the best member.
+        seed: Seed of the run. None for the best seed.
+        which: "best" for the policy at its best evaluation, or "last" for that of the last step. None for
+            "best", or for "last" if the run has a Pareto front or an archive.
+        trust: Names of packages, besides evorl, whose classes the configuration may use.
+        given: Configuration values that came from environment variables and are therefore not saved, by
+            dotted name.
+        solution: Number of a solution in front.csv. None for the policy that represents the search.
+
+    Returns:
+        The policy, which takes and returns NumPy arrays.
+
+    Raises:
+        OptionError: The run directory has no checkpoint, or no such seed, member or solution.
     """
     workflow, state = restore_run(Path(run_dir), "run", which, trust, given).select_policy(seed, member)
     shown = Front.from_state(workflow, state) if solution is not None else None
@@ -287,9 +316,21 @@ def load(
 def load_front(
     run_dir: str | Path, seed: int | None = None, which: str | None = None, trust: Sequence[str] = ()
 ) -> Front:
-    """What the search of a run directory has found, best first, of which solution(0) is a pytree; see load.
+    """Load the Pareto front or the archive of a run, best first; its `solution(0)` returns the best parameters.
 
-    Raises OptionError where that is nothing beside a policy.
+    Args:
+        run_dir: Run directory.
+        seed: Seed of the run. None for the best seed.
+        which: "best" for the state at the best evaluation, or "last" for that of the last step. None for
+            "last".
+        trust: Names of packages, besides evorl, whose classes the configuration may use.
+
+    Returns:
+        The front or archive.
+
+    Raises:
+        OptionError: The run directory has no checkpoint or no such seed, or the run has found no front or
+            archive.
     """
     workflow, state = restore_run(Path(run_dir), "run", which, trust).select_member(seed, None)
     if (shown := Front.from_state(workflow, state)) is None:

@@ -1,4 +1,4 @@
-"""What signals do to a training."""
+"""Handling of signals during a training."""
 
 import os
 import signal
@@ -11,10 +11,12 @@ PATIENCE = 0.5  # seconds in which the main thread hears of a signal, unless it 
 
 
 class StopHandler:
-    """What SIGINT and SIGTERM do: before training has begun they end it; then a first one asks it to save and end.
+    """Handler of SIGINT and SIGTERM.
 
-    A second raises KeyboardInterrupt, and any later one ends the process where it stands, as SIGKILL would. The second
-    does too where the main thread, the only one that Python tells of signals, waits for a device and hears of none.
+    Before training has begun, a signal raises KeyboardInterrupt. Afterwards, the first signal asks the
+    training to save and end, the second raises KeyboardInterrupt, and any later one ends the process at once,
+    like SIGKILL. The second one also ends the process at once if the main thread waits for a device, because
+    Python delivers signals only to the main thread.
     """
 
     def __enter__(self) -> "StopHandler":
@@ -30,7 +32,7 @@ class StopHandler:
         return self
 
     def __call__(self) -> bool:
-        """Whether to save and end; training begins when it first asks."""
+        """Return whether to save and end; the first call marks the beginning of training."""
         self.has_started = True
         return self._count > 0
 
@@ -62,7 +64,7 @@ class StopHandler:
         self._announce_stop()
 
     def _watch(self, file: int) -> None:
-        """Does what the main thread would do, where it does not and training has begun."""
+        """Handle signals in a second thread if training has begun and the main thread does not handle them."""
         count = 0
         while number := os.read(file, 1):
             if number[0] not in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""What a training says at its end."""
+"""Messages at the end of a training."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,11 +22,15 @@ from evorl.types import EvolvingWorkflow, HasMaxIterations, PolicyWorkflow, Popu
 
 @runtime_checkable
 class GameSolver(Protocol):
-    """A workflow whose return is minus an exploitability, or where the game has no tree none of play as it is."""
+    """Protocol of a workflow that solves a game.
+
+    Its return is minus an exploitability. Without a game tree, the return cannot be compared with random
+    play.
+    """
 
     @property
     def tree(self) -> GameTree | None:
-        """That of the game; None where it has none."""
+        """Return the tree of the game; None if it has none."""
         ...
 
 
@@ -39,7 +43,11 @@ def summarize_training(
     go_on: str,
     found: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Lines: its returns beside random ones, what was found, where it is saved, how to see it and how it goes on."""
+    """Yield lines about the result of a training.
+
+    They report the return next to a random-policy baseline, the solutions found, the run directory, and the
+    commands to play and to resume the run.
+    """
     if progress.latest_evaluation is not None:
         yield describe_outcome(progress, env := parts.make_eval_env(data) or parts.make_task(data))
         solves = find_game_solver(workflow) if data.get("eval_env") is None else None
@@ -61,10 +69,11 @@ def summarize_training(
 
 
 def make_result_row(progress: Progress, run_dir: Path, stopped: bool) -> Row:
-    """Make the last line of a training's JSON: where it is saved and what it has reached.
+    """Make the last line of a training's JSON output: its run directory and its results.
 
-    `first`, `last` and `best` are evaluations before training, at its end, and of the best policies in fresh episodes.
-    Each has `env_steps`, `return`, and `low` and `high` of its 95 % interval; None where there was none.
+    `first`, `last` and `best` are the evaluations before training, at its end, and of the best policies in
+    new episodes. Each has `env_steps`, `return`, and the bounds `low` and `high` of the 95 % interval. It is
+    None if there was none.
     """
     return {
         "kind": "result",
@@ -79,14 +88,14 @@ def make_result_row(progress: Progress, run_dir: Path, stopped: bool) -> Row:
 
 
 def find_game_solver(workflow: Any) -> GameSolver | None:
-    """The workflow that solves a game, where one does."""
+    """Return the workflow that solves a game, also within populations; None if there is none."""
     while isinstance(workflow, (Population, EvolvingWorkflow)):
         workflow = workflow.inner if isinstance(workflow, Population) else workflow.population
     return workflow if isinstance(workflow, GameSolver) else None
 
 
 def describe_continuation(workflow: Any, budget: Budget, iterations: int, go_on: str) -> str:
-    """How a training of so many iterations goes on, for as long again or until it is full."""
+    """Return the command that resumes a training with twice the budget, or say that it is full."""
     most = workflow.max_iterations if isinstance(workflow, HasMaxIterations) else math.inf
     if iterations >= most:
         return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"

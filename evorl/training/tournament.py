@@ -1,4 +1,4 @@
-"""Everyone against everyone: policies of a game in each other's company, and what each is paid."""
+"""Round-robin tournaments: policies of a game play each other in pairs, and a table of their payoffs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,10 @@ PARALLEL_EPISODES = 16_384  # episodes, about
 
 @dataclass(frozen=True)
 class TournamentTable:
-    """What each (row) is paid against each (column), a mean over places and episodes, NaN against itself."""
+    """Payoffs of each entrant (row) against each other entrant (column), averaged over players and episodes.
+
+    The payoff of an entrant against itself is NaN.
+    """
 
     mean: Float[np.ndarray, "n n"]
     error: Float[np.ndarray, "n n"]  # the standard error
@@ -33,7 +36,7 @@ class TournamentTable:
 
 
 def list_players(env: Env) -> list[PlayerId]:
-    """Those that are taken one by one: the groups of a game, or the members where it has one group."""
+    """Return the players of a game: its groups, or the members of the group if there is only one."""
     teams = group_sizes(env.action_space)
     (group, n), *more = teams.items() if teams else [("", 1)]
     found = [PlayerId(name) for name in teams] if more else [PlayerId(group, i) for i in range(n)]
@@ -42,7 +45,10 @@ def list_players(env: Env) -> list[PlayerId]:
 
 
 def make_pairwise_profiles(entrants: int, places: int) -> Int[np.ndarray, "profiles places"]:
-    """Who takes which place: one of two has one of them, and the other all else, in every way."""
+    """Return the profiles of all pairs of entrants: one entrant controls one player, the other controls all others.
+
+    Entry [i, p] is the entrant that controls player p in profile i.
+    """
     pairs = permutations(range(entrants), 2)
     rows = [[i if p == place else j for p in range(places)] for i, j in pairs for place in range(places)]
     return np.unique(np.array(rows), axis=0)
@@ -51,9 +57,12 @@ def make_pairwise_profiles(entrants: int, places: int) -> Int[np.ndarray, "profi
 def run_tournament(
     entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explores: bool = False
 ) -> TournamentTable:
-    """The table of so many episodes of each profile, or a few more; who is None acts by chance.
+    """Return the payoff table of a tournament; an entrant that is None plays random actions.
 
-    Raises OptionError where policies play different games.
+    Each profile plays `episodes` episodes, rounded up to complete batches.
+
+    Raises:
+        OptionError: The policies are for different games.
     """
     policies = [one for one in entrants if one is not None]
     first = policies[0]
@@ -68,7 +77,7 @@ def run_tournament(
     own = [np.flatnonzero((lineups == i).any(1)) for i in range(len(entrants))]
 
     def act_jointly(obs: Any, memory: tuple[Memory, ...], keys: Key) -> tuple[Any, tuple[Memory, ...], dict[str, Any]]:
-        """Each entrant acts in the episodes that it takes part in."""
+        """Let each entrant act in its own episodes."""
         actions: Any = jax.vmap(first.env.action_space.sample)(keys)
         after = list(memory)
         for i, rows in enumerate(own):
@@ -95,7 +104,7 @@ def run_tournament(
 def compute_tournament_table(
     returns: Float[np.ndarray, "profiles episodes places"], who: Int[np.ndarray, "profiles places"], entrants: int
 ) -> TournamentTable:
-    """What profiles paid, by pairs."""
+    """Compute the payoff table of pairs of entrants from the returns of profiles."""
     n = returns.shape[1]
     mean, variance, cells, won = (np.zeros((entrants, entrants)) for _ in range(4))
     for profile, paid in zip(who, returns, strict=True):

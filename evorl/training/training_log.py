@@ -1,4 +1,4 @@
-"""The journal of a training: how far it has come, its best policies and its rows, of which the callbacks are told."""
+"""Log of a training: progress, best policies, and rows, which are passed to the callbacks."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,10 @@ DEFAULT_COUNTS = ("env_steps", "episodes", "gradient_steps")  # counts that ever
 
 
 class TrainingLog:
-    """What has come back of the device: counted, compared with the best, and told to the callbacks row by row."""
+    """Log of the results that the driver receives.
+
+    It adds them up, keeps the best policies, and passes each row to the callbacks.
+    """
 
     def __init__(self, seeds: Sequence[int], budget: Budget, callbacks: Sequence[Callback], keep_rows: bool) -> None:
         self.num_seeds, self.budget, self.callbacks, self.keep_rows = len(seeds), budget, callbacks, keep_rows
@@ -30,29 +33,29 @@ class TrainingLog:
         self.evaluation_duration = 0.0  # seconds, the last one
 
     def start(self, best: State, progress: Progress | None = None) -> None:
-        """Takes what there is before the first row: the policies to be beaten, and how far a checkpoint had come."""
+        """Set the initial best policies and, when resuming, the progress of the checkpoint."""
         self.best, self.progress = best, progress or self.progress
 
     def notify_stage(self, name: str) -> None:
-        """Tells the callbacks what has begun."""
+        """Notify the callbacks of the start of a stage."""
         for callback in self.callbacks:
             if isinstance(callback, StageCallback):
                 callback.start_stage(name)
 
     def notify_resume(self) -> None:
-        """Tells them what a training with checkpoints goes on from."""
+        """Notify the callbacks of the progress from which a training with checkpoints starts."""
         for callback in self.callbacks:
             if isinstance(callback, ResumeCallback):
                 callback.resume(self.progress)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the budget is used."""
+        """Return whether the budget is used up."""
         return self.is_out_of_time or self.budget.compute_used_share(self.progress.usage) >= 1
 
     @property
     def has_final_evaluation(self) -> bool:
-        """Return whether the last evaluation is made."""
+        """Return whether the last evaluation has been made."""
         return self.progress.final_evaluation_iteration == self.progress.iteration
 
     def record_evaluation(
@@ -62,13 +65,14 @@ class TrainingLog:
         duration: float,
         best_metrics: dict[str, np.ndarray] | None = None,
     ) -> None:
-        """Record an evaluation of a state, which is kept if it is the best so far.
+        """Record an evaluation of a state, and keep the state if it is the best so far.
 
         Args:
-            state: of all runs, without replays.
-            metrics: of the evaluation.
-            duration: in seconds, of all that is recorded here.
-            anew: of the last evaluation, the metrics of a new one of the best policies, see `keep_best`.
+            state: State of all runs, without replay buffers.
+            metrics: Metrics of the evaluation.
+            duration: Duration of everything recorded here, in seconds.
+            best_metrics: Metrics of the second evaluation of the best policies, only at the end of training;
+                otherwise None.
         """
         done = self.progress
         done.final_evaluation_iteration = done.final_evaluation_iteration if best_metrics is None else done.iteration
@@ -96,7 +100,10 @@ class TrainingLog:
         self.record(row)
 
     def _summarize(self, row: Row, metrics: dict[str, np.ndarray], prefix: str = "") -> dict[str, float]:
-        """Return what is kept of an evaluation with these metrics: that of a row, or of the best policies in it."""
+        """Return what the progress keeps of an evaluation: env steps, return, and its interval.
+
+        With the prefix "best_", these are values of the best policies.
+        """
         low, high = compute_return_interval(row, prefix, float(np.sum(metrics.get("episodes", np.inf))))
         return {
             "env_steps": self.progress.mean("env_steps"),
@@ -106,7 +113,7 @@ class TrainingLog:
         }
 
     def record(self, row: Row) -> None:
-        """Keeps a row, and hands it to the callbacks."""
+        """Keep a row and pass it to the callbacks."""
         now = time.perf_counter()
         row["progress"] = 1.0 if self.is_out_of_time else self.budget.compute_used_share(self.progress.usage)
         if not self.keep_rows:
@@ -118,7 +125,10 @@ class TrainingLog:
         self.progress.host_seconds += time.perf_counter() - now
 
     def keep_best(self, evaluated: State, returns: np.ndarray) -> None:
-        """Put the evaluated states in the place of those that they beat; returns leads as all leaves do."""
+        """Keep the evaluated state of each run whose return is higher than its best so far.
+
+        `returns` has the leading axes of the leaves of the state.
+        """
         before = (
             np.full(returns.shape, -np.inf)
             if self.progress.best_returns is None
@@ -131,7 +141,7 @@ class TrainingLog:
         self.progress.best_returns = np.where(better, returns, before).tolist()
 
     def add_chunk(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Adds a chunk to the progress; returns its metrics as those of one step."""
+        """Add a chunk of `count` iterations to the progress, and return its metrics reduced over the iterations."""
         by_step = {name: np.moveaxis(np.asarray(x), int(self.num_seeds > 1), 0)[:count] for name, x in metrics.items()}
         metrics = {name: np.asarray(x) for name, x in reduce_steps(by_step).items()}
         self.progress.iteration += count
@@ -143,7 +153,10 @@ class TrainingLog:
 
 
 def _select(mask: Any, new: Any, old: Any) -> Any:
-    """new where mask, which leads, old elsewhere; NumPy knows no keys."""
+    """Select `new` where the mask is True, and `old` elsewhere; the mask has the leading axes.
+
+    Random keys need jnp, since NumPy does not support them.
+    """
     is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
     return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
 

@@ -1,4 +1,4 @@
-"""What a driver is told, and what it has handed to the device."""
+"""Options of a driver, and records of the work that it has dispatched."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from evorl.types import Metrics, State
 
 @dataclass(frozen=True)
 class PendingResult:
-    """What the device was handed: count iterations, or an evaluation of the policies of `eval_state`."""
+    """Result of dispatched work: of `count` iterations, or of an evaluation of the policies of `eval_state`."""
 
     count: int
     metrics: Metrics
@@ -28,7 +28,7 @@ class PendingResult:
 
 
 class EvaluationRounds(NamedTuple):
-    """An evaluation in rounds."""
+    """Result of an evaluation that consists of several rounds."""
 
     state: State  # without replays
     metrics: dict[str, np.ndarray]
@@ -37,7 +37,7 @@ class EvaluationRounds(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How long a training goes on, what it spends on evaluations, and what it keeps."""
+    """Options of a training: its budget, the share of evaluations, and what it keeps and measures."""
 
     budget: Budget
     evaluation_share: float  # of env steps, or of the time where the budget has minutes, that evaluations take at most

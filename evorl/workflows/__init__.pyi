@@ -1,3 +1,5 @@
+"""Workflows: training algorithms that combine agents, evolvers and environments."""
+
 from evorl.workflows.base import BaseStagedWorkflow as BaseStagedWorkflow
 from evorl.workflows.cem_rl import CEMRL as CEMRL
 from evorl.workflows.erl import ERL as ERL

@@ -1,6 +1,8 @@
-"""Games of one screen of code each, most of them by PufferLib's rules.
+"""Small arcade games, most of them with PufferLib's rules.
 
-What one leaves to chance is drawn by chance(key), and advance(env_state, action, chance) is a step without any."""
+In each game with randomness, `chance(key)` draws the random events of a step, and `advance(env_state, action,
+chance)` takes the step with them.
+"""
 
 from evorl.envs.arcade.asteroids import Asteroids as Asteroids
 from evorl.envs.arcade.breakout import Breakout as Breakout

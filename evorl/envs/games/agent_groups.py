@@ -1,4 +1,4 @@
-"""Which agents are members of which group, where a library has them by name."""
+"""Grouping of the named agents of a multi-agent library."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 from evorl import tree
 
-AgentGroups: TypeAlias = Mapping[str, Sequence[Any]]  # the agents of each group in their order
+AgentGroups: TypeAlias = Mapping[str, Sequence[Any]]  # agents of each group, in order
 
 
 def group_agents(spaces: Mapping[Any, Any]) -> dict[str, tuple[Any, ...]]:
-    """The agents of each group, by what spaces an agent has: those of equal ones whose names differ in a number alone.
+    """Return the agents of each group: agents with equal spaces whose names differ only in a number.
 
-    A group is named as its agents are without their numbers, so adversary_0 is of the group adversary; where agents of
-    one such name have other spaces, each group of them is named as the first of its agents.
+    A group has the name of its agents without the number: adversary_0 belongs to the group adversary. If
+    agents with the same such name have different spaces, each group of them has the name of its first agent.
     """
     alike: dict[str, list[list[Any]]] = {}
     for agent, of in spaces.items():
@@ -27,10 +27,10 @@ def group_agents(spaces: Mapping[Any, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def stack_groups(agents: AgentGroups, values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The values of agents by group, leaves [members, ...]."""
+    """Stack the values of agents by group, leaves [members, ...]."""
     return {group: tree.stack([values[agent] for agent in of]) for group, of in agents.items()}
 
 
 def split_groups(agents: AgentGroups, values: Mapping[str, Any]) -> dict[Any, Any]:
-    """The values of groups, leaves [members, ...], by agent."""
+    """Split the values of groups, leaves [members, ...], by agent."""
     return {agent: tree.index(values[group], i) for group, of in agents.items() for i, agent in enumerate(of)}

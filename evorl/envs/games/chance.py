@@ -1,4 +1,4 @@
-"""What chance does in a finite game."""
+"""Sampling of the chance events of a finite game."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,18 @@ from evorl.types import Key
 
 @dataclass(frozen=True, eq=False)
 class ChanceTable:
-    """Where chance leads from some of the nodes of a tree, as tables; several of its turns in a row are one draw."""
+    """Tables of the outcomes of chance at some nodes of a game tree; consecutive chance nodes are one draw."""
 
-    node_rows: Int[np.ndarray, " nodes"]  # which row of the tables is a node's, -1 of those from which it does not lead
+    node_rows: Int[np.ndarray, " nodes"]  # row of each node in the tables, -1 if it has none
     outcomes: Int[np.ndarray, "rows outcomes"]
-    cumulative_probs: Float[np.ndarray, "rows outcomes"]  # the number below which it is this outcome, or one before
+    cumulative_probs: Float[np.ndarray, "rows outcomes"]  # of this outcome and those before it; 2 for the last
 
     @classmethod
     def from_tree(cls, tree: GameTree) -> tuple["ChanceTable", "ChanceTable"]:
-        """That at the start, and that within the game, whose tables are of other sizes."""
+        """Return the table of chance at the start of the game, and the table of chance after that.
+
+        There are two tables because they have different sizes.
+        """
         found: dict[int, list[tuple[int, float]]] = {}
         for node in np.flatnonzero(tree.player == CHANCE)[::-1].tolist():
             kids = range(tree.first_child[node], tree.first_child[node] + tree.num_children[node])
@@ -45,7 +48,7 @@ class ChanceTable:
         return cls(row, to, up_to)
 
     def sample(self, key: Key, node: Int[Array, ""]) -> Int[Array, ""]:
-        """The node to which chance leads from one: that itself where chance has no turn."""
+        """Sample the node to which chance leads from a node; return the node itself if chance does not move there."""
         if not len(self.outcomes):
             return node
         row = jnp.asarray(self.node_rows)[node]

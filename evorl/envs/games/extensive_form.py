@@ -1,4 +1,4 @@
-"""A finite game that is played on the device by its tree."""
+"""Finite games that are played on the device by their game tree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from evorl.errors import require
 from evorl.spaces import Box, Dict, Discrete, ObsWithActionMask, to_bound
 from evorl.types import Key, TimeStep
 
-TEXT_SIZE = 24  # of frames, in pixels
+TEXT_SIZE = 24  # font size in frames, in pixels
 
 
 @struct.dataclass
@@ -29,12 +29,20 @@ class ExtensiveFormState:
 
 @dataclass(frozen=True)
 class ExtensiveFormGame:
-    """A finite game by its tree, its rules, or its name in OpenSpiel, for players who move in turn.
+    """Finite extensive-form game, in which players move in turn.
 
-    Each is a group of its own, player_0, player_1 and so on, or with `together` all are members of one group, player.
-    Each sees the features of what it knows; who is not to move has one legal action, 0. Chance is drawn within a step,
-    payoffs come at the end, and an illegal action is taken for the first legal one. Raises OptionError for a game of
-    more histories than `limit`.
+    Each player observes the features of its information state. A player that is not to move has one legal
+    action, 0. An illegal action is replaced by the first legal one. Chance moves within a step. Payoffs are
+    the rewards of the last step.
+
+    Args:
+        tree: Game tree, rules of a game, or the name of a game in OpenSpiel.
+        together: Whether all players are members of one group, player; otherwise, each player is a group:
+            player_0, player_1 and so on.
+        limit: Maximum number of nodes of the game tree.
+
+    Raises:
+        OptionError: If the game has more nodes than `limit`, or no player ever moves.
     """
 
     tree: GameTree | Rules | str
@@ -51,13 +59,13 @@ class ExtensiveFormGame:
 
     @property
     def game_tree(self) -> GameTree:
-        """The tree as what it is."""
+        """Return the game tree."""
         assert isinstance(self.tree, GameTree)
         return self.tree
 
     @cached_property
     def player_groups(self) -> PlayerGroups:
-        """The players as groups."""
+        """Return the grouping of the players."""
         return create_player_groups(self.game_tree.players, self.together)
 
     @cached_property
@@ -74,7 +82,7 @@ class ExtensiveFormGame:
 
     @cached_property
     def max_episode_steps(self) -> int:
-        """The most turns that players have in a game."""
+        """Return the largest number of moves by players in a game."""
         turns = np.zeros(len(self.game_tree.player), int)
         for level in range(1, len(self.game_tree.level_offsets) - 1):
             nodes = self.game_tree.level_slice(level)
@@ -84,7 +92,7 @@ class ExtensiveFormGame:
 
     @cached_property
     def chance_tables(self) -> tuple[ChanceTable, ChanceTable]:
-        """What it does at the start, and within the game."""
+        """Return the table of chance at the start of the game, and the table of chance after that."""
         return ChanceTable.from_tree(self.game_tree)
 
     def reset(self, key: Key, params: Any) -> tuple[ExtensiveFormState, dict[str, Any]]:
@@ -105,7 +113,11 @@ class ExtensiveFormGame:
         return state, TimeStep(self.observe(state), reward, over, jnp.bool_(False))
 
     def observe(self, env_state: ExtensiveFormState) -> dict[str, Any]:
-        """What all observe."""
+        """Return the observations of all players, by group.
+
+        Args:
+            env_state: State to observe.
+        """
         tree, node = self.game_tree, env_state.node
         player, rows = jnp.asarray(tree.player)[node], jnp.asarray(tree.information_rows)[node]
         own = jnp.asarray(tree.legal_mask)[jnp.asarray(tree.information_sets)[node]]
@@ -114,5 +126,12 @@ class ExtensiveFormGame:
         return self.player_groups.split({"obs": jnp.asarray(tree.features)[rows], "legal": legal})
 
     def render_frames(self, states: Sequence[ExtensiveFormState]) -> list[np.ndarray]:
-        """Render a game in words, as one sees it who sees all."""
+        """Render states as text, including all hidden information.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+        """
         return render.render_text([self.game_tree.format_node(int(state.node)) for state in states], TEXT_SIZE)

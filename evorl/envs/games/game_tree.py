@@ -1,4 +1,4 @@
-"""A finite game as arrays."""
+"""Finite games as trees, stored in arrays."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -11,37 +11,62 @@ from evorl.envs.games.open_spiel import OpenSpiel
 from evorl.envs.games.rules import CHANCE, TERMINAL, Rules
 from evorl.envs.games.tree_builder import build_tree_arrays
 
-MAX_NODES = 1_000_000  # nodes of a tree, unless another is given
-PAYOFF_TOLERANCE = 1e-6  # of payoffs
+MAX_NODES = 1_000_000  # default limit of the number of nodes
+PAYOFF_TOLERANCE = 1e-6  # of the sum of payoffs, relative to the largest one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GameTree:
-    """All histories of a finite game as nodes, those of one length after those that are shorter; node 0 is the start.
+    """Tree of all histories of a finite game, as NumPy arrays.
 
-    Children of a node stand side by side. Information sets are the first of the rows that players see; the last row
-    is nothing, which is seen where no player is to move. All arrays are NumPy's.
+    Nodes are sorted by the length of their history; node 0 is the start. The children of a node are
+    consecutive. The rows of `features` are what players can observe: first the information sets, then the
+    information states of players that are not to move. The last row is zero; it is observed at nodes at which
+    no player moves.
+
+    Args:
+        rules: Rules of the game.
+        player: Player that moves, CHANCE or TERMINAL, [nodes].
+        parent: Parent of each node, 0 for the first, [nodes].
+        action: Action or outcome that led to each node, [nodes].
+        chance_prob: Probability of the outcome that led to each node, 1 if a player moved, [nodes].
+        first_child: First child of each node, [nodes].
+        num_children: Number of children of each node, [nodes].
+        payoffs: Payoffs, 0 at nodes that are not terminal, [nodes, players].
+        information_rows: Row that each player observes, [nodes, players].
+        features: Features of each row, [rows, width].
+        legal_mask: Mask of the legal actions of each information set, [sets, actions].
+        owner: Player that moves in each information set, [sets].
+        level_offsets: First node of each history length, and at the end the number of nodes.
     """
 
     rules: Rules
-    player: Int[np.ndarray, " nodes"]  # who moves, CHANCE or TERMINAL
-    parent: Int[np.ndarray, " nodes"]  # 0 of the first
-    action: Int[np.ndarray, " nodes"]  # the action or outcome that led there
-    chance_prob: Float[np.ndarray, " nodes"]  # its probability where it is an outcome, else 1
-    first_child: Int[np.ndarray, " nodes"]  # its first child
-    num_children: Int[np.ndarray, " nodes"]  # how many children it has
-    payoffs: Float[np.ndarray, "nodes players"]  # 0 where the game is not over
-    information_rows: Int[np.ndarray, "nodes players"]  # the row that each player sees
+    player: Int[np.ndarray, " nodes"]
+    parent: Int[np.ndarray, " nodes"]
+    action: Int[np.ndarray, " nodes"]
+    chance_prob: Float[np.ndarray, " nodes"]
+    first_child: Int[np.ndarray, " nodes"]
+    num_children: Int[np.ndarray, " nodes"]
+    payoffs: Float[np.ndarray, "nodes players"]
+    information_rows: Int[np.ndarray, "nodes players"]
     features: Float[np.ndarray, "rows width"]
-    legal_mask: Bool[np.ndarray, "sets actions"]  # of each information set
-    owner: Int[np.ndarray, " sets"]  # the player of each
-    level_offsets: tuple[int, ...]  # the first node of each length of history, and the number of nodes
+    legal_mask: Bool[np.ndarray, "sets actions"]
+    owner: Int[np.ndarray, " sets"]
+    level_offsets: tuple[int, ...]
 
     @classmethod
     def from_game(cls, game: "GameTree | Rules | str", limit: int = MAX_NODES) -> "GameTree":
-        """The tree of rules, or of a game of OpenSpiel by its name; a tree itself.
+        """Return the tree of a game.
 
-        Raises OptionError above so many nodes, and where rules contradict themselves.
+        Args:
+            game: Rules of a game, the name of a game in OpenSpiel, or a tree, which is returned unchanged.
+            limit: Maximum number of nodes.
+
+        Returns:
+            The game tree.
+
+        Raises:
+            OptionError: If the game has more nodes than `limit`, or if its rules contradict themselves.
         """
         if isinstance(game, GameTree):
             return game
@@ -60,19 +85,23 @@ class GameTree:
 
     @property
     def is_constant_sum(self) -> bool:
-        """Whether what the players get adds up to the same at every end, but for rounding."""
+        """Return whether the payoffs have the same sum at all terminal nodes, up to rounding."""
         total = self.payoffs[self.player == TERMINAL].sum(1, dtype=np.float64)
         return bool(np.ptp(total) <= PAYOFF_TOLERANCE * max(1.0, np.abs(self.payoffs).max()))
 
     @cached_property
     def information_sets(self) -> Int[np.ndarray, " nodes"]:
-        """The information set in which a node's player moves, -1 where none does."""
+        """Return the information set in which the player of each node moves, -1 if no player moves, [nodes]."""
         own = np.take_along_axis(self.information_rows, np.maximum(self.player, 0)[:, None], 1)[:, 0]
         return np.where(self.player >= 0, own, -1).astype(np.int32)
 
     @cached_property
     def children(self) -> Int[np.ndarray, "nodes actions"]:
-        """The node after each action of a player, an illegal one as the first legal one; after an end itself."""
+        """Return the successor of each node by the action of its player, [nodes, actions].
+
+        An illegal action leads to the same node as the first legal one. The successor of a terminal node is
+        the node itself.
+        """
         after = np.where(self.player == TERMINAL, np.arange(len(self.player), dtype=np.int32), self.first_child)
         found = np.tile(after[:, None], (1, self.num_actions))
         moved = np.flatnonzero(self.player[self.parent] >= 0)
@@ -81,11 +110,22 @@ class GameTree:
         return found
 
     def level_slice(self, level: int) -> slice:
-        """The nodes of a level."""
+        """Return the slice of the nodes of a level.
+
+        Args:
+            level: Length of the histories.
+        """
         return slice(self.level_offsets[level], self.level_offsets[level + 1])
 
     def child_positions(self, level: int) -> Int[np.ndarray, "nodes children"]:
-        """Where in the next level the children of a level's nodes stand, and after its end where there is none."""
+        """Return the positions of the children of a level's nodes within the next level, [nodes, children].
+
+        Args:
+            level: Length of the histories.
+
+        Returns:
+            Positions; entries without a child are the size of the next level, one past its end.
+        """
         nodes, end = self.level_slice(level), self.level_offsets[level + 1]
         size = (self.level_offsets[level + 2] if level + 2 < len(self.level_offsets) else end) - end
         count = self.num_children[nodes, None]
@@ -93,7 +133,11 @@ class GameTree:
         return np.where(place < count, self.first_child[nodes, None] - end + place, size).astype(np.int32)
 
     def history(self, node: int) -> list[int]:
-        """The actions and outcomes that lead to a node."""
+        """Return the actions and outcomes that lead to a node.
+
+        Args:
+            node: Index of the node.
+        """
         found = []
         while node:
             found.append(int(self.action[node]))
@@ -101,7 +145,11 @@ class GameTree:
         return found[::-1]
 
     def format_node(self, node: int) -> str:
-        """A node as the rules tell it, and what is paid there."""
+        """Return a description of a node by the rules, with the payoffs if it is terminal.
+
+        Args:
+            node: Index of the node.
+        """
         state = self.rules.init_state()
         for action in self.history(node):
             state = self.rules.apply_action(state, action)
@@ -110,9 +158,11 @@ class GameTree:
 
 
 def reach_probabilities(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, "parts nodes"]:
-    """How likely each player alone, and at last chance, makes a history, where all play a policy; their product is 1's.
+    """Return the contributions of each player, and last of chance, to the reach probability of each node.
 
-    Level by level by what a node takes from its parent, so that nothing is scattered.
+    All players follow one policy, whose rows are the information sets. The product of the contributions is
+    the probability of the node's history. They are computed level by level, each from its parent, so that
+    nothing is scattered.
     """
     above = tree.parent
     who = jnp.asarray(np.where(tree.player[above] == CHANCE, tree.players, tree.player[above]))
@@ -127,7 +177,7 @@ def reach_probabilities(tree: GameTree, policy: Float[Array, "sets actions"]) ->
 
 
 def compute_expected_payoffs(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, " players"]:
-    """What each player gets on average where all play a policy, by its row in each information set."""
+    """Return the expected payoff of each player if all follow one policy, whose rows are the information sets."""
     return reach_probabilities(tree, policy).prod(0) @ tree.payoffs
 
 

@@ -1,4 +1,4 @@
-"""Games around games."""
+"""Wrappers of games."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +15,17 @@ from evorl.types import Env, Key, TimeStep
 
 @dataclass(frozen=True)
 class GroupRanking(Wrapper):
-    """The inner game, whose `return`, by which populations are ranked, is the mean over the members of one group."""
+    """Game in which the `return`, by which populations are ranked, is the mean over the members of one group.
 
-    ranked: str = ""  # the name of the group
+    Args:
+        inner: Game.
+        ranked: Name of the group.
+
+    Raises:
+        OptionError: If the inner environment is not a game, or has no such group.
+    """
+
+    ranked: str = ""
 
     def __post_init__(self) -> None:
         require_game(self.inner, "ranked")
@@ -35,9 +43,16 @@ class GroupRanking(Wrapper):
 
 @dataclass(frozen=True)
 class JointControl(Wrapper):
-    """A game as one agent plays it, who sees what all members see and acts for each; its reward is their mean.
+    """Game that a single agent plays: it observes what all members observe, and acts for each of them.
 
-    Which actions are legal is among what it sees, and no mask: a game with illegal actions needs a team.
+    Its reward is the mean reward of the members. A game with action masks is not supported; a team can play
+    it.
+
+    Args:
+        inner: Game.
+
+    Raises:
+        OptionError: If the inner environment is not a game, or if it has action masks.
     """
 
     def __post_init__(self) -> None:
@@ -66,7 +81,14 @@ class JointControl(Wrapper):
 
 @dataclass(frozen=True)
 class SingleAgentGame(Wrapper):
-    """The inner environment, which is for one agent, as a game of one group, `only`, of one member."""
+    """Single-agent environment as a game with one group, `only`, of one member.
+
+    Args:
+        inner: Single-agent environment.
+
+    Raises:
+        OptionError: If the inner environment is a game already.
+    """
 
     def __post_init__(self) -> None:
         if groups(self.inner.action_space):
@@ -91,12 +113,12 @@ class SingleAgentGame(Wrapper):
 
 
 def require_game(env: Env, place: str) -> None:
-    """Raises OptionError where an environment is no game."""
+    """Raise OptionError if an environment is not a game: its actions have no groups."""
     if not groups(env.action_space):
         raise OptionError(f"{place}: {type(env).__name__} is no game: its actions are of no groups (docs/games.md)")
 
 
 def _to_joint_space(space: Space) -> Space:
-    """The space of the same values, whose parts are of no groups."""
+    """Return the space of the same values without groups."""
     parts = space.parts if isinstance(space, Dict) else {}
     return Dict({name: getattr(part, "joint_space", part) for name, part in parts.items()})

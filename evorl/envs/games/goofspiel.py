@@ -1,4 +1,4 @@
-"""Goofspiel, the game of pure strategy."""
+"""Goofspiel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,18 +12,35 @@ RETURNS_TYPES = "win_loss", "point_difference", "total_points"
 
 
 class GoofspielState(NamedTuple):
-    prizes: tuple[int, ...] = ()  # worth of each round
-    cards: tuple[int, ...] = ()  # bid in each round by each player, in turn
+    prizes: tuple[int, ...] = ()  # of each round
+    cards: tuple[int, ...] = ()  # bids, in the order of rounds and players
 
 
 @dataclass(frozen=True)
 class Goofspiel:
-    """All bid a card, of 1 to n, for a prize of 1 to n points until all are gone; the highest bid wins, if it is alone.
+    """Goofspiel: in each round, all players bid a card for a prize, which the highest bid wins if it is unique.
 
-    Bids are made at once, and the last ones, which nobody chooses, by themselves (Ross 1971). With `imp_info` players
-    learn who has won a round, else what all have bid, all of which they remember. Points are paid as they are, less
-    their mean, or 1 is shared by those who have most and is paid by the others. Actions, a card less 1, and options are
-    OpenSpiel's. Seen are one's seat and bids, prizes, who won them, points, and all bids where they are known.
+    Cards have values from 1 to n, and prizes are worth 1 to n points. The bids of a round are made without
+    knowing the others. The last cards are bid automatically, as no choice is left. Players remember all that
+    they have learned.
+
+    An action is the value of a card minus 1. Actions and options are those of OpenSpiel. The features are the
+    player's seat, its own bids, the prizes, their winners and the points of all players, and all bids if they
+    are known.
+
+    Args:
+        num_cards: Number n of cards of each player, and of prizes.
+        players: Number of players, from 2 to 10.
+        points_order: Order of the prizes: "random", "ascending" or "descending".
+        imp_info: Whether players learn only who has won a round; otherwise, they learn all bids of it.
+        returns_type: Payoffs: the points ("total_points"), the points minus their mean ("point_difference"),
+            or "win_loss": those with the most points share 1 equally, the others pay it in equal parts, and
+            all get 0 if all have the same points.
+
+    Raises:
+        OptionError: If a value is not allowed.
+
+    Source: Ross 1971.
     """
 
     num_cards: int = 4
@@ -43,7 +60,7 @@ class Goofspiel:
 
     @property
     def num_actions(self) -> int:
-        """As many as cards."""
+        """Return the number of actions, which is the number of cards."""
         return self.num_cards
 
     def init_state(self) -> GoofspielState:
@@ -62,7 +79,11 @@ class Goofspiel:
         return [card - 1 for card in self.remaining_cards(own)]
 
     def remaining_cards(self, cards: Sequence[int]) -> list[int]:
-        """Those of all cards that are not among some."""
+        """Return all values from 1 to n that are not among the given cards.
+
+        Args:
+            cards: Values of cards or prizes.
+        """
         return [card for card in range(1, self.num_cards + 1) if card not in cards]
 
     def chance_outcomes(self, state: GoofspielState) -> list[tuple[int, float]]:
@@ -81,7 +102,11 @@ class Goofspiel:
         return GoofspielState((*state.prizes, *self.remaining_cards(state.prizes)), (*state.cards, *last))
 
     def round_winners(self, state: GoofspielState) -> list[int]:
-        """Who has won each round, as many as there are players where none has."""
+        """Return the winner of each completed round, or the number of players if nobody has won it.
+
+        Args:
+            state: State of the game.
+        """
         n, found = self.players, []
         for i in range(len(state.cards) // n):
             bids = state.cards[i * n : (i + 1) * n]
@@ -89,7 +114,11 @@ class Goofspiel:
         return found
 
     def points(self, state: GoofspielState) -> list[int]:
-        """The points of each player."""
+        """Return the points of each player.
+
+        Args:
+            state: State of the game.
+        """
         won = list(zip(self.round_winners(state), state.prizes, strict=False))
         return [sum(prize for winner, prize in won if winner == player) for player in range(self.players)]
 
@@ -121,7 +150,7 @@ class Goofspiel:
         return seat + cards + self._encode_one_hot(winners, rounds, 0, self.players) + earned + everybody
 
     def _encode_one_hot(self, numbers: object, n: int, low: int, high: int) -> list[float]:
-        """Each of at most n numbers as one among zeros."""
+        """Encode at most n numbers from low to high as one-hot vectors, concatenated and padded with zeros."""
         assert isinstance(numbers, tuple)
         padded = (*numbers, *(None,) * n)[:n]
         return [float(number == x) for number in padded for x in range(low, high + 1)]

@@ -12,15 +12,24 @@ RANKS = "JQKA"
 
 class KuhnState(NamedTuple):
     cards: tuple[int, ...] = ()  # of each player
-    bets: tuple[int, ...] = ()  # PASS or BET, in turn
+    bets: tuple[int, ...] = ()  # PASS or BET of the players in turn
 
 
 @dataclass(frozen=True)
 class Kuhn:
-    """Each antes 1 and gets one of n + 1 cards; in turn one passes or bets 1, until all have answered the first bet.
+    """Kuhn poker: players with one card each pass or bet in turn, until all others have answered the first bet.
 
-    The highest card of those who bet wins, or of all where none did (Kuhn 1950; of three, Szafron et al. 2013).
-    Actions 0, pass or fold, and 1, bet or call, and features are OpenSpiel's: who sees it, its card, who did what.
+    Each player antes 1 and is dealt one of n + 1 cards. A bet is 1. The highest card wins among the players
+    that have bet, or among all if nobody has. Action 0 is to pass or fold, 1 is to bet or call. The features
+    are those of OpenSpiel: the player's seat, its card, and the actions so far.
+
+    Args:
+        players: Number n of players, from 2 to 10.
+
+    Raises:
+        OptionError: If the number of players is not allowed.
+
+    Sources: Kuhn 1950; Szafron et al. 2013 (three players).
     """
 
     players: int = 2
@@ -53,7 +62,11 @@ class Kuhn:
         return state._replace(bets=(*state.bets, action))
 
     def pot_contributions(self, state: KuhnState) -> list[int]:
-        """What each player has in the pot."""
+        """Return the amount that each player has in the pot.
+
+        Args:
+            state: State of the game.
+        """
         return [1 + (BET in state.bets[player :: self.players]) for player in range(self.players)]
 
     def payoffs(self, state: KuhnState) -> list[int]:

@@ -6,32 +6,35 @@ from typing import NamedTuple
 from evorl.envs.games.rules import CHANCE, TERMINAL
 
 FOLD, CALL, RAISE = range(3)
-RAISE_SIZES = 2, 4  # of a raise, by round
-MAX_RAISES = 2  # in a round at most
-CARDS, RANKS = 6, "JQK"  # two of each rank, one after the other
-MAX_TURNS = 4  # in a round at most
+RAISE_SIZES = 2, 4  # by round
+MAX_RAISES = 2  # per round
+CARDS, RANKS = 6, "JQK"  # two consecutive cards of each rank
+MAX_TURNS = 4  # per round
 ACTION_NAMES = "folds", "calls", "raises"
 
 Moves = tuple[int, ...]
 
 
 class LeducState(NamedTuple):
-    cards: tuple[int, ...] = ()  # of player 0, of player 1, for both
+    cards: tuple[int, ...] = ()  # of player 0, of player 1, public
     rounds: tuple[Moves, Moves] = ((), ())
 
 
 def is_round_closed(moves: Moves) -> bool:
-    """Whether a round of bets is over without a fold."""
+    """Return whether a betting round has ended without a fold."""
     return len(moves) > 1 and moves[-1] == CALL
 
 
 @dataclass(frozen=True)
 class Leduc:
-    """Two ante 1 and get one of 6 cards, two of each rank; one round of bets, a card for both, another round.
+    """Leduc poker: a betting round with one private card each, a public card, and a second betting round.
 
-    A raise is of 2, then of 4, two of them in a round at most; a pair with the card for both wins, else the higher rank
-    (Southey et al. 2005, arXiv:1207.1411). Actions 0, fold, 1, call or check, and 2, raise, and features are
-    OpenSpiel's: who sees it, its card, that for both, calls and raises of both rounds.
+    Both players ante 1. The deck has 6 cards, two of each of three ranks. A raise is 2 in the first round and
+    4 in the second, with at most two raises per round. A pair with the public card wins, otherwise the higher
+    rank; equal ranks split the pot. Action 0 is to fold, 1 to call or check, 2 to raise. The features are
+    those of OpenSpiel: the player's seat, its card, the public card, and the calls and raises of both rounds.
+
+    Source: Southey et al. 2005, arXiv:1207.1411.
     """
 
     players = 2
@@ -65,7 +68,11 @@ class Leduc:
         return state._replace(rounds=rounds)
 
     def pot_contributions(self, state: LeducState) -> list[int]:
-        """What each player has in the pot."""
+        """Return the amount that each player has in the pot.
+
+        Args:
+            state: State of the game.
+        """
         paid = [1, 1]
         for moves, size in zip(state.rounds, RAISE_SIZES, strict=True):
             for i, move in enumerate(moves):

@@ -8,17 +8,29 @@ from evorl.errors import require, require_int
 
 
 class LiarsDiceState(NamedTuple):
-    dice: tuple[int, ...] = ()  # those of player 0, of player 1, ..., faces from 0 on
-    bids: tuple[int, ...] = ()  # in turn
+    dice: tuple[int, ...] = ()  # of player 0, of player 1, and so on; faces are counted from 0
+    bids: tuple[int, ...] = ()  # of the players in turn
 
 
 @dataclass(frozen=True)
 class LiarsDice:
-    """Each rolls dice that only itself sees; in turn one bids how many of all show a face, more or of a higher face.
+    """Liar's dice: players with hidden dice bid in turn how many dice of all players show a face.
 
-    Or one calls the last bidder a liar, and who is wrong pays the other 1; the highest face counts as every face.
-    Actions are OpenSpiel's: n dice of face f are (n - 1) sides + f - 1, "liar" is the last one. Seen are one's seat,
-    how many of one's dice show each face, and the bids.
+    A bid must have a higher number of dice, or the same number and a higher face. Instead of bidding, a
+    player may call the last bidder a liar, which ends the game: the one who is wrong pays 1 to the other. The
+    highest face counts as every face.
+
+    The bid "n dice with face f" is the action (n - 1) * dice_sides + f - 1, as in OpenSpiel; the last action
+    is the call "liar". The features are the player's seat, the fraction of its own dice with each face, and
+    the bids so far.
+
+    Args:
+        numdice: Number of dice of each player.
+        dice_sides: Number of faces of a die.
+        players: Number of players, from 2 to 10.
+
+    Raises:
+        OptionError: If a value is not allowed.
     """
 
     numdice: int = 1
@@ -32,12 +44,12 @@ class LiarsDice:
 
     @property
     def liar_action(self) -> int:
-        """The action that ends the game."""
+        """Return the action that calls the last bidder a liar, which ends the game."""
         return self.numdice * self.players * self.dice_sides
 
     @property
     def num_actions(self) -> int:
-        """All bids, and to call the last one a lie."""
+        """Return the number of actions: all bids, and the call "liar"."""
         return self.liar_action + 1
 
     def init_state(self) -> LiarsDiceState:
@@ -70,7 +82,12 @@ class LiarsDice:
         return [(player == winner) - (player == loser) for player in range(self.players)]
 
     def player_dice(self, state: LiarsDiceState, player: int) -> tuple[int, ...]:
-        """The dice of a player, sorted."""
+        """Return the dice of a player, sorted, faces counted from 0.
+
+        Args:
+            state: State of the game.
+            player: Index of the player.
+        """
         return tuple(sorted(state.dice[player * self.numdice : (player + 1) * self.numdice]))
 
     def information_state(self, state: LiarsDiceState, player: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

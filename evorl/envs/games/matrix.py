@@ -1,4 +1,4 @@
-"""Games whose players act once, all at the same time, or so many times again."""
+"""Normal-form games, played once or repeatedly."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,18 +19,29 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class MatrixGameState:
-    previous_actions: Int[Array, " players"]  # what each did in the last round, -1 before the first
+    previous_actions: Int[Array, " players"]  # actions of the last round, -1 before the first round
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class MatrixGame:
-    """A game by its payoffs, one tensor for each player, [players, actions of each ...], or by its name.
+    """Normal-form game, in which all players act simultaneously, played for one or several rounds.
 
-    With `shared`, payoffs are one tensor for all. Played once it is then over; of several rounds the last is truncated.
-    Each sees what all did in the round before, itself first, as ones among zeros; nothing before the first. Players are
-    one group, player, where all are paid the same and have as many actions, else each is its own, player_0 and so on,
-    unless `together` says it.
+    A single round terminates the episode; of several rounds, the last one truncates it. Each player observes
+    the actions of the previous round, one-hot, with its own action first, and zeros before the first round.
+
+    Args:
+        game: Name of a game, one of `names()`; empty if `payoffs` are given.
+        payoffs: Payoffs, one tensor for each player, [players, actions of player 0, actions of player 1,
+            ...].
+        shared: Whether `payoffs` is only one tensor, the payoff of all players.
+        rounds: Number of rounds.
+        together: Whether all players are members of one group, player; otherwise, each is a group: player_0,
+            player_1 and so on. None is True if all players have the same payoffs and the same number of
+            actions.
+
+    Raises:
+        OptionError: If not exactly one of `game` and `payoffs` is given, or if one of them is not valid.
     """
 
     game: str = ""
@@ -50,28 +61,28 @@ class MatrixGame:
 
     @staticmethod
     def names() -> list[str]:
-        """The games that have one."""
+        """Return the names of the built-in games."""
         return list(CLASSICS)
 
     @cached_property
     def payoff_tensor(self) -> Float[np.ndarray, "players ..."]:
-        """What each player gets."""
+        """Return the payoffs of each player, [players, actions of player 0, actions of player 1, ...]."""
         return get_classic_payoffs(self.game) if self.game else build_payoff_tensor(self.payoffs, self.shared)
 
     @property
     def action_counts(self) -> tuple[int, ...]:
-        """How many actions each player has."""
+        """Return the number of actions of each player."""
         return self.payoff_tensor.shape[1:]
 
     @cached_property
     def player_groups(self) -> PlayerGroups:
-        """The players as groups."""
+        """Return the grouping of the players."""
         one_role = len(set(self.action_counts)) == 1 and bool((self.payoff_tensor == self.payoff_tensor[0]).all())
         return create_player_groups(len(self.payoff_tensor), one_role if self.together is None else self.together)
 
     @property
     def max_episode_steps(self) -> int:
-        """The rounds."""
+        """Return the number of rounds."""
         return self.rounds
 
     @cached_property
@@ -96,7 +107,11 @@ class MatrixGame:
         return state, TimeStep(self.observe(state), self.player_groups.split(reward), over & once, over & (not once))
 
     def observe(self, env_state: MatrixGameState) -> dict[str, Any]:
-        """What all observe."""
+        """Return the observations of all players, by group.
+
+        Args:
+            env_state: State to observe.
+        """
         did = [jax.nn.one_hot(env_state.previous_actions[i], n) for i, n in enumerate(self.action_counts)]
         return self.player_groups.split(self._rotate_to_self(did))
 

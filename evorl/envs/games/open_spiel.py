@@ -1,4 +1,4 @@
-"""Games of OpenSpiel (Lanctot et al. 2019, arXiv:1908.09453) as rules."""
+"""Adapter for the games of OpenSpiel (Lanctot et al. 2019, arXiv:1908.09453)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,16 @@ from evorl.errors import OptionError
 class OpenSpiel:
     """A game of OpenSpiel by its name, with options, such as OpenSpiel("kuhn_poker(players=3)").
 
-    Players who move at once move in turn. Raises OptionError for an unknown name, and for a game whose chance has no
-    probabilities or whose information states are no tensors.
+    Simultaneous moves are made in turn.
+
+    Args:
+        name: Name of the game, with options in brackets.
+
+    Raises:
+        OptionError: If the name is unknown, if the game samples chance without listing probabilities, or if
+            it has no tensors of information states.
+
+    Source: Lanctot et al. 2019, arXiv:1908.09453.
     """
 
     name: str
@@ -28,7 +36,7 @@ class OpenSpiel:
 
     @cached_property
     def game(self) -> Any:
-        """The game, in which players move in turn."""
+        """Return OpenSpiel's game, converted to moves in turn."""
         pyspiel = import_extra("pyspiel", "open_spiel")
         try:
             return pyspiel.load_game_as_turn_based(self.name)

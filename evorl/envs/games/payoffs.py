@@ -1,4 +1,4 @@
-"""The classics among matrix games, as payoffs."""
+"""Payoffs of classic normal-form games."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 
 from evorl.errors import OptionError, require, unknown_name_error
 
-NestedNumbers = Sequence[Any]  # of numbers, or of such again
+NestedNumbers = Sequence[Any]  # nested sequences of numbers
 
 
 class ClassicGame(NamedTuple):
-    """A game of two: the payoffs of who plays rows, and those of the other one, or what they are made of."""
+    """A two-player game: the payoffs of the row player, and those of the column player or how they follow from them."""
 
     row_payoffs: NestedNumbers
-    column_payoffs: str | NestedNumbers  # CHANGED, SAME, OPPOSITE, or payoffs by rows too
+    column_payoffs: str | NestedNumbers  # CHANGED, SAME, OPPOSITE, or payoffs in the same layout
     actions: tuple[str, ...]
     source: str
 
@@ -58,7 +58,7 @@ CLASSICS = {
 
 
 def get_classic_payoffs(name: str) -> np.ndarray:
-    """The payoffs [2, actions, actions] of a game by its name; raises OptionError."""
+    """Return the payoffs of a game by its name, [2, actions, actions]; raise OptionError if the name is unknown."""
     if name not in CLASSICS:
         raise unknown_name_error("matrix game", name, CLASSICS)
     game = CLASSICS[name]
@@ -75,7 +75,10 @@ def get_classic_payoffs(name: str) -> np.ndarray:
 
 
 def build_payoff_tensor(payoffs: NestedNumbers, shared: bool) -> np.ndarray:
-    """Payoffs [players, *actions] from nested lists, of one for all where shared; raises OptionError."""
+    """Build the payoffs, [players, *actions], from nested lists; raise OptionError if these are not valid.
+
+    If `shared`, the lists are one tensor, [*actions], the payoff of all players.
+    """
     try:
         found = np.array(payoffs, np.float32)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The players of a game as groups."""
+"""Grouping of the players of a game."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from evorl.types import Array
 
 @dataclass(frozen=True)
 class PlayerGroups:
-    """Each of some players by its name as a group of its own, or all of them together as one group "player"."""
+    """Players of a game as groups: one group with the name of each player, or one group "player" of all of them."""
 
     names: tuple[str, ...]
     together: bool = False
 
     @cached_property
     def groups(self) -> dict[str, slice]:
-        """The players of each group."""
+        """Return the slice of the players in each group."""
         if self.together:
             return {"player": slice(0, len(self.names))}
         return {name: slice(i, i + 1) for i, name in enumerate(self.names)}
@@ -35,14 +35,14 @@ class PlayerGroups:
         return Dict({name: Members(spaces[0], len(spaces)) for name, spaces, _ in sides})
 
     def split(self, values: Any) -> dict[str, Any]:
-        """What players have, leaves [players, ...], by group."""
+        """Split values of all players, leaves [players, ...], by group."""
         return {name: jax.tree.map(lambda x, who=who: x[who], values) for name, who in self.groups.items()}
 
     def concatenate(self, actions: Mapping[str, Array]) -> Array:
-        """What the members of each group do, [members, ...], as [players, ...]."""
+        """Concatenate the actions of all groups, [members, ...] each, to [players, ...]."""
         return jnp.concatenate([actions[name] for name in self.groups])
 
 
 def create_player_groups(n: int, together: bool = False) -> PlayerGroups:
-    """player_0, player_1, ..."""
+    """Create the grouping of n players with the names player_0, player_1 and so on."""
     return PlayerGroups(tuple(f"player_{i}" for i in range(n)), together)

@@ -1,4 +1,4 @@
-"""Pong for two."""
+"""Pong for two players."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,20 @@ from evorl.types import Key, TimeStep
 
 @dataclass(frozen=True)
 class PongDuel:
-    """Pong whose two paddles are players: 1 for a point, -1 for one of the other's, `hit` for hitting the ball.
+    """Pong with two players: the reward is 1 for a point, -1 for a lost point, and `hit` for hitting the ball.
 
-    The rules are the arcade's, but that both paddles are as fast and spin the ball, and that it is served to either
-    side by chance, from that side's far end. Each player sees what the one of Pong sees, as if it were on the right.
-    They are groups of their own, left and right, or with `together` one, player.
+    The rules are those of the arcade game Pong, with two exceptions: both paddles have the same speed and
+    spin the ball, and a random side is served, from the far end of the field. Each player observes the game
+    like the agent of Pong, as if it were on the right.
+
+    Args:
+        frameskip: Number of frames per step, all with the same actions.
+        points: Number of points that wins the game.
+        max_episode_steps: Steps after which an episode is truncated.
+        hit: Reward for hitting the ball.
+        image: Whether observations are pictures, uint8 [80, 68, 3], instead of vectors.
+        together: Whether both players are members of one group, player; otherwise, they are the groups left
+            and right.
     """
 
     frameskip: int = 8
@@ -43,12 +52,12 @@ class PongDuel:
 
     @cached_property
     def pong(self) -> Pong:
-        """The game as the right one sees it."""
+        """Return the single-agent game from the right player's view."""
         return Pong(self.frameskip, self.points, self.max_episode_steps, self.image)
 
     @cached_property
     def player_groups(self) -> PlayerGroups:
-        """The players as groups."""
+        """Return the grouping of the players."""
         return PlayerGroups(("left", "right"), self.together)
 
     @cached_property
@@ -60,7 +69,14 @@ class PongDuel:
         return self.player_groups.game_space(*[self.pong.action_space] * 2)
 
     def chance(self, key: Key) -> Int[Array, "2"]:
-        """Whether the next ball is served down, -1, level or up, and to the right, 1, or to the left."""
+        """Draw the vertical direction of the next serve, -1 (down), 0 or 1 (up), and its side, 1 for right, else 0.
+
+        Args:
+            key: Random key of the step.
+
+        Returns:
+            Both numbers, int32 [2].
+        """
         return jax.random.randint(key, (2,), jnp.array([-1, 0]), 2)
 
     def reset(self, key: Key, params: Any) -> tuple[PongState, Any]:
@@ -73,7 +89,16 @@ class PongDuel:
         return self.advance(env_state, action, self.chance(key))
 
     def advance(self, env_state: PongState, action: Any, chance: Int[Array, "2"]) -> tuple[PongState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Actions by group, leaves [members].
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         chosen = self.player_groups.concatenate(action)
         moves = (chosen == 1).astype(jnp.float32) - (chosen == 2)
 
@@ -92,32 +117,47 @@ class PongDuel:
         return state, TimeStep(self.observe(state), self.player_groups.split(reward), over, late)
 
     def observe(self, env_state: PongState) -> dict[str, Any]:
-        """What both observe."""
+        """Return the observations of both players, by group.
+
+        Args:
+            env_state: State to observe.
+        """
         return self.player_groups.split(
             jnp.stack([self.pong.observe(mirror_state(env_state)), self.pong.observe(env_state)])
         )
 
     def render(self, env_state: PongState) -> screen.Picture:
-        """80 x 68 pixels, each of 8 x 8."""
+        """Render a state as a picture of 8 x 8 game units per pixel, uint8 [80, 68, 3].
+
+        Args:
+            env_state: State to render.
+        """
         return self.pong.render(env_state)
 
     @property
     def render_fps(self) -> float:
-        """Steps per second of an animation."""
+        """Return the steps per second of an animation."""
         return 60 / self.frameskip
 
     def render_frames(self, states: Sequence[PongState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [80, 68, 3].
+        """
         return screen.render_screens(self, states)
 
 
 def mirror_state(state: PongState) -> PongState:
-    """The state with left and right changed."""
+    """Return the state with left and right swapped."""
     swapped = {"paddles": state.paddles[::-1], "scores": state.scores[::-1]}
     return replace(state, x=WIDTH - BALL - state.x, vx=-state.vx, **swapped)
 
 
 def start_round(scores: Int[Array, "2"], steps: Int[Array, ""], chance: Int[Array, "2"]) -> PongState:
-    """The start of a round."""
+    """Return the state at the start of a round."""
     state = pong.serve_ball(scores, steps, chance[0])
     return tree.select(chance[1] > 0, state, replace(mirror_state(state), scores=scores))

@@ -1,4 +1,4 @@
-"""Several snakes in one field."""
+"""Snake for several players on one field."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,24 +21,39 @@ COLORS = screen.CYAN, screen.YELLOW, screen.PURPLE, screen.GREEN, screen.ORANGE,
 
 @struct.dataclass
 class SnakesState:
-    bodies: Int16[Array, "snakes rows columns"]  # for how many steps a cell will be a snake's
+    bodies: Int16[Array, "snakes rows columns"]  # number of steps for which a cell remains a snake's
     food: Bool[Array, "rows columns"]
     heads: Int[Array, "snakes 2"]  # row and column
-    neck_direction: Int[Array, "snakes 2"]  # from a head to the cell before it; (0, 0) where it has one cell alone
+    neck_direction: Int[Array, "snakes 2"]  # from a head to the next cell of the body; (0, 0) if there is none
     lengths: Int[Array, " snakes"]
     alive: Bool[Array, " snakes"]
-    pending_food: Int[Array, ""]  # food that has been eaten and has not come again
+    pending_food: Int[Array, ""]  # food that has been eaten and not replaced yet
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class Snakes:
-    """Snakes of one group, snake: 0.1 for food, which makes one longer, -1 for a wall, itself, or another one.
+    """Several snakes on one field, members of the group snake, with the rules of the arcade game Snake.
 
-    All move at once by the rules of the arcade's Snake; of those whose heads meet, or change places, all die. Who died
-    has ended, is gone from the field, sees nothing and has one legal action. Food comes again elsewhere, one a step.
-    The game is over when all have died. Each sees food, walls, itself and others in a square of 2 vision + 1 cells
-    around its head.
+    The reward is 0.1 for food, which makes a snake longer, and -1 for running into a wall, itself or another
+    snake. All snakes move at once. If heads meet on one cell, or two snakes swap the cells of their heads,
+    all of these snakes die. A snake that has died has ended as a member, is removed from the field, observes
+    zeros, and has one valid action. New food appears elsewhere, at most one per step. The episode terminates
+    if all snakes have died.
+
+    A snake observes a square of 2 * vision + 1 cells around its head, with a channel each for food, walls,
+    itself and other snakes, uint8 [2 * vision + 1, 2 * vision + 1, 4].
+
+    Args:
+        num_snakes: Number of snakes.
+        height: Number of rows.
+        width: Number of columns.
+        food: Number of cells with food.
+        vision: Number of cells that a snake sees in each direction.
+        max_episode_steps: Steps after which an episode is truncated.
+
+    Raises:
+        OptionError: If the field is smaller than 2 x 2, or snakes and food leave no cell free.
     """
 
     num_snakes: int = 4
@@ -76,7 +91,11 @@ class Snakes:
         return jnp.arange(1, self.num_snakes + 1)
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Where the next food comes, from 0 for the first of the free cells to 1."""
+        """Draw the uniform number that selects the free cell of the next food, shape [].
+
+        Args:
+            key: Random key of the step.
+        """
         return jax.random.uniform(key)
 
     def reset(self, key: Key, params: Any) -> tuple[SnakesState, Any]:
@@ -103,7 +122,16 @@ class Snakes:
         return self.advance(env_state, action, self.chance(key))
 
     def advance(self, env_state: SnakesState, action: Any, chance: Float[Array, ""]) -> tuple[SnakesState, TimeStep]:
-        """A step without chance, which is given."""
+        """Step the game with given random events.
+
+        Args:
+            env_state: State before the step.
+            action: Actions by group: {"snake": int [num_snakes]}.
+            chance: Random events, as `chance` returns them.
+
+        Returns:
+            The state after the step, and the time step.
+        """
         s, everyone = env_state, np.arange(self.num_snakes)
         move = jnp.asarray(MOVES)[action["snake"]]
         move = jnp.where((move == s.neck_direction).all(1, keepdims=True), -move, move)
@@ -135,7 +163,11 @@ class Snakes:
         return state, TimeStep(self.observe(state), reward, over, late, member_ends=ends)
 
     def observe(self, env_state: SnakesState) -> dict[str, Any]:
-        """What all observe."""
+        """Return the observations and action masks of all snakes, by group.
+
+        Args:
+            env_state: State to observe.
+        """
         s, side = env_state, 2 * self.vision + 1
         cells = jnp.where(s.food, FOOD, EMPTY) + jnp.tensordot(self._snake_ids, s.bodies > 0, 1)
         cells = jnp.pad(cells.astype(jnp.int8), self.vision, constant_values=WALL)
@@ -149,7 +181,11 @@ class Snakes:
         return {"snake": {"obs": seen, "legal": legal}}
 
     def render(self, env_state: SnakesState) -> screen.Picture:
-        """A pixel for each cell, with a wall of one; heads are white."""
+        """Render a state with one pixel per cell, a border and white heads, uint8 [height + 2, width + 2, 3].
+
+        Args:
+            env_state: State to render.
+        """
         walls = np.pad(np.zeros((self.height, self.width), bool), 1, constant_values=True)
         picture = screen.paint(screen.create_picture(*walls.shape), walls, screen.GRAY)
         picture = screen.paint(picture, jnp.pad(env_state.food, 1), screen.RED)
@@ -161,5 +197,12 @@ class Snakes:
         return picture
 
     def render_frames(self, states: Sequence[SnakesState]) -> list[np.ndarray]:
-        """Render the screens of states."""
+        """Render states as pictures.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A picture for each state, uint8 [height + 2, width + 2, 3].
+        """
         return screen.render_screens(self, states)

@@ -1,4 +1,4 @@
-"""From the rules of a finite game to all of its histories."""
+"""Builder of game trees: lists all histories of a finite game by its rules."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -19,11 +19,14 @@ class HistoryNode(NamedTuple):
     first_child: int
     num_children: int
     payoffs: tuple[float, ...]
-    information_states: tuple[Hashable, ...]  # () where no player is to move
+    information_states: tuple[Hashable, ...]  # (player, information) pairs; () if no player moves
 
 
 def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
-    """The fields of the GameTree of rules; raises OptionError above so many nodes, and where rules are at odds."""
+    """Return the fields of the GameTree of a game.
+
+    It raises OptionError if the game has more nodes than the limit, or if its rules contradict themselves.
+    """
     nodes: list[HistoryNode] = []
     levels, sets, features = [0], {}, {}
     level = [(rules.init_state(), (0, 0, 1.0))]
@@ -57,7 +60,7 @@ def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
 
 
 def list_choices(rules: Rules, state: Any, player: int) -> list[tuple[int, float]]:
-    """The actions or outcomes after a state, each with its probability where chance has it, else with 1."""
+    """Return the actions or outcomes that can follow a state, with the probabilities of outcomes, and 1 for actions."""
     if player == TERMINAL:
         return []
     if player == CHANCE:
@@ -76,14 +79,17 @@ def list_choices(rules: Rules, state: Any, player: int) -> list[tuple[int, float
 
 
 def format_state_line(rules: Rules, state: Any) -> str:
-    """A state on one line."""
+    """Return the description of a state on one line."""
     return repr(" ".join(rules.format_state(state).split()))
 
 
 def nodes_to_arrays(
     nodes: list[HistoryNode], sets: dict[Any, list[int]], features: dict[Any, Any], actions: int
 ) -> dict[str, Any]:
-    """What was found as arrays; information sets are the first rows that are seen, and a row of nothing is the last."""
+    """Convert the nodes to the arrays of a GameTree.
+
+    The first rows of the features are the information sets; the last row is zero.
+    """
     rows = {known: i for i, known in enumerate([*sets, *(known for known in features if known not in sets)])}
     nothing = (len(rows),) * len(nodes[0].payoffs)
     legal = np.zeros((len(sets), actions), bool)

@@ -1,4 +1,4 @@
-"""The two-step game of QMIX."""
+"""Two-step game of QMIX."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +11,19 @@ from jaxtyping import Array, Int
 from evorl.spaces import Box, Dict, Discrete, Members
 from evorl.types import Key, TimeStep
 
-PAYOFFS = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)  # in the second step, by what the first led to
+PAYOFFS = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)  # of the second step, by the selected game
 
 
 @dataclass(frozen=True)
 class TwoStep:
-    """Two agents of one group, agent, paid the same. In the first step the first one's action chooses a game.
+    """Two-step game of QMIX: two agents of the group agent with one common reward.
 
-    After 0 every joint action pays 7, after 1 [[0, 1], [1, 8]]: who does not know both values plays for 7 (Rashid et
-    al. 2018, arXiv:1803.11485, section 5). Both see which of the three states it is; "state" is the same.
+    In the first step, the action of the first agent selects a matrix game, which is played in the second
+    step. After action 0, every joint action has payoff 7. After action 1, the payoffs are [[0, 1], [1, 8]].
+    An agent that does not learn the values of both games settles for 7. Both agents observe the state,
+    one-hot of three; the global "state" is the same.
+
+    Source: Rashid et al. 2018, arXiv:1803.11485, section 5.
     """
 
     default_params = None
@@ -29,7 +33,7 @@ class TwoStep:
     observation_space = Dict({"agent": Members(Box(0, 1, (3,)), 2), "state": Box(0, 1, (3,))})
 
     def reset(self, key: Key, params: Any) -> tuple[Int[Array, ""], dict[str, Any]]:
-        """The state is 0, then 1 or 2 by the game that was chosen; at the end it stays what it was."""
+        """Start in state 0; the first step leads to state 1 or 2, the selected game, which the second step keeps."""
         del key, params
         return jnp.int32(0), self.observe(jnp.int32(0))
 
@@ -42,6 +46,10 @@ class TwoStep:
         return state, TimeStep(self.observe(state), {"agent": jnp.stack([reward] * 2)}, over, jnp.bool_(False))
 
     def observe(self, env_state: Int[Array, ""]) -> dict[str, Any]:
-        """What both observe."""
+        """Return the observations of both agents, and the global state.
+
+        Args:
+            env_state: State to observe.
+        """
         state = jax.nn.one_hot(env_state, 3)
         return {"agent": jnp.stack([state] * 2), "state": state}

@@ -1,4 +1,4 @@
-"""Environments that live on the host: Gymnasium's and PettingZoo's, in this process or in workers, and EnvPool's."""
+"""Environments that run on the host: Gymnasium and PettingZoo (in this process or in workers), and EnvPool."""
 
 from evorl.envs.host.env import HostEnv as HostEnv
 from evorl.envs.host.envpool import EnvPool as EnvPool

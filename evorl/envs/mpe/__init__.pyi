@@ -1,4 +1,4 @@
-"""The multi-agent particle environments, by mpe2's rules: MPE(scenario), scenarios a file each."""
+"""Multi-agent particle environments with the rules of mpe2: MPE(scenario), one file per scenario."""
 
 from evorl.envs.mpe.adversary import SimpleAdversary as SimpleAdversary
 from evorl.envs.mpe.crypto import SimpleCrypto as SimpleCrypto

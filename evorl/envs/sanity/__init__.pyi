@@ -1,6 +1,8 @@
-"""Small environments that each ask for one ability of an agent; `python -m evorl.sanity` trains on them.
+"""Small environments that each test one ability of an agent; `python -m evorl.sanity` trains agents on them.
 
-The rules are those of PufferLib's. Each has score(env_state), of an ended episode, from 0 to 1."""
+The rules are those of PufferLib's sanity environments. Each has `score(env_state)`, which rates an ended
+episode from 0 to 1.
+"""
 
 from evorl.envs.sanity.bandit import Bandit as Bandit
 from evorl.envs.sanity.continuous import Continuous as Continuous

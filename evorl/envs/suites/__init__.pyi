@@ -1,4 +1,4 @@
-"""Adapters of environments from other libraries."""
+"""Adapters for environments of other libraries."""
 
 from evorl.envs.suites.brax import Brax as Brax
 from evorl.envs.suites.craftax import Craftax as Craftax
