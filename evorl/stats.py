@@ -155,7 +155,7 @@ def bootstrap_interval(
     """Return the percentile interval of the stratified bootstrap, which resamples the runs of each task.
 
     It is intended for statistics over several tasks. For few runs of one task it is too narrow
-    (docs/statistics.md); use `mean_interval` for the mean.
+    (docs/howto/statistics.md); use `mean_interval` for the mean.
 
     Args:
         scores: Scores, [runs, tasks], or [runs] for one task.

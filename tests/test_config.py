@@ -233,8 +233,21 @@ def test_every_shipped_file_composes_and_says_what_it_is():
         for name, choice in discovery.find_choices(group).items():
             assert choice.summary, name
             config.compose_config([f"{group}={name}"])
+    schedules = {}
     for name in discovery.find_choices("experiment"):
-        config.compose_config([f"experiment={name}"])
+        cfg = config.to_plain_data(config.compose_config([f"experiment={name}"]))["agent"]
+        agent = cfg["name"]
+        if agent not in schedules:
+            schedules[agent] = find_schedules(config.to_plain_data(config.compose_config([f"agent={agent}"]))["agent"])
+        # a number in its place would silently stop the annealing
+        assert schedules[agent] <= find_schedules(cfg), name
+
+
+def find_schedules(node, prefix=""):
+    """Return the dotted names of the hyperparameters of a configuration that are schedules."""
+    inner = {f"{prefix}{name}": value for name, value in node.items() if isinstance(value, dict)}
+    own = {name for name, value in inner.items() if str(value.get("_target_")).endswith(("Linear", "Cosine"))}
+    return own.union(*(find_schedules(value, f"{name}.") for name, value in inner.items()))
 
 
 WRONG = [

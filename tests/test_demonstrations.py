@@ -222,3 +222,11 @@ def test_an_agent_that_also_acts_begins_with_a_full_buffer():
     rows = jax.tree.map(np.asarray, state.replay.sample(jax.random.key(0), (10,)).rows)
     training = fit(workflow, budget=Budget(iterations=1), demonstrations=rows, num_seeds=2, evaluations=1)
     np.testing.assert_array_equal(training.state.replay.size, [14, 14])
+
+
+def test_a_budget_that_is_never_reached_is_refused():
+    workflow = OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, **SMALL | {"random_steps": 0})
+    why = "is never reached, since an iteration takes no env steps; give iterations or minutes"
+    for name in ("env_steps", "episodes"):
+        with pytest.raises(OptionError, match=f"{name}=100: {why}"):
+            fit(workflow, budget=Budget(**{name: 100}))

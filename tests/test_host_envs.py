@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import DQN, OffPolicy, tree
 from evorl.agents import PPO, MLPPolicy
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import ActionRepeat
@@ -433,3 +433,18 @@ def test_policy_search_plays_whole_episodes():
     assert [row["env_steps"] for row in result.rows if row["kind"] == "train"] == [12, 24]
     assert result.rows[-1]["return"] == 6
     assert pool_registry._POOLS == {}
+
+
+@pytest.mark.program
+def test_demonstrations_outlast_a_failure_in_the_first_iteration(tmp_path):
+    sizes = {"num_envs": 2, "num_steps": 4, "num_updates": 2, "batch_size": 4, "eval_episodes": 2, "capacity": 50}
+    fails = OffPolicy(told(length=6, fault="step", episodes=1), DQN(hidden=(8,)), **sizes, random_steps=0)
+    like = jax.eval_shape(lambda key: fails.init(key).replay.sample(key, (10,)), jax.random.key(0)).rows
+    rows = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), like)
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(HostError):
+        fit(fails, budget=Budget(iterations=9), evaluations=1, checkpoints=checkpoints, demonstrations=rows)
+    whole = OffPolicy(told(length=6), DQN(hidden=(8,)), **sizes, random_steps=0)
+    resumed = fit(whole, budget=Budget(iterations=1), checkpoints=checkpoints)
+    checkpoints.close()
+    assert int(resumed.state.replay.size) == 10 + 2 * 4

@@ -55,7 +55,7 @@ def test_a_game_out_is_the_game(pettingzoo):
 
 
 def test_what_is_no_game_is_refused(pettingzoo):
-    with pytest.raises(OptionError, match="is no game: its actions are of no groups"):
+    with pytest.raises(OptionError, match="is not a multi-agent environment"):
         to_pettingzoo(ENV)
     out = to_pettingzoo(CHASE)
     out.reset()

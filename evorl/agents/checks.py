@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from evorl.errors import OptionError, require_int
 from evorl.networks.mlp import check_layers
 from evorl.spaces import Box, Discrete
@@ -14,13 +16,15 @@ def check_critics(agent: Any) -> None:
 
 
 def require_action_vector(agent: Any, hint: str = "") -> Box:
-    """Return the action space of an agent; raise OptionError unless it is a Box with one axis.
+    """Return the action space of an agent; raise OptionError unless it is a Box with one axis and finite bounds.
 
     The error message ends with `hint`, which names an alternative.
     """
     space = agent.action_space
     if not isinstance(space, Box) or len(space.shape) != 1:
         raise OptionError(f"{type(agent).__name__} needs actions that are vectors of real numbers, not {space}{hint}")
+    if not all(np.isfinite(bound).all() for bound in space.bounds):
+        raise OptionError(f"{type(agent).__name__} needs actions between finite bounds, not {space}")
     return space
 
 

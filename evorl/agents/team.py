@@ -74,7 +74,7 @@ class Team(BaseAgent):
         """
         if not self.groups:
             raise OptionError(
-                "env: is for one agent, and a team plays games, whose actions are by group (docs/games.md)"
+                "env: is for one agent, and a team plays games, whose actions are by group (docs/howto/multi_agent.md)"
             )
         for name, of in (("agents", self.agents), ("shared", self.shared)):
             for group in of if isinstance(of, Mapping) else ():

@@ -46,7 +46,7 @@ HELP = """usage: python -m evorl.play [RUN] [option=value ...]
   trust=[NAME]     packages whose classes its configuration may name
   json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
   browser=false    true: opens the viewer, or else the picture of the episode, in the web browser
-  record=FILE.npz  writes the transitions of so many episodes, for preload= of evorl.train (docs/demonstrations.md)
+  record=FILE.npz  writes the transitions of the episodes, for preload= of evorl.train (docs/howto/demonstrations.md)
   out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
 
 

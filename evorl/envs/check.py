@@ -28,7 +28,7 @@ def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, ep
     Args:
         env: Environment to check.
         env_params: Environment parameters; None for its `default_params`.
-        key: Random key of the episodes; None for that of seed 0.
+        key: Random key of the episodes; None for the key of seed 0.
         episodes: Number of episodes.
 
     Raises:

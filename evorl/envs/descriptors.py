@@ -122,7 +122,7 @@ class FeetContact(Wrapper):
         """Return whether a link touches the ground, bool [].
 
         Args:
-            contact: Brax's contacts; link index -1 stands for the ground.
+            contact: Brax's contacts; a negative link index stands for the ground.
             link: Index of the link.
         """
         first, second = contact.link_idx

@@ -48,7 +48,7 @@ def find_leveled_env(env: Env, params: Any) -> tuple[Env, Any]:
 
 
 def wrap_like(env: Env, other: Env) -> Env:
-    """Return `other` in the wrappers that env has around its environment with levels, without reward wrappers."""
+    """Wrap `other` like the environment with levels inside env, but without reward wrappers."""
     match env:
         case LevelEnv():
             return other

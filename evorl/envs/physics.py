@@ -188,8 +188,8 @@ class PhysicsEditor:
     """Environment in which a teacher builds a level of `Physics`, one entry per step.
 
     An action is one of num_bins evenly spaced values from 0 to 1, both included. The observation contains the
-    entries chosen so far, the step, and num_random new uniform random numbers. All rewards are 0; a
-    curriculum that scores the level replaces the last one by the score.
+    entries chosen so far, the step, and num_random new uniform random numbers. All rewards are 0; the
+    curriculum, which scores the level, adds the score to the last one.
     """
 
     physics: Physics

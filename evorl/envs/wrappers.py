@@ -158,10 +158,10 @@ class RewardTransformState:
 class RewardTransform(Wrapper):
     """Environment whose rewards are scaled, clipped and delayed for learning.
 
-    A reward is multiplied by `scale` and clipped to [-clip, clip]. The sum of the last `delay` rewards is
-    given every `delay` steps, and of the remaining ones at the end of an episode; the other rewards are 0. A
-    delay makes dense rewards sparse. Agents and evolution learn from these rewards. Returns remain those of
-    the inner environment; the sum of the transformed rewards is recorded as `learned_return`.
+    A reward is multiplied by `scale` and clipped to [-clip, clip]. The rewards are then summed, and their sum
+    is given every `delay` steps and at the end of an episode; the other rewards are 0. A delay makes dense
+    rewards sparse. Agents and evolution learn from these rewards. Returns remain those of the inner
+    environment; the sum of the transformed rewards is recorded as `learned_return`.
 
     Args:
         inner: Wrapped environment, with one reward.
@@ -206,8 +206,8 @@ class FrameStack(Wrapper):
     """Environment whose observations are the last `count` observations of the inner environment, the newest last.
 
     An episode starts with `count` copies of the first observation. Leaves [*shape] become [count, *shape], a
-    Discrete becomes a MultiDiscrete, and the vectors of a MultiDiscrete are concatenated. The action mask is
-    that of the newest observation.
+    Discrete becomes a MultiDiscrete, and the vectors of a MultiDiscrete are concatenated. The action mask
+    belongs to the newest observation.
 
     Args:
         inner: Wrapped environment.

@@ -1,4 +1,4 @@
-"""Populations of players: payoffs, meta-solvers, exact values and ratings."""
+"""Leagues: populations of policies for games, with payoff tables, meta-solvers, exact values and ratings."""
 
 from evorl import lazy
 

@@ -1,4 +1,4 @@
-"""alpha-rank: profiles by how often evolution is there."""
+"""Alpha-rank: weights of profiles by the stationary distribution of an evolutionary process."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,23 +21,25 @@ from evorl.leagues.meta_games import (
 )
 from evorl.leagues.stationary_distribution import compute_stationary_distribution
 
-INITIAL_EPSILON = 2.0**-20  # the first chance of a move by which the mover loses
+INITIAL_EPSILON = 2.0**-20  # initial probability of a change by which the player loses
 MIN_EPSILON = 2.0**-28
-CONVERGENCE_TOLERANCE = 1e-6  # the most by which a profile's weight moves where it stands still
-TIE_TOLERANCE = 1e-6  # of the payoffs' range, below which payoffs are the same
-MAX_PROFILES = 6000  # profiles
+CONVERGENCE_TOLERANCE = 1e-6  # maximum change of a profile's weight at convergence
+TIE_TOLERANCE = 1e-6  # payoffs that differ by less, relative to the payoff range, are equal
+MAX_PROFILES = 6000
 
 
 @dataclass(frozen=True)
 class AlphaRank:
-    """How often a chain is at each profile in which one player at a time changes its policy (Omidshafiei et al. 2019).
+    """Alpha-rank: stationary distribution of a Markov chain over profiles (Omidshafiei et al. 2019).
 
-    Infinite alpha: of all such changes one is drawn, taken with probability 1 - e where the mover gains, 1/2 at a tie,
-    else e, which is halved until the weights stand still. A player's weights are its marginals.
+    In each transition of the chain, one player may change its policy. Alpha is infinite: one of all such
+    changes is drawn, and accepted with probability 1 - e if the player gains by it, 1/2 if its payoff stays
+    the same, and e if it loses. e is halved, from 2^-20 to at most 2^-28, until the weights no longer change.
+    The weights of a player are the marginals of the weights of the profiles.
     """
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all."""
+        """Accept every game."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         of_profiles = self.compute_profile_weights(payoffs, mask)
@@ -46,7 +48,15 @@ class AlphaRank:
         return with_gap(payoffs, mask, weights)
 
     def compute_profile_weights(self, payoffs: Table, mask: Mask) -> Float[Array, "..."]:
-        """The weight of each profile, [capacity, ..., capacity]; raises OptionError above 6,000 of them."""
+        """Return the weight of each profile, shape [capacity, ..., capacity].
+
+        Args:
+            payoffs: Payoff table, shape [players, capacity, ..., capacity].
+            mask: Mask of the policies that exist, shape [players, capacity].
+
+        Raises:
+            OptionError: If the table has more than 6,000 profiles.
+        """
         require(
             num_profiles(mask) <= MAX_PROFILES,
             "capacity",
@@ -67,9 +77,11 @@ class AlphaRank:
 
 
 def _build_transitions(table: Table, tie: Float[Array, ""]) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
-    """From each profile (row) to each that differs in one policy: 1 where its player gains and where it loses, or 1/2s.
+    """Return the transitions by which a player gains, and those by which a player loses, each of shape [n, n].
 
-    What all have in common, that one of so many changes is drawn, does not matter to the weights.
+    A row is the current profile, and a column the next one, which differs from it in one policy. Entries are
+    1, or 1/2 in both results if the payoff stays the same. The common factor, the probability that a change
+    is drawn, is omitted because it does not change the stationary distribution.
     """
     players, k = len(table), table.shape[1]
     stays = jnp.eye(k)

@@ -1,4 +1,4 @@
-"""The default meta-solver: an equilibrium where that is one linear program, else replicator dynamics."""
+"""Default meta-solver: Nash for two-player constant-sum tables, projected replicator dynamics for all others."""
 
 from dataclasses import dataclass, field
 
@@ -15,22 +15,42 @@ from evorl.parts import part
 
 @part
 class AutoSolver:
-    """`constant_sum` for two-player tables of a constant sum, `general_sum` for all others.
+    """Meta-solver that selects another one: `constant_sum` for two-player constant-sum tables, else `general_sum`.
 
-    Projected replicator dynamics are the general solver of PSRO's paper (Lanctot et al. 2017, arXiv:1711.00832); here
-    they see payoffs in units of their range, in which 50,000 steps of 1e-3 are as long in any game. Tables are looked
-    at one by one, so that a game whose sums become known as it is played has the right one from then on.
+    Each table is classified separately. If the payoffs of a game are estimated from episodes, the right
+    solver is therefore used as soon as the sums of the payoffs are known.
+
+    Projected replicator dynamics are the general solver of the PSRO paper (Lanctot et al. 2017,
+    arXiv:1711.00832). Here the payoffs that `general_sum` receives are divided by their range, so that the
+    default 50,000 steps of 1e-3 cover the same time in every game.
+
+    Args:
+        constant_sum: Meta-solver of two-player constant-sum tables.
+        general_sum: Meta-solver of all other tables.
     """
 
     constant_sum: MetaSolver = field(default_factory=Nash)
     general_sum: MetaSolver = field(default_factory=ProjectedReplicator)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all that the solver for such games does."""
+        """Check the game with the meta-solver that is selected for it.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game has a constant sum.
+
+        Raises:
+            OptionError: If that meta-solver cannot solve the game.
+        """
         self.select_solver(players, zero_sum).check(players, zero_sum)
 
     def select_solver(self, players: int, zero_sum: bool) -> MetaSolver:
-        """Return the one for a game of so many players whose kind is known."""
+        """Return the meta-solver of a game whose kind is known.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game has a constant sum.
+        """
         return self.constant_sum if players == 2 and zero_sum else RangeNormalizedSolver(self.general_sum)
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
@@ -41,7 +61,7 @@ class AutoSolver:
         constant = is_constant_sum(payoffs, mask)
 
         def solve_if_applicable(solver: MetaSolver, table: Table, applies: jax.Array) -> tuple[Weights, Gap]:
-            """What a solver finds where it applies, computed only if some of the vmapped tables need it."""
+            """Return the result of a solver, or zeros if the solver applies to none of the vmapped tables."""
             nothing = jnp.zeros(mask.shape), jnp.zeros(())
             return jax.lax.cond(tree.any_unbatched(applies), lambda: solver(table, mask), lambda: nothing)
 
@@ -51,12 +71,15 @@ class AutoSolver:
 
 @dataclass(frozen=True)
 class RangeNormalizedSolver:
-    """Another solver, of payoffs that are divided by the largest range of a player's; the gap is in their own units."""
+    """Meta-solver that divides payoffs by the largest payoff range of any player before it calls another solver.
+
+    The gap is in the units of the original payoffs.
+    """
 
     solver: MetaSolver
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """As its solver does."""
+        """Check the game with the inner solver."""
         self.solver.check(players, zero_sum)
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:

@@ -1,4 +1,4 @@
-"""Counterfactual regret minimization."""
+"""Counterfactual regret minimization (CFR)."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,10 @@ from evorl.leagues.tabular_policies import normalize_policy
 
 
 def cfr_plus(tree: GameTree, iterations: int | Int[Array, ""]) -> Float[Array, "sets actions"]:
-    """The average policy of CFR+, which comes near an equilibrium of a zero-sum game of two (Tammelin 2014,
-    arXiv:1407.5042).
+    """Return the average policy of CFR+ (Tammelin 2014, arXiv:1407.5042).
 
-    Players take turns; the policy of iteration t counts t times.
+    In a two-player zero-sum game, it approaches an equilibrium. The players are updated alternately, and the
+    average weights the policy of iteration t by t.
     """
     form = SequenceForm.from_tree(tree)
     nothing = jnp.zeros(tree.legal_mask.shape)

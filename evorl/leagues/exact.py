@@ -1,4 +1,4 @@
-"""Exact values of policies in a game tree: best responses, mixtures, payoffs of all against all."""
+"""Exact values of policies in a game tree: best responses, exploitability, mixtures and payoff tables."""
 
 import string
 from collections.abc import Sequence
@@ -13,16 +13,17 @@ from evorl.leagues.sequence_form import SequenceForm
 from evorl.leagues.tabular_policies import normalize_policy
 from evorl.types import Metrics
 
-ROUNDING_TOLERANCE = 1e-6  # of what is summed, up to which two actions are worth the same
+ROUNDING_TOLERANCE = 1e-6  # difference of tied action values, relative to the sum of absolute payoffs
 
 
 def best_response(
     tree: GameTree, policy: Float[Array, "sets actions"], ties: Float[Array, "sets actions"] | None = None
 ) -> tuple[Float[Array, " players"], Float[Array, "sets actions"]]:
-    """What each player gets at most where the others play a policy, and by which actions, one for each information set.
+    """Return each player's best payoff against a policy, shape [players], and its best actions, one-hot.
 
-    Of actions that are worth the same, up to rounding, it takes the one with the most of `ties`, else the first; so
-    too where the others never let it come.
+    Actions whose values are equal up to rounding are tied. The tied action with the largest entry of `ties`
+    is taken, or the first one without `ties`. In an information set that the other players never reach, all
+    legal actions are tied.
     """
     form = SequenceForm.from_tree(tree)
     worth = form.compute_counterfactual_payoffs(form.compute_realization_plan(policy))
@@ -35,7 +36,7 @@ def best_response(
 
 
 def nash_conv(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, ""]:
-    """What all players together would gain, each by its best response; 0 in an equilibrium (Lanctot et al. 2017)."""
+    """Return NashConv: the sum of all players' gains by best responses; 0 in an equilibrium (Lanctot et al. 2017)."""
     form = SequenceForm.from_tree(tree)
     plan = form.compute_realization_plan(policy)
     worth = form.compute_counterfactual_payoffs(plan)
@@ -44,26 +45,28 @@ def nash_conv(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Arr
 
 
 def exploitability(tree: GameTree, policy: Float[Array, "sets actions"]) -> Float[Array, ""]:
-    """NashConv for each player: in a zero-sum game of two what a policy loses to its best response on average."""
+    """Return NashConv per player: in a two-player zero-sum game, the mean loss of a policy to its best response."""
     return nash_conv(tree, policy) / tree.players
 
 
 def exploitability_metrics(tree: GameTree, policy: Float[Array, "sets actions"]) -> Metrics:
-    """How good a policy is: "nash_conv", "exploitability" and "return", which is minus the latter."""
+    """Return the metrics "nash_conv", "exploitability" and "return" (minus the exploitability) of a policy."""
     return nash_conv_to_metrics(nash_conv(tree, policy), tree.players)
 
 
 def nash_conv_to_metrics(found: Float[Array, ""], players: int) -> Metrics:
-    """NashConv as exploitability_metrics tells it."""
+    """Return the metrics of `exploitability_metrics` for a given NashConv."""
     return {"return": -found / players, "nash_conv": found, "exploitability": found / players}
 
 
 def mix_policies(
     tree: GameTree, policies: Float[Array, "policies sets actions"], weights: Float[Array, "players policies"]
 ) -> Float[Array, "sets actions"]:
-    """The policy that plays as if each player drew one of the policies before the game, with its weights.
+    """Return the policy that is equivalent to each player sampling one of the policies before the game.
 
-    Actions are averaged by how likely the player itself comes there (Kuhn 1953), and are alike where it never does.
+    The policies are averaged in proportion to their weights and to the player's own probability of reaching
+    the information set (Kuhn 1953). In sets that the player never reaches, all legal actions are equally
+    likely.
     """
     form = SequenceForm.from_tree(tree)
     plans = jax.vmap(lambda policy: form.to_table(form.compute_realization_plan(policy)))(policies)
@@ -73,9 +76,10 @@ def mix_policies(
 def compute_payoffs(
     tree: GameTree, policies: Float[Array, "policies sets actions"] | Sequence[Float[Array, "_ sets actions"]]
 ) -> Float[Array, "players ..."]:
-    """What each player gets on average, [players, policies of player 0, policies of player 1, ...].
+    """Return the expected payoffs of all profiles, [players, policies of player 0, policies of player 1, ...].
 
-    All play the same policies, or each those of its own stack; one matrix product over the ends of the game.
+    All players choose from the same policies or, if a sequence is given, each player from its own stack. The
+    result is one matrix product over the terminal nodes.
     """
     form = SequenceForm.from_tree(tree)
     stacks = policies if isinstance(policies, Sequence) else [policies] * tree.players
@@ -91,5 +95,5 @@ def compute_payoffs(
 def _mask_illegal(
     tree: GameTree, value: Float[Array, "some actions"], sets: np.ndarray
 ) -> Float[Array, "some actions"]:
-    """The worth of actions, and less than any of illegal ones."""
+    """Return the values of the actions, with -inf for illegal actions."""
     return jnp.where(tree.legal_mask[sets], value, -jnp.inf)

@@ -1,4 +1,4 @@
-"""What a player of fictitious self-play learns from: a replay for its response, a reservoir for its average policy."""
+"""Training data of NFSP: a replay buffer for the best response, and a reservoir for the average policy."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ from evorl.types import Key, ReplayBuffer, ReplayFactory, Transition
 
 @struct.dataclass
 class PlayerExperience:
-    """Of one player, from n environments."""
+    """Training data of one player, from n environments."""
 
-    replay: ReplayBuffer  # of what came of its choices
-    reservoir: ReservoirBuffer  # of the choices of its responses
+    replay: ReplayBuffer  # transitions from one choice of the player to its next one
+    reservoir: ReservoirBuffer  # observations and actions of its best responses
     pending_choices: PendingChoices
 
     @classmethod
     def empty(
         cls, row: Transition, n: int, replay: tuple[ReplayFactory, int], reservoir: int, key: Key
     ) -> "PlayerExperience":
-        """Of transitions like row, by their shapes; a replay is of a kind and a capacity."""
+        """Create empty buffers for transitions with the shapes of `row`; `replay` is a factory and a capacity."""
         kind, capacity = replay
         choices = ReservoirBuffer.empty(reservoir, {"obs": row.obs, "action": row.action}, key)
         return cls(kind.empty(capacity, row, n), choices, PendingChoices.empty(row, n))
@@ -34,9 +34,10 @@ class PlayerExperience:
     def add(
         self, space: Space, t: Transition, mask: Bool[Array, "steps n"], responds: Bool[Array, "steps n"]
     ) -> "PlayerExperience":
-        """With what a player has seen, leaves [steps, n, ...], where mask; responds where its response chose.
+        """Add the transitions of a player, leaves [steps, n, ...], for which `mask` is true.
 
-        space is that of its observations.
+        The reservoir receives only actions of the best response (`responds`), at steps with a choice. `space`
+        is the observation space of the player.
         """
         turns, rows, there = self.pending_choices.advance(space, t, mask)
         choices: Any = {"obs": t.obs, "action": t.action}
@@ -51,9 +52,11 @@ def add_player_experience(
     mask: Bool[Array, "steps n"],
     by_policy: Bool[Array, ""],
 ) -> dict[str, PlayerExperience]:
-    """By role what the players have then, with a game's transitions, leaves [steps, n, ...], where mask.
+    """Add the transitions of a game, leaves [steps, n, ...], to the experience of all players, by role.
 
-    Extras are who plays a response, by role [steps, n, players]; unless by_policy all have acted at random.
+    Only transitions for which `mask` is true are added. Their extras say, by role, which players act by their
+    best response, shape [steps, n, players]. If `by_policy` is false, all actions were random, and the
+    reservoirs receive none of them.
     """
     found = {}
     for role in roles.roles:

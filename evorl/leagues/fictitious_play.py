@@ -1,4 +1,4 @@
-"""Learning in a table by play: fictitious play and regret matching, whose averages are the weights."""
+"""Fictitious play and regret matching on a payoff table; the weights are averages over all steps."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,13 @@ from evorl.leagues.meta_games import (
 
 @dataclass(frozen=True)
 class FictitiousPlay:
-    """All answer at once the average of what the others did before, the first time even mixtures (Brown 1951).
+    """Fictitious play with simultaneous updates (Brown 1951).
 
-    Of equally good answers the oldest policy is taken.
+    In each step, every player best responds to the average of the other players' earlier strategies. The
+    averages start at uniform mixtures. Among equally good responses, the oldest policy is taken.
+
+    Args:
+        steps: Number of steps.
     """
 
     steps: int = 2000
@@ -31,7 +35,7 @@ class FictitiousPlay:
         require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+        """Accept every game, although the averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table, even = center_payoffs(payoffs, mask), normalize_weights(jnp.ones(mask.shape), mask)
@@ -46,7 +50,14 @@ class FictitiousPlay:
 
 @dataclass(frozen=True)
 class RegretMatching:
-    """All play policies by how much they regret not to have played them (Hart and Mas-Colell 2000)."""
+    """Regret matching (Hart and Mas-Colell 2000).
+
+    In each step, every player plays its policies in proportion to their positive cumulative regrets. The
+    weights are the averages of these strategies.
+
+    Args:
+        steps: Number of steps.
+    """
 
     steps: int = 10_000
 
@@ -54,7 +65,7 @@ class RegretMatching:
         require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+        """Accept every game, although the averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table = center_payoffs(payoffs, mask)

@@ -1,4 +1,4 @@
-"""The players of a game who draw a policy each when an episode begins."""
+"""Actor for all players of a game, each of which samples one of its policies at the start of an episode."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,30 +19,30 @@ from evorl.types import Key, Memory
 
 @struct.dataclass
 class PolicyMixtures:
-    """Policies, leaves [capacity, ...], and how likely each player draws them, [players, capacity]."""
+    """Pool of policies, and the probabilities with which each player samples them."""
 
-    pool: dict[str, PyTree]  # by role what its policies read
+    pool: dict[str, PyTree]  # by role, as its policy set reads them, leaves [capacity, players, ...]
     weights: Float[Array, "players capacity"]
 
 
 @struct.dataclass
 class MixtureMemory:
-    """What is remembered during an episode."""
+    """Sampled policies and recurrent states of all players during an episode."""
 
-    profile: Int[Array, " players"]  # the policies that are drawn, -1 before
-    memory: dict[str, Memory]  # of each role's players
+    profile: Int[Array, " players"]  # index of each player's sampled policy, -1 before the first step
+    memory: dict[str, Memory]  # recurrent states of each role's players, leaves [players, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class JointMixtureAgent:
-    """An agent for all players of a game, whose params are PolicyMixtures; it learns nothing."""
+    """Actor for all players of a game, whose parameters are `PolicyMixtures`. It does not learn."""
 
     roles: Roles
     policy_sets: Mapping[str, PolicySet]
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return group_sizes(self.roles.game.action_space)
 
     def initial_memory(self) -> MixtureMemory:
@@ -53,10 +53,10 @@ class JointMixtureAgent:
     def act(
         self, params: PolicyMixtures, obs: Any, memory: MixtureMemory, key: Key
     ) -> tuple[Any, Memory, dict[str, Any]]:
-        """What all do, as the policies do that are drawn at the first step."""
+        """Act for all players, with the policies that are sampled at the first step of the episode."""
         key_draw, key_act = jax.random.split(key)
         profile = jnp.where(memory.profile < 0, sample_policies(key_draw, params.weights), memory.profile)
         actions, after = act_jointly(self.roles, self.policy_sets, params.pool, profile, obs, memory.memory, key_act)
         return actions, MixtureMemory(profile, after), {}
 
-    mode = act  # a mixture has no other greedy action
+    mode = act  # a mixture has no separate greedy action

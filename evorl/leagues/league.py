@@ -1,4 +1,4 @@
-"""A league: agents that learn at once from games with each other and with their past, and some that exploit them."""
+"""League: agents that train at the same time against each other, against past policies, and against exploiters."""
 
 from dataclasses import field, replace
 from functools import cached_property, partial
@@ -35,24 +35,44 @@ from evorl.workflows.base import as_evaluation
 class LeagueState:
     numbers: Numbers
     env_params: PyTree
-    learners: State  # their states, leaves [learners, ...]
-    pool: dict[str, Array]  # what is kept of past policies, leaves [past, ...]
-    num_snapshots: Int[Array, " learners"]  # how many of each are there
-    latest_snapshot: Int[Array, " learners"]  # where in the pool the last one is
-    steps_since_snapshot: Float[Array, " learners"]  # environment steps since then
+    learners: State  # states of the learners, leaves [learners, ...]
+    pool: dict[str, Array]  # past policies, leaves [past, ...]
+    num_snapshots: Int[Array, " learners"]  # number of past policies of each learner
+    latest_snapshot: Int[Array, " learners"]  # index in the pool of each learner's latest snapshot
+    steps_since_snapshot: Float[Array, " learners"]  # env steps since the latest snapshot or restart
     record: MatchRecord
 
 
 @part
 class League:
-    """An iteration is one of each learner, who all play in the seats that are drawn, against opponents that are drawn.
+    """League of main agents, main exploiters and league exploiters (Vinyals et al. 2019).
 
-    Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z. An opponent stays for an episode. Main agents meet themselves,
-    all past policies, and those that they lose to; main exploiters meet main agents; league exploiters all past ones.
-    When a policy is taken into the pool its learner, if it is an exploiter, may begin anew. The pool begins with the
-    main agents' first policies. A learner whose numbers are lost goes on from the last that was taken. What is
-    evaluated is the first main agent, which then plays all seats: `return` is minus its exploitability in a game with a
-    tree, else its mean against all past policies.
+    doi:10.1038/s41586-019-1724-z. In each iteration of the league, every learner runs one iteration of
+    `workflow`. In each episode, a learner plays as a randomly sampled player of the game (a seat), against
+    opponents that are sampled for the other seats and stay until the episode ends:
+
+    - Main agents meet the current main agents, all past policies, and the past policies to which they lose.
+    - Main exploiters meet main agents, or past policies of main agents if they win too rarely.
+    - League exploiters meet all past policies.
+
+    At times, a snapshot of a learner's policy is added to the pool of past policies. An exploiter may then
+    restart from new parameters. The pool starts with the initial policies of the main agents. If the state of
+    a learner contains NaN, the learner restarts from its latest snapshot.
+
+    The policy of the league is the first main agent in all seats. In a game with a tree, `return` is minus
+    its exploitability. In other games, `return` is the mean return of the first main agent against all past
+    policies, each equally likely.
+
+    Args:
+        env: Multi-agent game, whose players must all have the same observation and action spaces.
+        workflow: Workflow of each learner, in the game as a single player plays it.
+        roster: Number of learners of each kind, and size of the pool.
+        explores: Whether policies act with exploration, as opponents and in the exact evaluation; otherwise
+            they are greedy.
+        matches: Probabilities of the opponents, and conditions for snapshots.
+
+    Raises:
+        OptionError: If the spaces of the players differ.
     """
 
     env: Env
@@ -66,43 +86,46 @@ class League:
             apart = ", ".join(role.name for role in self.roles.roles)
             raise OptionError(f"env: a league's policies play every seat, and spaces of {apart} differ; agent=psro")
         require_constants(self, but="workflow")
-        self.inner  # noqa: B018  which raises
+        self.inner  # noqa: B018  raises if the workflow does not fit the game
 
     @cached_property
     def tree(self) -> GameTree | None:
-        """That of the game, where it has one."""
+        """Return the game tree, or None if the game has no tree."""
         return find_game_tree(self.env)
 
     @cached_property
     def roles(self) -> Roles:
-        """The players of the game, all of one role."""
+        """Return the players of the game, which all have the same role."""
         return Roles(self.env)
 
     @cached_property
     def acting(self) -> WorkflowPolicySet:
-        """How all policies act."""
+        """Return the policy set, by which all policies of the league act."""
         alone = with_env(self.workflow, SinglePlayerGame(self.env, self.role))
         return WorkflowPolicySet(alone, self.explores)
 
     @cached_property
     def inner(self) -> PolicyWorkflow:
-        """The workflow of a learner, in the game as it plays it."""
+        """Return the workflow of a learner, in the game as a player of the league plays it."""
         against = SinglePlayerGame(self.env, self.role, {self.role: self.acting})
         return with_env(self.workflow, LeagueGame(against, self.roster.num_policies))
 
     @property
     def role(self) -> str:
-        """The name of the one role."""
+        """Return the name of the single role."""
         return self.roles.roles[0].name
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration of all learners takes, where their workflow says so."""
+        """Return the minimum and maximum env steps and gradient steps of an iteration of all learners, by name.
+
+        The result is empty if the workflow of the learners reports no costs.
+        """
         return base.total_iteration_cost(self.inner, self.roster.num_learners)
 
     @property
     def initial_env_steps(self) -> float:
-        """The most env steps that the first iteration of all learners takes."""
+        """Return the maximum number of env steps of the first iteration of all learners."""
         return self.roster.num_learners * base.max_env_steps(self.inner)[0]
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LeagueState:
@@ -119,7 +142,13 @@ class League:
         return LeagueState(numbers, env_params, learners, pool, taken, newest, since, MatchRecord.empty(roster))
 
     def init_learners(self, key: Key, numbers: Numbers, env_params: Any) -> State:
-        """All learners before they have learned, leaves [learners, ...]."""
+        """Return the initial states of all learners, leaves [learners, ...].
+
+        Args:
+            key: Random key.
+            numbers: Hyperparameters of the league, nested by field name.
+            env_params: Environment parameters of the game.
+        """
         keys = jax.random.split(key, self.roster.num_learners)
         match = self.inner.env.default_params.replace(game=env_params)
         return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, numbers.get("workflow", {}), match)))(
@@ -157,7 +186,20 @@ class League:
         return new, of_main | found | spent
 
     def update_pool(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
-        """With the policies in the pool that are to be taken, and those learners new that begin anew or were lost."""
+        """Add the snapshots that are due to the pool, and restart learners.
+
+        After its snapshot, a main exploiter restarts from new parameters, and a league exploiter does so with
+        probability `matches.reset`. A learner whose state contains NaN, or whose policy is not finite,
+        continues from its latest snapshot, or restarts from new parameters if it has none.
+
+        Args:
+            state: State of the league.
+            key: Random key.
+
+        Returns:
+            The new state, and the numbers of snapshots ("snapshots"), of restarts after a snapshot ("resets")
+            and of learners with NaN ("lost").
+        """
         key_reset, key_begin = jax.random.split(key)
         roster, given, kinds = self.roster, state.numbers, self.roster.learner_kinds
         matches = bind(self.matches, given["matches"])
@@ -220,7 +262,13 @@ class League:
         )
 
     def compute_league_exploitability(self, state: LeagueState) -> Float[Array, ""]:
-        """The exploitability of an equilibrium among all policies, past and present, of two with a constant sum."""
+        """Return the exploitability of a Nash equilibrium among all past and current policies.
+
+        The game must have a tree, two players and a constant sum.
+
+        Args:
+            state: State of the league.
+        """
         assert self.tree is not None
         tables = self.policy_tables(self.policies(state))
         there = jnp.broadcast_to(
@@ -230,38 +278,59 @@ class League:
         return nash_conv(self.tree, mix_policies(self.tree, tables, weights)) / 2
 
     def policy_tables(self, kept: Any) -> Float[Array, "policies sets actions"]:
-        """What policies do in each information set of a game with a tree."""
+        """Return the action probabilities of policies in each information set of a game with a tree.
+
+        Args:
+            kept: Policies as the pool stores them, leaves [policies, ...].
+
+        Returns:
+            Probabilities, shape [policies, sets, actions].
+        """
         nodes = self.tree
         assert nodes is not None
         return jax.vmap(lambda one: tabulate_policy(nodes, self.acting.policy(one).action_probabilities))(kept)
 
     def policies(self, state: LeagueState) -> Any:
-        """Past ones and learners as they are, leaves [policies, ...]."""
+        """Return all past policies, then the current policies of the learners, leaves [policies, ...].
+
+        Args:
+            state: State of the league.
+        """
         now = jax.vmap(self.acting.extract_policy)(state.learners)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.pool, now)
 
     def opponents(self, state: LeagueState) -> dict[str, Any]:
-        """All policies in all seats, leaves [policies, players, ...]."""
+        """Return all policies for each seat, by role, leaves [policies, players, ...].
+
+        Args:
+            state: State of the league.
+        """
         n = self.roles.num_players
         seats = lambda x: jnp.broadcast_to(x[:, None], (len(x), n, *x.shape[1:]))  # noqa: E731
         return {self.role: jax.tree.map(seats, self.policies(state))}
 
     def make_match(self, state: LeagueState, opponents: Any, weights: Float[Array, " policies"]) -> MatchParams:
-        """Against opponents of whom each other seat draws one."""
+        """Return the environment parameters of a match in which an opponent is sampled for each other seat.
+
+        Args:
+            state: State of the league.
+            opponents: Policies for each seat, as `opponents` returns them.
+            weights: Probability of each policy as an opponent, shape [policies].
+        """
         return MatchParams(state.env_params, jnp.int32(0), opponents, tree.broadcast(weights, self.roles.num_players))
 
     @cached_property
     def agent(self) -> JointMixtureAgent:
-        """All players, who draw the one policy there is."""
+        """Return the actor for all players, which samples from a pool of one policy."""
         return JointMixtureAgent(self.roles, {self.role: self.acting})
 
     def policy(self, state: LeagueState, explores: bool = False) -> PolicyFn:
-        """How the first main agent plays all seats; exploring or not is an option."""
+        """Return the policy of the first main agent in all seats. The argument `explores` is ignored."""
         del explores
         n = self.roles.num_players
         kept = tree.broadcast(self.acting.extract_policy(tree.index(state.learners, 0)), 1, n)
         return partial(self.agent.act, PolicyMixtures({self.role: kept}, jnp.ones((n, 1))))
 
     def inherit(self, state: LeagueState, parent: LeagueState) -> LeagueState:
-        """The parent, but with the state's own params of the game."""
+        """Return the state of the parent, with the env_params of the inheriting state."""
         return replace(parent, env_params=state.env_params)

@@ -1,4 +1,4 @@
-"""A game as a player of a league plays it: in a seat that is drawn, telling whom it met and who won."""
+"""Game as a learner of a league plays it: in a randomly sampled seat, with a record of opponents and wins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,16 +21,17 @@ MATCH_INFO: Mapping[str, str] = MappingProxyType({"met": "last", "won": "last"})
 @struct.dataclass
 class LeagueGameState:
     inner: SinglePlayerState
-    player: Int[Array, ""]  # which player the one that plays is until the episode ends
-    episode_return: Float[Array, ""]  # what it got so far, of a team the mean of its members
+    player: Int[Array, ""]  # index of the learner's player within its role, fixed during the episode
+    episode_return: Float[Array, ""]  # return so far, for a team the mean over its members
 
 
 @dataclass(frozen=True)
 class LeagueGame(Wrapper):
-    """SinglePlayerGame, but whose player is drawn when an episode begins, whatever its MatchParams say.
+    """Wrapper of `SinglePlayerGame` that samples which player it plays at the start of each episode.
 
-    An episode's summary is, for each policy of the pool, how many others played it ("met"), and how often that was won,
-    a draw as half of it ("won"), both [policies].
+    The player in MatchParams is ignored. The episode metrics are, for each policy of the pool, the number of
+    opponents that played it ("met"), and how many of these matches were won, with a draw as half a win
+    ("won"), both of shape [policies].
     """
 
     inner: SinglePlayerGame
@@ -59,18 +60,18 @@ class LeagueGame(Wrapper):
 
 
 def score_match(total: Any) -> Any:
-    """1 where a return is a win, above 0, and 1/2 where it is 0, a draw."""
+    """Return 1 if a return is a win (above 0), 1/2 if it is a draw (0), and 0 otherwise."""
     return jnp.where(total > 0, 1.0, jnp.where(total < 0, 0.0, 0.5))
 
 
 def sum_match_results(metrics: Metrics, policies: int) -> tuple[Float[Array, "n policies"], Float[Array, "n policies"]]:
-    """What the ended episodes of n learners add up to, by metrics [n]: whom they met, and won against."""
+    """Return how often n learners met each policy in the ended episodes, and how often they won, from metrics [n]."""
     each = [jnp.stack([metrics[f"{EPISODE_PREFIX}{name}/{i}"] for i in range(policies)], 1) for name in MATCH_INFO]
     met, won = (x * metrics["episodes"][:, None] for x in each)
     return met, won
 
 
 def drop_match_metrics(metrics: Metrics) -> Metrics:
-    """Metrics without what episodes tell of each policy."""
+    """Return the metrics without the match results of each policy."""
     of_policies = tuple(f"{EPISODE_PREFIX}{name}/" for name in MATCH_INFO)
     return {name: x for name, x in metrics.items() if not name.startswith(of_policies)}

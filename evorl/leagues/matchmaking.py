@@ -1,4 +1,4 @@
-"""Who meets whom in a league, and how often they win (Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
+"""Matchmaking of a league: opponents, snapshots and win rates (Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,38 +15,52 @@ from evorl.parts import Number, number, part
 from evorl.priors import LogUniform, Uniform
 
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
-EVEN_WIN_RATE = 0.5  # won of games of which nothing is known; below it the other wins more
+EVEN_WIN_RATE = 0.5  # win rate without games; below it, the opponent wins more often
 
 
 @part
 class Matchmaking:
-    """How opponents are drawn, and when a learner's policy joins the past ones."""
+    """Probabilities of the opponents in a league, and conditions for snapshots of learners.
+
+    A main agent spends the episodes that `self_play` and `prioritized` leave against the past main agents and
+    main exploiters that win more often than they lose against it.
+    """
 
     self_play: Number = number(
-        0.35, 0, 1, "of a main agent's episodes, against main agents as they are", Uniform(0.1, 0.6)
+        0.35, 0, 1, "fraction of a main agent's episodes against current main agents", Uniform(0.1, 0.6)
     )
-    prioritized: Number = number(
-        0.5, 0, 1, "of them, against all past policies; the rest against those past main agents and exploiters that win"
-    )
+    prioritized: Number = number(0.5, 0, 1, "fraction of a main agent's episodes against all past policies")
     curriculum: Number = number(
-        0.2, 0, 1, "won by a main exploiter, below which it meets past policies of a main agent", Uniform(0.05, 0.4)
+        0.2, 0, 1, "win rate of a main exploiter below which it meets past policies of a main agent", Uniform(0.05, 0.4)
     )
     snapshot_steps: Number = number(
-        5e4, 1, about="environment steps of a main agent between its snapshots", prior=LogUniform(1e4, 1e6)
+        5e4, 1, about="env steps of a main agent between its snapshots", prior=LogUniform(1e4, 1e6)
     )
     beaten: Number = number(
-        0.7, 0, 1, "won by an exploiter against each of its opponents, with which it is taken", Uniform(0.55, 0.9)
+        0.7, 0, 1, "win rate of an exploiter against each opponent at which its snapshot is taken", Uniform(0.55, 0.9)
     )
-    timeout: Number = number(1e5, 1, about="environment steps of an exploiter, after which it is taken anyhow")
-    reset: Number = number(0.25, 0, 1, "how likely a league exploiter begins anew after a snapshot", Uniform(0.0, 1.0))
-    decay: Number = number(0.99, 0, 1, "of what is known of two, with each episode between them")
+    timeout: Number = number(1e5, 1, about="env steps of an exploiter after which its snapshot is taken in any case")
+    reset: Number = number(
+        0.25, 0, 1, "probability that a league exploiter restarts after a snapshot", Uniform(0.0, 1.0)
+    )
+    decay: Number = number(
+        0.99, 0, 1, "decay of the match record of a learner and an opponent with each episode between them"
+    )
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Learners, main agents first, and their opponents: room for so many past policies of each, then all as they are.
+    """Number of learners of each kind in a league, and size of its pool.
 
-    Of a full room the past policy that its learner beats most often gives its place.
+    Learners are sorted: main agents, main exploiters, league exploiters. Policies are sorted too: first
+    `capacity` places for the past policies of each learner, then the current policies of all learners. If all
+    places of a learner are filled, a new snapshot replaces the past policy that the learner beats most often.
+
+    Args:
+        main: Number of main agents.
+        main_exploiters: Number of main exploiters.
+        league_exploiters: Number of league exploiters.
+        capacity: Maximum number of past policies of each learner.
     """
 
     main: int = 1
@@ -62,39 +76,43 @@ class Roster:
 
     @property
     def num_learners(self) -> int:
-        """How many there are."""
+        """Return the number of learners."""
         return self.main + self.main_exploiters + self.league_exploiters
 
     @property
     def num_past(self) -> int:
-        """Room for past policies."""
+        """Return the number of places for past policies."""
         return self.num_learners * self.capacity
 
     @property
     def num_policies(self) -> int:
-        """All opponents."""
+        """Return the number of places for past policies plus the number of learners."""
         return self.num_past + self.num_learners
 
     @property
     def learner_kinds(self) -> np.ndarray:
-        """[learners], what each is."""
+        """Return the kind of each learner (MAIN, MAIN_EXPLOITER or LEAGUE_EXPLOITER), shape [learners]."""
         return np.repeat(
             [MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER], [self.main, self.main_exploiters, self.league_exploiters]
         )
 
     @property
     def policy_owners(self) -> np.ndarray:
-        """[policies], whose each is."""
+        """Return the index of the learner to which each policy belongs, shape [policies]."""
         each = np.arange(self.num_learners)
         return np.append(np.repeat(each, self.capacity), each)
 
     @property
     def current_mask(self) -> np.ndarray:
-        """[policies], which are learners as they are."""
+        """Return a mask of the current policies of the learners, shape [policies]."""
         return np.arange(self.num_policies) >= self.num_past
 
     def compute_past_mask(self, taken: Any) -> Bool[Array, " policies"]:
-        """Which past policies there are, where so many were taken of each learner, [learners]."""
+        """Return a mask of the past policies that exist, shape [policies].
+
+        Args:
+            taken: Number of past policies of each learner, shape [learners].
+        """
         there = jnp.arange(self.capacity) < taken[:, None]
         return jnp.append(there.reshape(-1), jnp.zeros(self.num_learners, bool))
 
@@ -102,11 +120,16 @@ class Roster:
 def compute_match_weights(
     roster: Roster, past: Bool[Array, " policies"], won: Float[Array, "learners policies"], matches: Matchmaking
 ) -> Float[Array, "learners policies"]:
-    """How likely each learner meets each policy; some past policy of each main agent must be there.
+    """Return the probability with which each learner meets each policy, shape [learners, policies].
 
-    Main agents: self-play, PFSP (hard) over all past policies, and the rest PFSP (hard) over the past main agents and
-    main exploiters that win against it more often than not, or where there are none self-play. Main exploiters: a main
-    agent or, where they win too little, PFSP (even) over its past policies. League exploiters: PFSP (hard) over all.
+    At least one past policy of each main agent must exist.
+
+    - Main agents: self-play against main agents, PFSP (`hard`) over all past policies, and for the rest PFSP
+      (`hard`) over the past main agents and main exploiters that win more often than they lose against it. If
+      there are none of these, the rest is self-play.
+    - Main exploiters: a main agent or, if they win too rarely against it, PFSP (`even`) over its past
+      policies.
+    - League exploiters: PFSP (`hard`) over all past policies.
     """
     kinds, owners, now = roster.learner_kinds, roster.policy_owners, roster.current_mask
 
@@ -137,9 +160,10 @@ def find_due_snapshots(
     steps: Float[Array, " learners"],
     matches: Matchmaking,
 ) -> Bool[Array, " learners"]:
-    """Whose policy is to be taken, by the environment steps since the last time.
+    """Return a mask of the learners whose snapshot is due, shape [learners].
 
-    Of main agents after some steps, of exploiters when they beat all their opponents, or time is out.
+    The snapshot of a main agent is due `snapshot_steps` env steps after the last one. That of an exploiter is
+    due when it beats all its opponents, or `timeout` env steps after the last one.
     """
     kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
@@ -149,32 +173,36 @@ def find_due_snapshots(
 
 @struct.dataclass
 class MatchRecord:
-    """What is known of the episodes of learners with policies, [learners, policies]; later ones count for more."""
+    """Games and wins of learners against policies, shape [learners, policies]; later episodes have more weight."""
 
     games: Float[Array, "learners policies"]
-    wins: Float[Array, "learners policies"]  # a draw is half of one
+    wins: Float[Array, "learners policies"]  # a draw is half a win
 
     @classmethod
     def empty(cls, roster: Roster) -> "MatchRecord":
-        """Nothing yet."""
+        """Return a record without games."""
         none = jnp.zeros((roster.num_learners, roster.num_policies))
         return cls(none, none)
 
     @property
     def win_rate(self) -> Float[Array, "learners policies"]:
-        """The part of games that a learner won, 1/2 of none."""
+        """Return the fraction of games that each learner has won against each policy; 1/2 without games."""
         return jnp.where(self.games > 0, self.wins / jnp.where(self.games > 0, self.games, 1), EVEN_WIN_RATE)
 
     def update(
         self, games: Float[Array, "learners policies"], wins: Float[Array, "learners policies"], decay: Any
     ) -> Any:
-        """With so many more, as if each of them had decayed what was known before, and they had come well mixed."""
+        """Return the record with more games.
+
+        The result is as if the games were added one by one, with a decay of the record before each, and the
+        wins were spread evenly over them.
+        """
         left = jnp.where(games > 0, jnp.where(decay > 0, decay, 0.0) ** games, 1.0)
         weight = jnp.where(decay < 1, (1 - left) / jnp.where(decay < 1, 1 - decay, 1), games)
         share = jnp.where(games > 0, wins / jnp.where(games > 0, games, 1), 0)
         return MatchRecord(self.games * left + weight, self.wins * left + weight * share)
 
     def forget(self, learners: Bool[Array, " learners"], policies: Bool[Array, " policies"]) -> "MatchRecord":
-        """With nothing known of some learners, and of some policies."""
+        """Return the record without the games of the given learners and without those against the given policies."""
         gone = learners[:, None] | policies
         return MatchRecord(jnp.where(gone, 0, self.games), jnp.where(gone, 0, self.wins))

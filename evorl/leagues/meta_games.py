@@ -1,4 +1,4 @@
-"""A meta-game: players choose among the policies that they have; what mixtures of them pay, and lack."""
+"""Meta-game, in which players choose among their policies: payoffs of mixtures, and gains by deviating from them."""
 
 import math
 from typing import TypeAlias
@@ -12,23 +12,24 @@ from jaxtyping import Array, Bool, Float, Int
 from evorl.errors import OptionError, require
 from evorl.types import Key
 
-Table: TypeAlias = Float[Array, "players ..."]  # [players, capacity, ..., capacity], what a profile pays each player
-Mask: TypeAlias = Bool[Array, "players capacity"]  # which policies are there
-Weights: TypeAlias = Float[Array, "players capacity"]  # each player's mixture, 0 where no policy is
-Gap: TypeAlias = Float[Array, ""]  # the most that a player gains by a policy instead of its mixture
+Table: TypeAlias = Float[Array, "players ..."]  # payoffs of each profile, [players, capacity, ..., capacity]
+Mask: TypeAlias = Bool[Array, "players capacity"]  # whether each policy exists
+Weights: TypeAlias = Float[Array, "players capacity"]  # mixture of each player, 0 for policies that do not exist
+Gap: TypeAlias = Float[Array, ""]  # maximum gain of a player by deviating from its mixture to a single policy
 
-CONSTANT_SUM_TOLERANCE = 1e-4  # of the payoffs' range, by which the sums of a constant-sum table may differ
+CONSTANT_SUM_TOLERANCE = 1e-4  # allowed difference of the sums of a constant-sum table, relative to the payoff range
 
 
 def compute_profile_mask(mask: Mask) -> Bool[Array, "..."]:
-    """Which profiles are of policies that are there, [capacity, ..., capacity]."""
+    """Return a mask of the profiles whose policies all exist, shape [capacity, ..., capacity]."""
     return jnp.stack(jnp.meshgrid(*mask, indexing="ij")).all(0)
 
 
 def mask_payoffs(payoffs: Table, mask: Mask) -> Table:
-    """Payoffs, 0 where a policy is not there.
+    """Return the payoffs, with 0 in profiles that contain a policy that does not exist.
 
-    Raises OptionError where they are not [players, capacity, ...] and, outside of jit, where a cell is not finite.
+    Raise OptionError if the shape is not [players, capacity, ...] or, outside of jit, if a cell is not
+    finite.
     """
     wanted = (len(mask), *[mask.shape[1]] * len(mask))
     require(payoffs.shape == wanted, "payoffs", f"{list(payoffs.shape)}", f"must be {list(wanted)}")
@@ -38,7 +39,10 @@ def mask_payoffs(payoffs: Table, mask: Mask) -> Table:
 
 
 def center_payoffs(payoffs: Table, mask: Mask) -> Table:
-    """Payoffs less the middle of each player's range, which changes no equilibrium and keeps float32's precision."""
+    """Subtract the center of each player's payoff range.
+
+    This changes no equilibrium and preserves the precision of float32.
+    """
     table = mask_payoffs(payoffs, mask)
     low, high = compute_payoff_bounds(table, mask)
     middle = low + (high - low) / 2
@@ -46,21 +50,22 @@ def center_payoffs(payoffs: Table, mask: Mask) -> Table:
 
 
 def compute_payoff_bounds(payoffs: Table, mask: Mask) -> tuple[Float[Array, " players"], Float[Array, " players"]]:
-    """The least and the most that each player gets."""
+    """Return the minimum and the maximum payoff of each player, each of shape [players]."""
     there, axes = compute_profile_mask(mask), tuple(range(1, 1 + len(mask)))
     return jnp.where(there, payoffs, jnp.inf).min(axes), jnp.where(there, payoffs, -jnp.inf).max(axes)
 
 
 def compute_payoff_range(payoffs: Table, mask: Mask) -> Float[Array, ""]:
-    """The payoffs' range: the most less the least that a player gets, of the player of whom that is largest."""
+    """Return the largest payoff range (maximum minus minimum) of any player."""
     low, high = compute_payoff_bounds(payoffs, mask)
     return (high - low).max()
 
 
 def is_constant_sum(payoffs: Table, mask: Mask) -> Bool[Array, ""]:
-    """Whether what all players get together is the same in all profiles, up to rounding: then it is as a zero-sum game.
+    """Return whether the players' payoffs have the same sum in all profiles, up to rounding.
 
-    Sums may differ by 1e-4 of the payoffs' range, and by float32's rounding of the payoffs themselves.
+    If so, the game is equivalent to a zero-sum game. Sums may differ by 1e-4 of the payoff range, and by the
+    float32 rounding of the payoffs themselves.
     """
     table = mask_payoffs(payoffs, mask)
     total = jnp.broadcast_to(center_payoffs(payoffs, mask).sum(0), table.shape)
@@ -69,7 +74,7 @@ def is_constant_sum(payoffs: Table, mask: Mask) -> Bool[Array, ""]:
 
 
 def require_finite(name: str, cells: Float[Array, "..."]) -> None:
-    """Raises OptionError that names the first cell that is NaN or infinite; does nothing under jit."""
+    """Raise OptionError that names the first cell that is NaN or infinite; do nothing under jit."""
     if isinstance(cells, Tracer):
         return
     for place in np.argwhere(~np.isfinite(cells))[:1]:
@@ -78,7 +83,7 @@ def require_finite(name: str, cells: Float[Array, "..."]) -> None:
 
 
 def compute_deviation_payoffs(payoffs: Table, weights: Weights) -> Weights:
-    """What each policy of each player gets against the mixtures of all others."""
+    """Return the payoff of each policy of each player against the mixtures of all other players."""
     found = []
     for player in range(len(weights)):
         left = payoffs[player]
@@ -94,7 +99,7 @@ def compute_deviation_gains(
     mask: Mask,
     weights: Weights,
 ) -> Float[Array, " players"]:
-    """The most that each player gains by a policy instead of its mixture, never less than 0."""
+    """Return the maximum gain of each player by deviating from its mixture to a single policy, at least 0."""
     each = compute_deviation_payoffs(center_payoffs(payoffs, mask), weights)
     best = jnp.where(mask, each, -jnp.inf).max(1)
     return jnp.maximum(best - (each * weights).sum(1), 0.0)
@@ -105,30 +110,30 @@ def compute_gap(
     mask: Mask,
     weights: Weights,
 ) -> Gap:
-    """The most that any player gains by a policy instead of its mixture."""
+    """Return the maximum gain of any player by deviating from its mixture to a single policy."""
     return compute_deviation_gains(payoffs, mask, weights).max()
 
 
 def with_gap(payoffs: Table, mask: Mask, weights: Weights) -> tuple[Weights, Gap]:
-    """A solver's weights and their gap, all NaN where a payoff is not finite, since what it pays is not known."""
+    """Return the weights of a solver with their gap; both are NaN if a payoff is not finite."""
     lacks = compute_gap(payoffs, mask, weights)
     return jnp.where(jnp.isfinite(lacks), weights, jnp.nan), lacks
 
 
 def normalize_weights(weights: Weights, mask: Mask) -> Weights:
-    """Weights of 0 or more as mixtures of the policies that are there, even ones of those without any weight."""
+    """Normalize nonnegative weights to mixtures of the policies that exist; all-zero weights become uniform."""
     weights = jnp.where(mask, weights, 0.0)
     total = weights.sum(1, keepdims=True)
     return jnp.where(total > 0, weights, mask) / jnp.where(total > 0, total, mask.sum(1, keepdims=True))
 
 
 def sample_policies(key: Key, weights: Weights) -> Int[Array, " players"]:
-    """A policy of each player, as likely as its mixture has it; by one number each, not one for each policy."""
+    """Sample a policy of each player from its mixture, with one random number per player."""
     upto = weights.cumsum(1)
-    numbers = 1 - jax.random.uniform(key, (len(weights), 1))  # above 0, so that none without weight is drawn
+    numbers = 1 - jax.random.uniform(key, (len(weights), 1))  # above 0, so that no policy of weight 0 is sampled
     return (upto < numbers * upto[:, -1:]).sum(1, dtype=jnp.int32)
 
 
 def num_profiles(mask: Mask) -> int:
-    """How many profiles a table has, filled or not."""
+    """Return the number of profiles of a table, filled or not."""
     return math.prod([mask.shape[1]] * len(mask))

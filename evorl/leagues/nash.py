@@ -1,4 +1,4 @@
-"""Nash equilibria of two-player tables of a constant sum."""
+"""Nash equilibria of two-player constant-sum tables."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,24 +20,34 @@ from evorl.leagues.meta_games import (
     with_gap,
 )
 
-BOUNDARY_FRACTION = 0.95  # of the way to the boundary that a step goes
-MIN_SLACK = 1e-10  # by which weights and slacks stay inside
+BOUNDARY_FRACTION = 0.95  # fraction of the distance to the boundary that a step covers
+MIN_SLACK = 1e-10  # lower bound of weights and slacks
 
 
 @dataclass(frozen=True)
 class Nash:
-    """An equilibrium of a two-player table of a constant sum by an interior point method (Mehrotra 1992).
+    """Nash equilibrium of a two-player constant-sum table, by an interior-point method (Mehrotra 1992).
 
-    Where there are several it is one near the centre of all, with the widest support. It ends where what one player is
-    sure of is within `tolerance` of the payoffs' range of what the other is, or after so many steps with the best so
-    far. Other games raise OptionError; under jit, where nothing can be raised, their weights and gap are NaN.
+    If there are several equilibria, the result is near the center of all of them, with the largest support.
+    The method ends when the payoffs that the two players can guarantee themselves differ by at most
+    `tolerance`, or after `steps` steps, and returns the best mixtures found. Other games raise OptionError;
+    under jit, where no error can be raised, their weights and gap are NaN.
+
+    Args:
+        tolerance: Maximum difference between the guaranteed payoffs, relative to the range of the payoffs.
+        steps: Maximum number of steps.
     """
 
     tolerance: float = 1e-5
     steps: int = 50
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError beyond two players and constant sums."""
+        """Raise OptionError unless the game has two players and a constant sum.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game has a constant sum.
+        """
         given = f"{players} players" if players != 2 else "a general-sum game"
         if players != 2 or not zero_sum:
             allowed = "AutoSolver, ProjectedReplicator and AlphaRank take any"
@@ -54,10 +64,11 @@ class Nash:
 
 
 def _solve_interior_point(a: Float[Array, "k k"], mask: Mask, tolerance: float, steps: int) -> Weights:
-    """The mixtures z = (x, y) of max min x A y: a path on which z s = mu for all policies, mu to 0.
+    """Return the mixtures z = (x, y) of max min x A y.
 
-    s = (u - A y, A' x - v) is what each policy is worse than the bounds u and v. Those that are not there have z = 0
-    and s = 1, and change nothing.
+    They are found along a path on which z s = mu for all policies, with mu to 0. s = (u - A y, A' x - v) is
+    how much worse each policy is than the bounds u and v. Policies that do not exist have z = 0 and s = 1,
+    and change nothing.
     """
     k, count, there = len(a), mask.sum(), mask.reshape(-1)
 
@@ -66,7 +77,7 @@ def _solve_interior_point(a: Float[Array, "k k"], mask: Mask, tolerance: float, 
         return jnp.where(there, jnp.maximum(s, MIN_SLACK), 1.0)
 
     def compute_security_levels(z: Array) -> Array:
-        """The most that y leaves to x, and the least that x leaves to y."""
+        """Return the maximum payoff that y leaves to x, and the minimum payoff that x leaves to y."""
         most = jnp.where(mask[0], a @ z[k:], -jnp.inf).max()
         return jnp.stack([most, jnp.where(mask[1], a.T @ z[:k], jnp.inf).min()])
 
@@ -74,7 +85,8 @@ def _solve_interior_point(a: Float[Array, "k k"], mask: Mask, tolerance: float, 
         i, z, bounds, best, least = carry
         s = compute_slacks(z, bounds)
         mu = (z * s).sum() / count
-        # Newton's w = dz / d, d^2 = z / s: (I + skew) w + d (1' du, -1' dv) = target / sqrt(z s), and d w sums to 0
+        # Newton step in w = dz / d, with d^2 = z / s:
+        # (I + skew) w + d (1' du, -1' dv) = target / sqrt(z s), and d w sums to 0
         d = jnp.sqrt(z / s)
         coupled = d[:k, None] * a * d[k:]
         side = jnp.zeros((2 * k, 2)).at[:k, 0].set(d[:k]).at[k:, 1].set(-d[k:])

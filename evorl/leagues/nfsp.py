@@ -1,4 +1,4 @@
-"""Neural fictitious self-play: each player learns a best response to the others, and the average of its responses."""
+"""Neural fictitious self-play: each player learns a best response to the others and the average of its responses."""
 
 from dataclasses import field, replace
 from functools import cached_property, partial
@@ -45,31 +45,47 @@ class NFSPState:
 
     @property
     def strategies(self) -> dict[str, NFSPParams]:
-        """What players act by."""
+        """Return the parameters of both policies of each player, by role."""
         return {name: player.strategies for name, player in self.agent.items()}
 
     @property
     def replay_sizes(self) -> Int[Array, " players"]:
-        """Rows in each player's replay."""
+        """Return the number of transitions in the replay buffer of each player, shape [players]."""
         return jnp.concatenate([experience.replay.size for experience in self.experience.values()])
 
 
 @part
 class NFSP(base.BaseStagedWorkflow):
-    """An iteration is num_steps steps of num_envs games, then num_updates gradient steps of all that learn.
+    """Neural fictitious self-play (NFSP; Heinrich and Silver 2016, arXiv:1603.01121).
 
-    Heinrich and Silver 2016, arXiv:1603.01121. Each player draws when an episode begins whether it plays the response
-    that it learns, exploring, with the probability `anticipation`, or else its average policy. All that it does teaches
-    the response, the choices of its responses teach the average policy, from a reservoir. Average policies are what is
-    evaluated: in a game with a tree `return` is minus their exploitability. num_envs and so on, the replay, and random
-    steps at first are those of `response`; its discount counts a player's own choices.
+    An iteration takes num_steps steps in each of num_envs games, then num_updates gradient steps of each
+    network. At the start of an episode, each player samples which policy it plays: its best response, with
+    exploration, with probability `anticipation`, and its average policy otherwise.
+
+    All transitions of a player go to the replay buffer of its best response. The actions of its best response
+    also go to a reservoir, from which the average policy learns. The average policies are evaluated: in a
+    game with a tree, `return` is minus their exploitability.
+
+    num_envs, num_steps, num_updates, the replay buffer and the initial random steps are those of `response`.
+    Its discount applies once per choice of a player.
+
+    Args:
+        env: Multi-agent game whose groups have one member each.
+        response: Off-policy workflow of the best responses, in the game as a single player plays it. Its
+            agent must not be recurrent, its replay buffer must store single transitions, and n_step must be
+            1.
+        average: Agent of the average policies.
+        reservoir: Capacity of the reservoir of each player.
+
+    Raises:
+        OptionError: If `env` or `response` does not meet these conditions.
     """
 
     env: Env
     response: OffPolicy = field(metadata={"env": make_single_player_env})
     average: AveragePolicy = field(metadata={"env": make_single_player_env})
     reservoir: int = 2_000_000
-    anticipation: Number = number(0.1, 0, 1, "probability that a player plays an episode by its response (eta)")
+    anticipation: Number = number(0.1, 0, 1, "probability that a player plays its best response in an episode (eta)")
 
     def __post_init__(self) -> None:
         check_positive(self, "reservoir")
@@ -82,17 +98,17 @@ class NFSP(base.BaseStagedWorkflow):
 
     @cached_property
     def roles(self) -> Roles:
-        """The players of the game."""
+        """Return the players of the game, by role."""
         return Roles(self.env)
 
     @cached_property
     def tree(self) -> GameTree | None:
-        """That of the game, where it has one."""
+        """Return the game tree, or None if the game has no tree."""
         return find_game_tree(self.env)
 
     @cached_property
     def learners(self) -> dict[str, PlayerLearner]:
-        """By what the players of each role learn."""
+        """Return the learner of the players of each role, by the name of the role."""
         envs = {role.name: SinglePlayerGame(self.env, role.name) for role in self.roles.roles}
         return {
             name: PlayerLearner(with_env(self.response, env), with_env(self.average, env)) for name, env in envs.items()
@@ -100,13 +116,13 @@ class NFSP(base.BaseStagedWorkflow):
 
     @cached_property
     def agent(self) -> JointNFSPAgent:
-        """All players by their average policies."""
+        """Return the actor for all players, which plays their average policies."""
         pairs = {name: learning.pair for name, learning in self.learners.items()}
         return JointNFSPAgent(self.roles, pairs, self.anticipation)
 
     @cached_property
     def vector_env(self) -> VectorEnv:
-        """The games in which it collects and evaluates."""
+        """Return the vectorized games in which the players collect and are evaluated."""
         return replace(self.response.vector_env, env=self.env, agent=replace(self.agent, is_anticipatory=True))
 
     def state_sharding(self, state: NFSPState) -> NFSPState:
@@ -114,18 +130,21 @@ class NFSP(base.BaseStagedWorkflow):
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """The least and the most that an iteration takes; the first one takes random_steps instead."""
+        """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
+
+        The first iteration takes random_steps instead.
+        """
         steps, players = self.response.num_envs * self.response.num_steps, self.roles.num_players
         return {"env_steps": (steps, steps), "gradient_steps": (0, 2 * players * self.response.num_updates)}
 
     @property
     def prefill_steps(self) -> int:
-        """Steps of each game at random, which the first iteration takes; 0 where there are none."""
+        """Return the number of random steps of each game in the first iteration; 0 if there are none."""
         return -(-self.response.random_steps // self.response.num_envs)
 
     @property
     def initial_env_steps(self) -> int:
-        """The env steps of the first iteration."""
+        """Return the number of env steps of the first iteration."""
         return self.response.num_envs * (self.prefill_steps or self.response.num_steps)
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> NFSPState:
@@ -147,10 +166,15 @@ class NFSP(base.BaseStagedWorkflow):
         return NFSPState(numbers, env_params, agents, experience, envs, jnp.int32(0))
 
     def count_env_steps(self, state: NFSPState) -> Array:
+        """Return the number of env steps so far, as if the first iteration had the same length as the others.
+
+        Args:
+            state: State of the workflow.
+        """
         return state.iteration.astype(jnp.float32) * self.response.num_envs * self.response.num_steps
 
     def plan(self, state: NFSPState, key: Key) -> tuple[RolloutPlan, None]:
-        """num_steps steps of every game, by responses and averages; or the random ones."""
+        """Plan num_steps steps of every game with best responses and average policies, or the random steps."""
         del key
         off = self.response
         random = (state.replay_sizes.max() == 0) & (off.random_steps > 0)
@@ -167,14 +191,14 @@ class NFSP(base.BaseStagedWorkflow):
         return plan, None
 
     def plan_evaluation(self, state: NFSPState, key: Key) -> RolloutPlan:
-        """Whole episodes by the average policies."""
+        """Plan whole episodes with the average policies."""
         del key
         return self.vector_env.plan_evaluation(
             tree.broadcast(state.strategies, 1), explores=False, random=False, stores=False
         )
 
     def rollout(self, state: NFSPState, plan: RolloutPlan, key: Key) -> tuple[NFSPState, Rollout]:
-        """What was played, and the state with it in its experience."""
+        """Run a plan and add its transitions to the experience in the state."""
         anew = jnp.asarray(plan.random_actions)
         experience = {
             name: replace(x, pending_choices=x.pending_choices.clear(anew)) for name, x in state.experience.items()
@@ -208,24 +232,32 @@ class NFSP(base.BaseStagedWorkflow):
             return found
         exact = partial(exploitability_metrics, self.tree)
         nothing = tree.zeros_like(jax.eval_shape(lambda: exact(self.average_strategy(state))))
-        examined = tree.any_unbatched(jnp.asarray(played.plan.releases))  # else it would be computed in each step
+        examined = tree.any_unbatched(
+            jnp.asarray(played.plan.releases)
+        )  # otherwise each training iteration would compute it
         judgement = jax.lax.cond(examined, lambda: exact(self.average_strategy(state)), lambda: nothing)
         return found | judgement | {"return_error": jnp.float32(0)}
 
     def average_strategy(self, state: NFSPState) -> Float[Array, "sets actions"]:
-        """The average policies: how likely each action is in each information set of a game with a tree."""
+        """Return the average policies as action probabilities in each information set, shape [sets, actions].
+
+        The game must have a tree.
+
+        Args:
+            state: State of the workflow.
+        """
         assert self.tree is not None
         return tabulate_agent(self.tree, self.agent, state.strategies)
 
     def policy(self, state: NFSPState, explores: bool = False) -> PolicyFn:
-        """How all players act by their average policies, exploring or not."""
+        """Return the policy in which all players play their average policies; `explores` is ignored."""
         del explores
         return Behaviour(self.env, self.agent).bind_params(state.strategies, True)
 
     def inherit(self, state: NFSPState, parent: NFSPState) -> NFSPState:
-        """state with what the parent's players have learned, and its hyperparameters; it keeps experience and games.
+        """Return the state with the players and hyperparameters of the parent, but its own experience and games.
 
-        Games that hold NaN, or whose last choices do, are the parent's too.
+        Games that contain NaN, or whose pending choices do, are replaced by those of the parent.
         """
         turns, theirs = ({name: x.pending_choices for name, x in s.experience.items()} for s in (state, parent))
         envs, turns = replace_nan_envs((state.envs, turns), (parent.envs, theirs), (0, 1))

@@ -1,4 +1,4 @@
-"""Players who play their best response to the others in some episodes, and the average of their past in all others."""
+"""Agents of NFSP, which play their best response in some episodes and their average policy in all others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NOT_SAMPLED = -1
 
 @struct.dataclass
 class NFSPParams:
-    """The parameters of a player's two policies."""
+    """Parameters of the two policies of a player."""
 
     response: Params
     average: Params
@@ -30,7 +30,7 @@ class NFSPParams:
 
 @dataclass(frozen=True)
 class NFSPAgents:
-    """The agents of a role: its best response to the others, and the average of those before."""
+    """Agents of a role: the best response to the other players, and the average of past responses."""
 
     response: Agent
     average: HasActionProbabilities
@@ -38,7 +38,7 @@ class NFSPAgents:
 
 @dataclass(frozen=True, eq=False)
 class AveragePolicySet:
-    """Players of their average policy."""
+    """Policy set in which players play their average policies."""
 
     agents: NFSPAgents
 
@@ -50,10 +50,11 @@ class AveragePolicySet:
 
 @dataclass(frozen=True, eq=False)
 class AnticipatoryPolicySet:
-    """Players who draw when an episode begins which of their policies they play, their response as it explores.
+    """Policy set in which each player samples at the start of an episode which of its two policies it plays.
 
-    What is kept of them are their NFSPParams, how likely a response is, and the numbers of its agent. The memory is
-    NOT_SAMPLED, then 1 with a response or 0.
+    The best response acts with exploration. A stored policy consists of the NFSPParams, the probability of
+    the best response, and the hyperparameters of its agent. The recurrent state is NOT_SAMPLED before the
+    first step, then 1 for the best response or 0 for the average policy.
     """
 
     agents: NFSPAgents
@@ -74,10 +75,10 @@ class AnticipatoryPolicySet:
 
 @dataclass(frozen=True, eq=False)
 class JointNFSPAgent:
-    """An agent for all players of a game, whose params are NFSPParams by role, leaves [players, ...].
+    """Actor for all players of a game, whose parameters are NFSPParams by role, leaves [players, ...].
 
-    Greedy it plays the average policies, and exploring too unless it `is_anticipatory`. Each role's players remember
-    which policy they play, which is also in the extras.
+    `mode` plays the average policies, and so does `act` unless the actor `is_anticipatory`. If it is, the
+    recurrent states of the players say which policy they play. The extras contain them, too.
     """
 
     roles: Roles
@@ -87,12 +88,12 @@ class JointNFSPAgent:
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return group_sizes(self.roles.game.action_space)
 
     @property
     def policy_sets(self) -> dict[str, PolicySet]:
-        """How each role's players act who anticipate."""
+        """Return the policy set of each role in which players sample one of their two policies."""
         return {name: AnticipatoryPolicySet(pair) for name, pair in self.agents.items()}
 
     def initial_memory(self) -> Memory:
@@ -101,7 +102,7 @@ class JointNFSPAgent:
     def act(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         if not self.is_anticipatory:
             return self.mode(params, obs, memory, key)
-        kept = {}  # numbers too, since what players act by is grouped under a vmap, which may close over none
+        kept = {}  # with the hyperparameters, since `apply_by_policy` must not close over traced values
         for role in self.roles.roles:
             numbers = self.anticipation, read_numbers(self.agents[role.name].response)
             kept[role.name] = (params[role.name], *tree.broadcast(numbers, len(role.players)))
@@ -114,7 +115,7 @@ class JointNFSPAgent:
         return actions, memory, {}
 
     def action_probabilities(self, params: Any, obs: Any) -> dict[str, Array]:
-        """Those of the average policies, [1, choices] by group."""
+        """Return the action probabilities of the average policies, by group, shape [1, choices]."""
         found = {}
         for role in self.roles.roles:
             average = self.agents[role.name].average
@@ -127,6 +128,6 @@ class JointNFSPAgent:
     def _act_jointly(
         self, casts: Mapping[str, PolicySet], kept: Any, obs: Any, memory: Any, key: Key
     ) -> tuple[Any, Any]:
-        """What all players do, who have one policy each to choose from."""
+        """Act for all players, each with its only stored policy."""
         pool, first = tree.broadcast(kept, 1), jnp.zeros(self.roles.num_players, jnp.int32)
         return act_jointly(self.roles, casts, pool, first, obs, memory, key)

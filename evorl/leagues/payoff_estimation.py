@@ -1,4 +1,4 @@
-"""What policies of a pool pay each other, found by playing."""
+"""Estimation of the payoffs of profiles from episodes."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,8 +18,8 @@ from evorl.leagues.roles import Roles
 from evorl.types import Key, Metrics
 from evorl.vector_env import EnvBatch, ResetStarts
 
-CHECK_INTERVAL = 8  # steps between two looks at whether all have ended
-CELLS_PER_BLOCK = 8  # cells that are played side by side
+CHECK_INTERVAL = 8  # steps between two tests whether all episodes have ended
+CELLS_PER_BLOCK = 8  # profiles that are played in parallel
 
 
 def mask_newest_profiles(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array, "..."]:
@@ -31,14 +31,17 @@ def mask_newest_profiles(newest: Int[Array, ""], players: int, capacity: int) ->
 def list_newest_profiles(
     newest: Int[Array, ""], players: int, capacity: int
 ) -> tuple[Int[Array, "cells players"], Array]:
-    """Profiles in which some player has the newest policy, and how many there are; the rest are of the newest alone."""
+    """Return the profiles in which some player has the newest policy, and their number.
+
+    The remaining rows have the newest policy for all players.
+    """
     cells = []
     for player in range(players):
         others = np.indices((capacity,) * (players - 1)).reshape(players - 1, -1).T
         cells.append(jnp.insert(jnp.asarray(others, jnp.int32), player, newest, axis=1))
     found = jnp.concatenate(cells)
     first = jnp.repeat(jnp.arange(players), len(cells[0]))[:, None] > jnp.arange(players)
-    none = ((found == newest) & first).any(1) | (found > newest).any(1)  # no policy, or here a second time
+    none = ((found == newest) & first).any(1) | (found > newest).any(1)  # not in the pool yet, or listed before
     return jnp.where(none[:, None], newest, found)[jnp.argsort(none)], (~none).sum()
 
 
@@ -51,7 +54,7 @@ def act_jointly(
     memory: dict[str, Any],
     key: Key,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all players do by the policies of a profile, by group, and the memory of each role after it."""
+    """Return the actions of all players by the policies of a profile, by group, and the new memory of each role."""
     actions, after = {}, {}
     for i, role in enumerate(roles.roles):
         policies, all_of_it = profile[jnp.asarray(roles.get_player_indices(role))], jnp.arange(len(role.players))
@@ -62,7 +65,7 @@ def act_jointly(
 
 
 def init_memories(roles: Roles, casts: Mapping[str, PolicySet]) -> dict[str, Any]:
-    """The memory of each role's players at the start of an episode, leaves [players, ...]."""
+    """Return the recurrent states of each role's players at the start of an episode, leaves [players, ...]."""
     return {role.name: tree.broadcast(casts[role.name].initial_memory, len(role.players)) for role in roles.roles}
 
 
@@ -75,9 +78,9 @@ def evaluate_profiles(
     episodes: int,
     key: Key,
 ) -> tuple[Float[Array, "episodes cells players"], Int[Array, ""]]:
-    """What each player of each profile gets in so many episodes, all side by side, and the steps that it took.
+    """Play episodes of all profiles in parallel; return each player's returns and the number of steps.
 
-    Of a group it is its members' mean.
+    The returns have the shape [episodes, cells, players]. The return of a group is the mean over its members.
     """
     cells = len(profiles)
 
@@ -93,7 +96,7 @@ def evaluate_profiles(
 
 
 def count_steps_and_episodes(steps: Int[Array, ""], episodes: int | Array) -> Metrics:
-    """Counts of so many."""
+    """Return the given env steps and episodes as counts, without gradient steps."""
     return zero_counts() | {"env_steps": steps, "episodes": jnp.asarray(episodes, jnp.int32)}
 
 
@@ -106,7 +109,7 @@ def evaluate_newest_profiles(
     episodes: int,
     key: Key,
 ) -> tuple[Payoffs, Metrics]:
-    """What profiles with the newest policies pay in so many episodes each, in a table; the steps and episodes of it."""
+    """Play episodes of each profile with the newest policies; return their payoffs in a table, and the counts."""
     players = roles.num_players
     capacity = jax.tree.leaves(pool)[0].shape[0]
     profiles, count = list_newest_profiles(newest, players, capacity)

@@ -1,4 +1,4 @@
-"""What every profile of policies pays: a table that lives on the device and knows how sure it is."""
+"""Payoff table of all profiles, stored on the device, with the uncertainty of each payoff."""
 
 import jax
 import jax.numpy as jnp
@@ -8,31 +8,54 @@ from jaxtyping import Array, Bool, Float
 
 @struct.dataclass
 class Payoffs:
-    """Of each profile of policies what each player gets, all [players, capacity, ..., capacity], an axis for each.
+    """Payoff of each player in each profile of policies, with its variance and the number of episodes.
 
-    A cell that was computed and not played has the variance 0 and infinitely many episodes, one not yet filled none.
+    All arrays have the shape [players, capacity, ..., capacity], with one axis of policies for each player. A
+    payoff that was computed exactly has variance 0 and infinitely many episodes. An empty cell has 0
+    episodes.
+
+    Args:
+        mean: Mean payoffs.
+        variance: Variance of the payoff between episodes.
+        episodes: Number of episodes.
+        sum_variance: Variance of the sum of all players' payoffs between episodes, the same for each player.
     """
 
     mean: Float[Array, "players ..."]
-    variance: Float[Array, "players ..."]  # of one episode
-    episodes: Float[Array, "players ..."]  # that the mean is of
-    # of what all players get together in one episode, the same for each of them
+    variance: Float[Array, "players ..."]
+    episodes: Float[Array, "players ..."]
     sum_variance: Float[Array, "players ..."]
 
     @classmethod
     def empty(cls, players: int, capacity: int) -> "Payoffs":
-        """A table in which no cell is filled."""
+        """Return a table in which no cell is filled.
+
+        Args:
+            players: Number of players.
+            capacity: Maximum number of policies of each player.
+        """
         zeros = jnp.zeros((players,) + (capacity,) * players)
         return cls(zeros, zeros, zeros, zeros)
 
     @classmethod
     def from_expected(cls, mean: Float[Array, "players ..."]) -> "Payoffs":
-        """Cells that were computed."""
+        """Return a table of payoffs that were computed exactly.
+
+        Args:
+            mean: Expected payoffs, shape [players, ...].
+        """
         return cls(mean, jnp.zeros_like(mean), jnp.full_like(mean, jnp.inf), jnp.zeros_like(mean))
 
     @classmethod
     def from_returns(cls, returns: Float[Array, "episodes ..."], axis: int = 1) -> "Payoffs":
-        """Cells of episodes, whose variance is estimated by n - 1 (0 of one episode); axis is that of the players."""
+        """Return a table of payoffs that are estimated from the returns of n episodes.
+
+        The variances are estimated with n - 1; they are 0 for a single episode.
+
+        Args:
+            returns: Returns, shape [episodes, ...].
+            axis: Axis of the players in `returns`.
+        """
         n, mean = returns.shape[0], returns.mean(0)
         apart = returns - mean
         variance, of_sum = ((x**2).sum(0) / max(n - 1, 1) for x in (apart, apart.sum(axis, keepdims=True)))
@@ -40,11 +63,25 @@ class Payoffs:
         return cls(mean, variance, jnp.full_like(mean, n), wide)
 
     def with_cells(self, cells: "Payoffs", mask: Bool[Array, "..."]) -> "Payoffs":
-        """The table with those cells of another that are in a mask [capacity, ..., capacity]."""
+        """Return the table with some cells of another table.
+
+        Args:
+            cells: The other table.
+            mask: Mask of the profiles whose cells are taken from it, shape [capacity, ..., capacity].
+        """
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), cells, self)
 
     def combine(self, more: "Payoffs") -> "Payoffs":
-        """With the episodes of another table, cell by cell (Chan et al. 1979); where that is computed, it is taken."""
+        """Add the episodes of another table, cell by cell (Chan et al. 1979).
+
+        A cell of the other table that was computed exactly replaces the cell of this one.
+
+        Args:
+            more: The other table.
+
+        Returns:
+            The combined table.
+        """
         a, b = self.episodes, more.episodes
         n = a + b
         share = jnp.where(jnp.isinf(b), 1.0, b / jnp.maximum(n, 1))
@@ -61,5 +98,5 @@ class Payoffs:
 
     @property
     def standard_errors(self) -> Float[Array, "players ..."]:
-        """The standard error of each mean; infinite of less than two episodes, 0 where it was computed."""
+        """Return the standard error of each mean: infinite for fewer than two episodes, 0 if computed exactly."""
         return jnp.where(self.episodes > 1, jnp.sqrt(self.variance / jnp.maximum(self.episodes, 1)), jnp.inf)

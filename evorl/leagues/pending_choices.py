@@ -1,4 +1,4 @@
-"""What a player of a game learns from: what comes of its choices, up to the next of them."""
+"""Transitions of a player in a turn-based game, each from one choice of the player to its next one."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,24 +17,29 @@ from evorl.types import MemberEnds, Transition
 
 @struct.dataclass
 class PendingChoices:
-    """A player's last choice in each of n environments, whose outcome is still to come."""
+    """Last choice of a player in each of n environments, while its outcome is not yet known."""
 
-    choice: Transition  # leaves [n, ...], its reward the sum since then
-    pending_mask: Bool[Array, " n"]  # whether there is one
+    choice: Transition  # leaves [n, ...]; the reward is the sum since the choice
+    pending_mask: Bool[Array, " n"]  # whether a choice is pending
 
     @classmethod
     def empty(cls, row: Transition, n: int) -> "PendingChoices":
-        """Of transitions like row, an array or shapes."""
+        """Create an object without pending choices, for transitions with the shapes of `row`."""
         return cls(tree.broadcast(tree.zeros_like(row), n), jnp.zeros(n, bool))
 
     def advance(
         self, space: Space, transitions: Transition, mask: Bool[Array, "steps n"]
     ) -> tuple["PendingChoices", Transition, Bool[Array, "steps n"]]:
-        """Takes in transitions, leaves [steps, n, ...], where mask; space is that of the observations.
+        """Process transitions, leaves [steps, n, ...], for which `mask` is true.
 
-        Returns with those that then wait the transitions that end at each step, and where there are any. What is earned
-        without a choice counts for the choice before it. Where time runs out when there is no choice, nobody knows what
-        follows, and there is none.
+        A transition is complete at the player's next choice, or when the episode terminates. Rewards without
+        a choice are added to those of the choice before. If an episode is truncated while the player has no
+        choice, the outcome of its last choice is unknown, and the transition is dropped. `space` is the
+        observation space of the player.
+
+        Returns:
+            The choices that are still pending, the transitions that may be complete at each step, leaves
+            [steps, n, ...], and a mask of those that are complete, shape [steps, n].
         """
 
         def step(
@@ -56,12 +61,15 @@ class PendingChoices:
         return after, found, there
 
     def clear(self, where: Bool[Array, ""]) -> "PendingChoices":
-        """Where so nothing waits any more."""
+        """Return the object without pending choices if `where` is true."""
         return replace(self, pending_mask=self.pending_mask & ~where)
 
 
 def select_role_transitions(roles: Roles, role: Role, t: Transition) -> Transition:
-    """What the players of a role have of a game's transitions, [steps, n, ...]: leaves [players, steps, n, ...]."""
+    """Return the transitions of a role's players, leaves [players, steps, n, ...].
+
+    `t` are the transitions of the game, leaves [steps, n, ...].
+    """
     of_one = lambda values: roles.stack_players(role, values)  # noqa: E731
     each = jax.vmap(jax.vmap(of_one, out_axes=1), out_axes=1)
     obs, action, reward, next_obs = (each(x) for x in (t.obs, t.action, t.reward, t.next_obs))
@@ -74,7 +82,7 @@ def select_role_transitions(roles: Roles, role: Role, t: Transition) -> Transiti
 
 
 def compute_choice_mask(space: Space, t: Transition, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """At which steps of a shape a player had a choice; space is that of its observations."""
+    """Return a mask, of the given shape, of the steps at which a player with this observation space has a choice."""
     return _broadcast_choice(choice_mask(space, t), shape)
 
 

@@ -53,7 +53,7 @@ class Roles:
         require_game(self.game, "env")
         if len(self.players) < 2:
             one = f"env: {type(self.game).__name__} is of one group"
-            raise OptionError(f"{one}, and a league is of players, each a group of its own (docs/leagues.md)")
+            raise OptionError(f"{one}, and a league is of players, each a group of its own (docs/howto/leagues.md)")
 
     @cached_property
     def players(self) -> tuple[str, ...]:

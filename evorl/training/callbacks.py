@@ -21,8 +21,11 @@ class StageCallback(Protocol):
 
 @runtime_checkable
 class ResumeCallback(Protocol):
-    """Protocol of a callback that a training with checkpoints notifies, before its first row, where it resumes."""
+    """Protocol of a callback that is notified of the starting point of a training with checkpoints.
+
+    The notification comes before the first row.
+    """
 
     def resume(self, progress: Progress) -> None:
-        """Handle the progress of the checkpoint from which training resumes."""
+        """Handle the progress from which training starts: that of the newest checkpoint, or an empty one."""
         ...

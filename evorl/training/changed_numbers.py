@@ -19,7 +19,7 @@ def list_numbers(workflow: Workflow) -> dict[str, bool]:
     if isinstance(workflow, Population):
         found |= {f"inner.{name}": is_searched for name, is_searched in list_numbers(workflow.inner).items()}
     elif isinstance(workflow, EvolvingWorkflow):
-        space = getattr(workflow, "search_space", None)  # without one any number may be searched
+        space = getattr(workflow, "search_space", None)  # without one, any number may be searched
         for name, is_searched in list_numbers(workflow.population).items():
             own = space is None or name.removeprefix("inner.") in space.priors
             found[f"population.{name}"] = is_searched or own

@@ -25,7 +25,7 @@ from evorl.training.records.checkpoint import format_bytes
 from evorl.types import Env, Key, State, Transition
 from evorl.vector_env import EnvBatch
 
-FIELDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")  # of transitions, in a file
+FIELDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")  # fields of transitions in a file
 EPISODES_AT_ONCE = 16
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
@@ -170,7 +170,7 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
     envs = getattr(workflow, "num_envs", 1)
     steps = -(-n // envs)
 
-    def lay_out(x: jax.Array) -> jax.Array:  # in each environment's column one transition after the other
+    def lay_out(x: jax.Array) -> jax.Array:  # consecutive transitions in the column of each environment
         padded = jnp.pad(x, [(0, steps * envs - n), *[(0, 0)] * (x.ndim - 1)])
         return padded.reshape(envs, steps, *x.shape[1:]).swapaxes(0, 1)
 
@@ -212,5 +212,5 @@ def require_demonstrations(workflow: Any, state: State) -> None:
     alone = getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay")
     if alone and not bool((state.replay.size > 0).all()):
         raise OptionError(
-            "num_steps=0: learns from demonstrations alone; preload=FILE gives them (docs/demonstrations.md)"
+            "num_steps=0: learns from demonstrations alone; preload=FILE gives them (docs/howto/demonstrations.md)"
         )

@@ -1,5 +1,6 @@
 """Driver of a training: the host loop that dispatches compiled chunks and receives their results."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,7 @@ class Driver:
         self.program, self.options, self.checkpoints = program, terms, checkpoints
         self.budget, self.keys = terms.budget, (keys := program.keys)
         self.step_bound = StepBound(*max_env_steps(program.workflow))
+        self._require_reachable_budget()
         self.training_log = TrainingLog(program.seeds, terms.budget, callbacks, terms.keep_rows)
         self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds per iteration in the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
@@ -66,8 +68,13 @@ class Driver:
         self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
+
         # It captures keys, not self: a cycle would keep the state and its programs until garbage collection.
-        self._new_state = lambda: traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, numbers)
+        def new_state() -> State:
+            state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, numbers)
+            return state if demonstrations is None else _preload(program, traced, state, demonstrations)
+
+        self._new_state = new_state
         self.divergence_monitor = DivergenceMonitor(
             program, self.state, [x is not None for x in self.progress.divergence_iterations]
         )
@@ -89,6 +96,13 @@ class Driver:
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[PendingResult] = deque()
         self.step_monitor = StepMonitor()
+
+    def _require_reachable_budget(self) -> None:
+        """Raise OptionError if only env steps or episodes end the training and its iterations take no env steps."""
+        ends = math.isfinite(min(self.budget.iterations, self.budget.minutes))
+        name = "env_steps" if math.isfinite(self.budget.env_steps) else "episodes"
+        why = "is never reached, since an iteration takes no env steps; give iterations or minutes"
+        require(ends or self.step_bound.subsequent > 0, name, f"{getattr(self.budget, name):.0f}", why)
 
     def _init_state(
         self,
@@ -125,8 +139,7 @@ class Driver:
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)
                 state = inherit(state, parent)
             if demonstrations is not None:
-                preload = jax.jit(self.program.preload, donate_argnums=0, out_shardings=traced.shardings)
-                state = preload(state, demonstrations)
+                state = _preload(self.program, traced, state, demonstrations)
             self.training_log.start(self.snapshot(split_replays(state)[0]))
         require_demonstrations(self.program.workflow, state)
         if checkpoints is not None:
@@ -273,9 +286,10 @@ class Driver:
         """Run the last evaluation, and evaluate the best policies again in new episodes.
 
         The best policies were selected by their return, so the return that selected them is biased high. Each
-        evaluation has rounds until it has 128 episodes. If the budget has minutes, both together stay within
-        the evaluation share of them. If training is stopped, the rounds are discarded, so that a resumed run
-        makes the whole evaluation and gets the same row.
+        evaluation has rounds until it has 128 episodes. If the budget has minutes, no round starts that would
+        exceed the evaluation share of both evaluations together, except the first round of each. If training
+        is stopped, the rounds are discarded, so that a resumed run makes the whole evaluation and gets the
+        same row.
         """
         longest = 60 * self.options.evaluation_share * self.budget.minutes
         last = self._run_evaluation_rounds(stop, longest)
@@ -366,3 +380,9 @@ class Driver:
         now = time.perf_counter()
         self.checkpoints.save(self.progress.iteration, self.state, self.training_log.best, asdict(self.progress))
         self.progress.host_seconds += time.perf_counter() - now
+
+
+def _preload(program: Program, traced: ProgramTrace, state: State, demonstrations: Transition) -> State:
+    """Return a new state with demonstrations in its replay buffers."""
+    preload = jax.jit(program.preload, donate_argnums=0, out_shardings=traced.shardings)
+    return preload(state, demonstrations)

@@ -64,10 +64,10 @@ def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = F
     start, (ended, states) = jax.device_get(run_episode(key_from_seed(seed)))
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # so that nothing is written where a link leads
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # does not write through links
         pictures = render.save_episode(env, [start, *(tree.index(states, i) for i in range(length))], Path(new))
         written = [path.replace(folder / path.name) for path in pictures]
     if not written:
-        with contextlib.suppress(OSError):  # where it was there before, with something in it
+        with contextlib.suppress(OSError):  # it existed before and is not empty
             folder.rmdir()
     return written

@@ -12,15 +12,17 @@ from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, PolicyWorkflow, State, Workflow
 from evorl.vector_env import EnvBatch, ResetStarts
 
-DEFAULT_EPISODES = 64  # where the workflow does not say how many an evaluation has
+DEFAULT_EPISODES = 64  # if the workflow does not define eval_episodes
 
 
 @dataclass(frozen=True)
 class EvalEnvEvaluator:
-    """Evaluates the greedy policy of a workflow in another environment.
+    """Evaluator of the greedy policy of a workflow in another environment.
 
-    For an evolving population, the fittest member plays. Raises OptionError if the workflow does not train
-    one policy, or if the observation or action spaces differ.
+    For an evolving population, the fittest member plays.
+
+    Raises:
+        OptionError: The workflow does not train one policy, or the observation or action spaces differ.
     """
 
     workflow: Workflow

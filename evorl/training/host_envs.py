@@ -19,9 +19,9 @@ from evorl.vector_env import hosts
 class HostStatus(NamedTuple):
     """Status of the host environments after a piece of dispatched work."""
 
-    newest_lease: int  # the lease that was the newest before
-    leases: Int[Array | np.ndarray, " leases"]  # those in the state afterwards
-    has_failed: Bool[Array | np.ndarray, ""]  # whether an environment has failed by then
+    newest_lease: int  # newest lease before the work
+    leases: Int[Array | np.ndarray, " leases"]  # leases in the state after the work
+    has_failed: Bool[Array | np.ndarray, ""]  # whether an environment has failed so far
 
 
 class HostEnvs:
@@ -49,8 +49,9 @@ class HostEnvs:
         self._ask = jax.jit(_query_leases)
 
     def query_status(self, newest: int, state: State) -> HostStatus | None:
-        """After what was handed to the device, whose results the state is or holds: what there is to know, without
-        waiting.
+        """Start to query the status after dispatched work, without waiting for it.
+
+        `state` is the result of that work or a pytree that contains it.
         """
         return HostStatus(newest, *self._ask(state)) if self.envs else None
 
@@ -79,7 +80,7 @@ def find_host_envs(part: Any) -> list[HostedEnv]:
 def _query_leases(state: State) -> tuple[Any, Any]:
     leases = [jnp.ravel(lease) for lease in hosts.collect_leases(state)]
     number = next(x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.number) and x.size)
-    after = (number == 0).any()  # so that it is asked when the state is there
+    after = (number == 0).any()  # a dependency, so that the query waits for the state
     failed = io_callback(
         lambda _: np.bool_(pool_registry.find_fault() is not None), jax.ShapeDtypeStruct((), bool), after
     )

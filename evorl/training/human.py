@@ -1,4 +1,4 @@
-"""Play of an environment by a person, with the keyboard in a terminal."""
+"""Keyboard control of an environment by a person, in a terminal."""
 
 import os
 import re
@@ -21,11 +21,11 @@ from evorl.errors import require
 from evorl.spaces import Discrete, ObsWithActionMask
 from evorl.types import Env
 
-STEP_SECONDS = 0.1  # of a step, where one may do nothing
+STEP_SECONDS = 0.1  # duration of a step, if the player may do nothing
 ARROWS = {"up": "A", "down": "B", "right": "C", "left": "D"}
 SPECIAL_KEYS = {"fire": " ", "drop": " ", "hold": "h"}
 KEY_LABELS = {" ": "space", "\x1b[A": "↑", "\x1b[B": "↓", "\x1b[C": "→", "\x1b[D": "←"}
-DEFAULT_KEYS = "0123456789bcdefgijklmnop"  # of actions that have no name
+DEFAULT_KEYS = "0123456789bcdefgijklmnop"  # keys of actions without a name
 QUIT = "q"
 
 
@@ -60,7 +60,11 @@ def require_playable(env: Env | None = None) -> None:
 
 
 def play_by_keyboard(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:
-    """One episode by keyboard; its return and its steps. Raises OptionError where nobody can play."""
+    """Play one episode by keyboard, and return its return and its number of steps.
+
+    Raises:
+        OptionError: There is no terminal, or a person cannot play the environment.
+    """
     require_playable(env)
     actions, names = assign_keys(env), get_action_meanings(env)
     pause = STEP_SECONDS if "nothing" in names else None

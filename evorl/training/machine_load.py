@@ -8,12 +8,12 @@ from typing import IO
 
 from evorl.machine import count_cores
 
-QUERY_SECONDS = 10.0  # seconds between two looks at the GPUs
+QUERY_SECONDS = 10.0  # seconds between two queries of the GPUs
 QUERY_ARGUMENTS = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")
 
 
 class MachineLoad:
-    """The cores that this process has kept busy since it was last asked, and what nvidia-smi says of the GPUs."""
+    """Meter of the CPU cores that this process has kept busy since the last call, and of the GPU load by nvidia-smi."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()

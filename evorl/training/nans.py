@@ -24,9 +24,10 @@ LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
 
 
 class DivergenceMonitor:
-    """Looks for NaN and infinity in what was finite at first: all real leaves of a state but replays.
+    """Detector of NaN and infinity in the real leaves of a state, except replay buffers.
 
-    A population has diverged where all of its members have; a member that is lost can be replaced, as PBT does.
+    Leaves that were not finite at first are ignored. A population has diverged if all of its members have. A
+    single diverged member can be replaced, as PBT does.
     """
 
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
@@ -41,7 +42,7 @@ class DivergenceMonitor:
 
     def find_diverged(self, found: np.ndarray) -> list[str | None]:
         """Return for each run the first leaf that is not finite, or None, given the output of `find_nonfinite`."""
-        seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # each [leaves, members]
+        seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # [leaves, members] for each seed
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
     def check_chunk(self, found: np.ndarray, progress: Progress, chunk: PendingResult, debug: bool) -> str | None:
@@ -79,7 +80,7 @@ class DivergenceMonitor:
 
 
 class StepMonitor:
-    """Detects environment steps with a nonfinite reward or observation, and prints one warning about them."""
+    """Detector of environment steps with a nonfinite reward or observation; it prints one warning about them."""
 
     def __init__(self) -> None:
         self._has_warned = False
@@ -142,9 +143,10 @@ def _real_leaves(state: State) -> list[tuple[Any, Any]]:
 
 
 def find_first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:
-    """The operation that made the first NaN in iterations first to first + count of a seed's run, from their state.
+    """Return the operation that made the first NaN in `count` iterations of a run, given the state before them.
 
-    seed is its place among the seeds of the program.
+    `seed` is the index of the run among the seeds of the program. `first` is the number of iterations before
+    this state.
     """
     if len(program.seeds) > 1:
         state = tree.index(state, seed)

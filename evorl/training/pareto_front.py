@@ -30,7 +30,7 @@ from evorl.types import (
 
 @dataclass(frozen=True)
 class Front:
-    """Solutions of a Pareto front (none dominates another) or of an archive (each has another behavior descriptor).
+    """Solutions of a Pareto front (none dominates another) or an archive (behavior descriptors differ).
 
     They are sorted by the first objective, best first.
     """

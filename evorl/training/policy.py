@@ -49,7 +49,13 @@ class Policy:
         return bool(jax.tree.leaves(self.memory))
 
     def initial_memory(self, *batch: int) -> Any:
-        """The memory at the start of episodes, of one or of a batch, leaves [*batch, ...]; begin so where one ended."""
+        """Return the recurrent state at the start of an episode, leaves [*batch, ...].
+
+        Start from it again after an episode has ended.
+
+        Args:
+            *batch: Batch axes; none for one environment.
+        """
         return tree.broadcast(self.memory, *batch)
 
     def __call__(self, obs: Any, *given: Any, key: Key | int | np.integer | None = None) -> Any:
@@ -105,7 +111,11 @@ class Policy:
         return self._modes[explores]
 
     def _flatten_memory(self, memory: Any, batch: tuple[int, ...]) -> Any:
-        """A memory, leaves [*batch, ...], as rows; raises OptionError where it is not that of such a batch."""
+        """Flatten the batch axes of a recurrent state, leaves [*batch, ...].
+
+        Raises:
+            OptionError: The shapes do not match the batch.
+        """
         wanted = jax.tree.map(lambda x: (*batch, *x.shape), self.memory)
         given = jax.tree.map(np.shape, memory)
         require(
@@ -153,7 +163,7 @@ def _to_array(space: Simple, name: str, part: Any) -> np.ndarray:
     try:
         array = np.asarray(part)
         right = array.dtype.kind not in "USOMmc" and (real or bool((array == np.rint(array)).all()))
-    except (TypeError, ValueError) as error:  # lists of several lengths, or objects
+    except (TypeError, ValueError) as error:  # lists of different lengths, or objects
         raise OptionError(f"{name}={type(part).__name__}: {allowed}") from error
     require(right, name, part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
     require(not (real and np.isnan(array).any()), name, "NaN", "must be numbers that are known")
@@ -210,7 +220,7 @@ def select_member(workflow: Workflow, state: State, returns: np.ndarray, member:
         which = f"number {depth + 1} " if len(path) > 1 else ""
         inside = index is None or 0 <= index < population.size
         require(inside, "member", member, f"{which}must be from 0 to {population.size - 1}")
-        if isinstance(workflow, EvolvingWorkflow):  # whose return is one number, that of its fittest member
+        if isinstance(workflow, EvolvingWorkflow):  # its only return is that of its fittest member
             index = int(workflow.fittest_index(state)) if index is None else index
         else:
             index = find_highest_return(returns) if index is None else index

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-PARTS = ("environment", "policy", "learning", "replay", "evolution")  # jax.named_scope of the code that they run
-CONTROL = ("while", "call", "conditional")  # operations whose time is that of what they hold
-TRACE_SECONDS = 180.0  # seconds from one trace to the next, or more, so that
-MAX_TRACE_SHARE = 0.01  # of the time is the most that traces take
+PARTS = ("environment", "policy", "learning", "replay", "evolution")  # names of jax.named_scope
+CONTROL = ("while", "call", "conditional")  # operations that contain others, and their time
+TRACE_SECONDS = 180.0  # minimum seconds between two traces
+MAX_TRACE_SHARE = 0.01  # maximum share of the time for traces
 
 
 class Profile:
@@ -85,7 +85,7 @@ def _read_operations(folder: Path, known: Container[str]) -> Iterator[tuple[str,
     """Yield the name and the seconds of each known operation in the newest trace of a folder."""
     newest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     for plane in jax.profiler.ProfileData.from_file(str(newest)).planes:
-        on_device = plane.name.startswith("/device")  # where an event has the name of a kernel
+        on_device = plane.name.startswith("/device")  # there, the event name is that of a kernel
         for line in plane.lines:
             for event in line.events:
                 operation = str(dict(event.stats).get("hlo_op")) if on_device else event.name

@@ -18,9 +18,9 @@ from evorl.training.devices import OPTIMIZATION_LEVEL
 from evorl.types import DefaultShardedWorkflow, Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
 
-Measure = Callable[[State], Metrics]  # further metrics of one run, of its state without replays
-Evaluator = Callable[[State, Key], Metrics]  # an evaluation of one run, of its state without replays
-FAST_COMPILE_OPTIONS: dict[str, Any] = {OPTIMIZATION_LEVEL: 0}  # of programs quicker to run than to compile
+Measure = Callable[[State], Metrics]  # from the state of one run, without replay buffers, to further metrics
+Evaluator = Callable[[State, Key], Metrics]  # evaluates one run, given its state without replay buffers
+FAST_COMPILE_OPTIONS: dict[str, Any] = {OPTIMIZATION_LEVEL: 0}  # for programs that run faster than they compile
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProgramTrace:
 
     init: jax.stages.Traced
     run: jax.stages.Lowered
-    shardings: PyTree[NamedSharding]  # of every leaf of the state, where it lies
+    shardings: PyTree[NamedSharding]  # of every leaf of the state
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Program:
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        """The devices, spread over the seeds first, then the members of a population, then the environments."""
+        """Return the device mesh; devices are distributed over seeds first, then members, then environments."""
         shape = compute_mesh_shape(self.workflow, len(self.seeds), self.devices)
         types = (jax.sharding.AxisType.Auto,) * len(mesh.AXES)
         return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: self.devices])
@@ -65,7 +65,7 @@ class Program:
 
     @property
     def keys(self) -> jax.Array:
-        """[seeds, 3]: of each run the keys of its initial state, its steps and its evaluations."""
+        """Return the random keys of each run, shape [seeds, 3], for its initial state, steps and evaluations."""
         return jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))(jnp.asarray(self.seeds, jnp.uint32))
 
     def init(self, keys: jax.Array, numbers: Numbers) -> State:
@@ -76,7 +76,7 @@ class Program:
 
     def trace(self, numbers: Numbers) -> ProgramTrace:
         """Trace `init` and `run` without compiling them."""
-        once = jax.jit(self.init)  # so that its shapes and its code come from one trace
+        once = jax.jit(self.init)  # one trace gives both shapes and code
         with jax.set_mesh(self.mesh):
             shapes = jax.eval_shape(once, self.keys, numbers)
             places = self.get_shardings(shapes)
@@ -90,7 +90,10 @@ class Program:
             return ProgramTrace(init, run.lower(shapes, self.keys, *make_run_args(0, 0, False)), places)
 
     def inherit(self, state: State, parent: State) -> State:
-        """state with the weights of parent, which leads as state does and may lack its replays."""
+        """Return the state with the weights of `parent`, which has the same leading axes.
+
+        The parent may lack replay buffers.
+        """
 
         def inherit_one(state: State, parent: State) -> State:
             return replace(self.workflow.inherit(state, parent), numbers=state.numbers)
@@ -224,7 +227,7 @@ def map_sequentially(
     function: Callable[[State, Any], tuple[State, Metrics, Metrics]], state: State, given: Any
 ) -> tuple[State, Metrics, Metrics]:
     """Apply a function to each copy in a sequential loop; the result has the form of vmap."""
-    function = jax.jit(function)  # so that its shapes and its code come from one trace
+    function = jax.jit(function)  # one trace gives both shapes and code
     count = tree.leading_size(given)
     outputs = jax.eval_shape(function, tree.index(state, 0), tree.index(given, 0))[1:]
     outputs = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), outputs)

@@ -15,9 +15,7 @@ from evorl.training.progress import Progress
 from evorl.training.records.json_cache import JsonCache, read_json
 from evorl.types import Env, HasRankingGroup, Problem, QDEvaluation
 
-BASELINES_FILE = (
-    Path(__file__).parent / "random_returns.json"
-)  # of the environments that evorl ships, as they are by default
+BASELINES_FILE = Path(__file__).parent / "random_returns.json"  # for the environments of evorl with default options
 BASELINE_EPISODES = 64
 
 
@@ -68,7 +66,7 @@ def get_random_return(env: Env | Problem) -> MeanReturn:
 
 
 def describe_outcome(progress: Progress, env: Env | Problem) -> str:
-    """What a training that was evaluated has come to, and where it began."""
+    """Describe the return at the end of a training that was evaluated, compared with that at the beginning."""
     assert progress.initial_evaluation is not None
     assert progress.latest_evaluation is not None
     taken = "env steps" if isinstance(env, Env) else "function evaluations"

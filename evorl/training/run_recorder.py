@@ -106,9 +106,9 @@ class RunRecorder:
         )
         self.sentinel = DivergenceMonitor(program, state, [False])
         self.training_log.start(state)
-        self.last: Any = None  # that has a row
-        self.since: list[Metrics] = []  # of iterations that have none yet
-        self.before = 0.0  # seconds, of the training that goes on
+        self.last: Any = None  # last iteration with a row
+        self.since: list[Metrics] = []  # metrics of iterations without a row so far
+        self.before = 0.0  # seconds of training before the resume
 
     def restore(self, shapes: State) -> State | None:
         """Return the state of the newest checkpoint and continue its rows; None if there is no checkpoint.
@@ -130,7 +130,11 @@ class RunRecorder:
         return state
 
     def record_iteration(self, one: IterationResult) -> None:
-        """Records an iteration, and an evaluation of it where that is due; raises DivergedError."""
+        """Record an iteration, and evaluate its state if an evaluation is due.
+
+        Raises:
+            DivergedError: The state has diverged.
+        """
         progress = self.training_log.progress
         self.since.append(jax.device_get(one.metrics))
         if len(self.since) < self.schedule.chunk_size and one.number < self.schedule.iterations:

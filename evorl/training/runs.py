@@ -36,21 +36,21 @@ from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.json_cache import JsonCache
 from evorl.types import DefaultShardedWorkflow, PolicyWorkflow, State, Transition, Workflow
 
-COMPILE_SECONDS_FILE = "compile_seconds.json"  # by fingerprint
-Config: TypeAlias = DictConfig | Mapping[str, Any]  # as it was composed, or as data
+COMPILE_SECONDS_FILE = "compile_seconds.json"  # compilation times by fingerprint
+Config: TypeAlias = DictConfig | Mapping[str, Any]  # composed by Hydra, or plain data
 
 
 def build(cfg: Config) -> tuple[Any, Budget]:
     """Build the workflow and the budget that a configuration describes; raise OptionError if it is invalid."""
     data = config.to_plain_data(cfg) if isinstance(cfg, DictConfig) else cfg
     options.check_options(data)
-    set_host_devices(count_devices(data), required=data["devices"] is not None)  # else fit takes what is there
+    set_host_devices(count_devices(data), required=data["devices"] is not None)  # else fit uses what exists
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET_OPTIONS})
     try:
         workflow = assemble(data)
-        resolve_numbers(workflow, place="agent.workflow")  # which refuses priors that nothing searches
+        resolve_numbers(workflow, place="agent.workflow")  # raises an error for priors that nothing searches
         if (other := parts.make_eval_env(data)) is not None:
-            EvalEnvEvaluator(workflow, other)  # which refuses one that its policy cannot play in
+            EvalEnvEvaluator(workflow, other)  # raises an error if the policy cannot play in it
         if data["devices"] is not None:
             compute_mesh_shape(workflow, data["num_seeds"], data["devices"])
         return workflow, budget
@@ -72,7 +72,7 @@ def count_devices(data: Mapping[str, Any]) -> int:
     if data["devices"] is not None:
         return data["devices"]
     seeds = data["num_seeds"]
-    several = isinstance(seeds, int) and seeds > 1  # what is no number is refused where it is built
+    several = isinstance(seeds, int) and seeds > 1  # other types raise an error later
     count = seeds if several else _count_independent(config_file.lookup(data, "agent.workflow"))
     return max(n for n in range(1, count_cores() + 1) if count % n == 0)
 
@@ -82,7 +82,7 @@ def _count_independent(node: Any) -> int:
     while isinstance(node, Mapping):
         try:
             target = parts.import_target(str(node.get("_target_")))
-        except (ImportError, AttributeError, ValueError):  # which assemble refuses
+        except (ImportError, AttributeError, ValueError):  # assemble raises an error for it
             return 1
         names = target.parallel_size_fields if isinstance(target, DefaultShardedWorkflow) else ()
         given = (config_file.lookup(node, name, None) for name in names)
@@ -193,7 +193,7 @@ class RunCheckpoint:
 
     cfg: Mapping[str, Any]
     workflow: Workflow
-    state: State  # without replays
+    state: State  # without replay buffers
     best_returns: np.ndarray
 
     def select_member(self, seed: int | None, member: Member) -> tuple[Workflow, State]:

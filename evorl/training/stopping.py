@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-PATIENCE = 0.5  # seconds in which the main thread hears of a signal, unless it waits
+PATIENCE = 0.5  # seconds in which the main thread handles a signal, unless it is blocked
 
 
 class StopHandler:
@@ -44,9 +44,10 @@ class StopHandler:
         sys.unraisablehook = self._hook
 
     def _handle_unraisable(self, unraisable: Any) -> None:
-        """Raises an interrupt again that fell where Python ignores exceptions, such as a weak reference's callback.
+        """Raise an interrupt again that occurred where Python ignores exceptions, such as a weak reference callback.
 
-        Says nothing of a failed save's parts, which tensorstore's own threads raise; the save itself has raised too.
+        Errors in other threads are not printed: tensorstore's threads raise them for parts of a failed save,
+        and the save itself raises an error, too.
         """
         main = threading.main_thread()
         if threading.current_thread() is main and unraisable.exc_type is KeyboardInterrupt:
@@ -86,5 +87,5 @@ class StopHandler:
 
     def _exit(self, number: int) -> None:
         if sys.stdout.isatty():
-            os.write(1, b"\x1b[?25h")  # the cursor, which a live panel hides
+            os.write(1, b"\x1b[?25h")  # shows the cursor, which a live panel hides
         os._exit(128 + number)

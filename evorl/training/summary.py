@@ -103,7 +103,10 @@ def describe_continuation(workflow: Any, budget: Budget, iterations: int, go_on:
 
 
 def describe_checkpoint(checkpoints: Checkpoints, run_dir: Path, trust: Sequence[str]) -> str:
-    """Return what is left of a run that has diverged, and the packages to trust whoever begins with it."""
+    """Describe the last checkpoint of a diverged run, with the options for a new run that starts from it.
+
+    `trust` are the packages that the new run has to trust.
+    """
     if checkpoints.latest_iteration is None:
         return "it had no checkpoint yet"
     words = f"init_from={run_dir}" + (f" trust=[{','.join(trust)}]" if trust else "")

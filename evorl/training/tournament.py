@@ -20,7 +20,7 @@ from evorl.training.policy import Policy
 from evorl.types import Env, Key, Memory
 from evorl.vector_env import EnvBatch, ResetStarts
 
-PARALLEL_EPISODES = 16_384  # episodes, about
+PARALLEL_EPISODES = 16_384  # approximate maximum
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class TournamentTable:
     """
 
     mean: Float[np.ndarray, "n n"]
-    error: Float[np.ndarray, "n n"]  # the standard error
-    wins: Float[np.ndarray, "n n"]  # games, of which a draw is half of one for both
+    error: Float[np.ndarray, "n n"]  # standard error of the mean
+    wins: Float[np.ndarray, "n n"]  # number of games won; a draw counts half for both
 
 
 def list_players(env: Env) -> list[PlayerId]:

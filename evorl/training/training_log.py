@@ -15,7 +15,7 @@ from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
 from evorl.types import State
 
-DEFAULT_COUNTS = ("env_steps", "episodes", "gradient_steps")  # counts that every step has
+DEFAULT_COUNTS = ("env_steps", "episodes", "gradient_steps")  # counts that every row has
 
 
 class TrainingLog:
@@ -28,9 +28,9 @@ class TrainingLog:
         self.num_seeds, self.budget, self.callbacks, self.keep_rows = len(seeds), budget, callbacks, keep_rows
         self.progress, self.rows = Progress(), list[Row]()
         self.progress.divergence_iterations *= self.num_seeds
-        self.best: State = None  # without replays, at each run's best evaluation
-        self.is_out_of_time = False  # no iteration more would end in time
-        self.evaluation_duration = 0.0  # seconds, the last one
+        self.best: State = None  # state at the best evaluation of each run, without replay buffers
+        self.is_out_of_time = False  # another iteration would exceed the time limit
+        self.evaluation_duration = 0.0  # seconds of the last evaluation
 
     def start(self, best: State, progress: Progress | None = None) -> None:
         """Set the initial best policies and, when resuming, the progress of the checkpoint."""
@@ -81,7 +81,7 @@ class TrainingLog:
         done.evaluation_seconds += duration
         done.evaluation_steps += steps
         self.keep_best(state, metrics["return"])
-        for name in COUNTS:  # so that the rows before the first iteration have them too
+        for name in COUNTS:  # so that rows before the first iteration have these counts
             if name in DEFAULT_COUNTS or name in metrics:
                 done.totals.setdefault(name, [0] * self.num_seeds)
         of_best = (

@@ -19,18 +19,18 @@ class PendingResult:
     count: int
     metrics: Metrics
     eval_state: State = None
-    # of those policies, beside the evaluation: of JAX at first, of NumPy once they are on the host
+    # other metrics of those policies: JAX arrays at first, NumPy arrays once they are received
     extra_metrics: dict[str, Any] = field(default_factory=dict)
-    nonfinite_leaves: Bool[Array, "leaves seeds members"] | None = None  # by the divergence monitor
-    start_state: State = None  # the state that a chunk began with
-    fallback_state: State = None  # the state before, without replays, where it may be gone back to
-    host_status: HostStatus | None = None  # at the host, afterwards
+    nonfinite_leaves: Bool[Array, "leaves seeds members"] | None = None  # from the divergence monitor
+    start_state: State = None  # the state before a chunk, with debug_nans
+    fallback_state: State = None  # state to return to after a failure, without replay buffers
+    host_status: HostStatus | None = None  # status of the host environments after the work
 
 
 class EvaluationRounds(NamedTuple):
     """Result of an evaluation that consists of several rounds."""
 
-    state: State  # without replays
+    state: State  # without replay buffers
     metrics: dict[str, np.ndarray]
     seconds: float
 
@@ -40,9 +40,9 @@ class TrainingOptions:
     """Options of a training: its budget, the share of evaluations, and what it keeps and measures."""
 
     budget: Budget
-    evaluation_share: float  # of env steps, or of the time where the budget has minutes, that evaluations take at most
-    start_time: float  # when the process began
+    evaluation_share: float  # maximum share of env steps, or of time if the budget has minutes
+    start_time: float  # start of the process
     debug_nans: bool = False
     keep_rows: bool = True
-    measure: Measure | None = None  # beside each evaluation
-    evaluator: Evaluator | None = None  # in the place of the workflow's own evaluation
+    measure: Measure | None = None  # further metrics of each evaluation
+    evaluator: Evaluator | None = None  # replaces the evaluation of the workflow

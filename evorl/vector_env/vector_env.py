@@ -139,7 +139,11 @@ class VectorEnv:
         given = dict(self.agent.groups) if isinstance(self.agent, MultiAgentActor) else {}
         if wanted != given:
             env, agent = type(self.env).__name__, type(self.agent).__name__
-            plays = f"a game of {given}" if given else "for one; a team plays games: agent=ippo (docs/games.md)"
+            plays = (
+                f"a game of {given}"
+                if given
+                else "for one agent; agent=ippo is for several (docs/howto/multi_agent.md)"
+            )
             raise OptionError(f"env={env}: is of {wanted or 'one'}, and {agent} plays {plays}")
         require_int("max_episode_steps", self.env.max_episode_steps)
         for name in ("observation_space", "action_space"):

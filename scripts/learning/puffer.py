@@ -27,9 +27,9 @@ VARIATIONS: dict[str, tuple[str, ...]] = {
         "agent.workflow.agent.optimizer._target_=Adam",
         "~agent.workflow.agent.optimizer.momentum",
         "~agent.workflow.agent.optimizer.steps",
-        "agent.workflow.agent.learning_rate=1e-3",
+        "agent.workflow.agent.learning_rate=${cosine:1e-3,0}",
     ),
-    "constant rate": ("agent.workflow.agent.learning_rate=0.015", "agent.workflow.sampling.beta=0.2"),
+    "constant rate": ("agent.workflow.agent.learning_rate=0.05", "agent.workflow.sampling.beta=0.2"),
     "no bounds on ratios": ("agent.workflow.agent.max_rho=inf", "agent.workflow.agent.max_c=inf"),
 }
 

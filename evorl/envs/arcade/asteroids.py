@@ -50,10 +50,10 @@ class AsteroidsState:
 
 @dataclass(frozen=True)
 class Asteroids:
-    """Asteroids: shoot rocks, and avoid collisions; the reward is 1, 2 or 3 for a big, middle or small rock.
+    """Asteroids: shoot rocks, and avoid collisions; the reward is 1, 2 or 3 for a big, medium or small rock.
 
     The rules follow Atari's game of 1979, without saucers. The ship turns, thrusts and drifts, its shots fly
-    for 16 frames, and all edges wrap around. A big rock breaks into two middle ones, and a middle one into
+    for 16 frames, and all edges wrap around. A big rock breaks into two medium ones, and a medium one into
     two small ones. If no rock is left, four big ones appear. The ship has three lives; after a collision, it
     reappears in the middle and is safe for 40 frames. The episode terminates if no life is left.
 
@@ -88,7 +88,7 @@ class Asteroids:
         )
 
     def chance(self, key: Key) -> Float[Array, "4 2"]:
-        """Draw where on an edge each new big rock appears, and its direction, uniform in [0, 1), shape [4, 2].
+        """Sample the position on an edge and the direction of each new big rock, uniform in [0, 1), shape [4, 2].
 
         Args:
             key: Random key of the step.
@@ -273,7 +273,7 @@ def break_rocks(s: AsteroidsState, struck: Bool[Array, "16"]) -> AsteroidsState:
     """Break the rocks that were struck into halves; small ones disappear.
 
     One half stays in its row of the table. The other half moves two rows on if the rock was big, and one row
-    on if it was a middle one.
+    on if it was a medium one.
     """
     size = jnp.where(struck, s.rock_size - 1, s.rock_size)
     rocks, drift, angle = s.rocks, s.rock_velocity, SPREAD * jnp.array([-1.0, 1.0])

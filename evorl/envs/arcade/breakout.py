@@ -49,7 +49,7 @@ COLORS = (screen.RED, screen.ORANGE, screen.YELLOW, screen.GREEN, screen.CYAN, s
 class Breakout:
     """Breakout: hit bricks with a ball and a paddle; the reward is 7, 4 or 1 for a brick, by its row.
 
-    The rules are those of PufferLib. The wall of 108 bricks comes back once. The episode terminates if both
+    The game follows PufferLib's rules. The wall of 108 bricks comes back once. The episode terminates if both
     walls are gone, at a return of 864, or if the sixth ball is lost. The paddle halves in width if the ball
     hits the ceiling. The ball's speed increases with every fourth hit of the paddle, and a brick in the upper
     three rows sets it to the maximum; a new speed applies from the next hit of the paddle.
@@ -81,7 +81,7 @@ class Breakout:
         return screen.make_pixel_space(55, 96) if self.image else Box(-1.0, 1.1, (10 + ROWS * COLUMNS,))
 
     def chance(self, key: Key) -> Bool[Array, ""]:
-        """Draw whether the next ball is served to the left, bool [].
+        """Sample whether the next ball is served to the left, bool [].
 
         Args:
             key: Random key of the step.
@@ -212,7 +212,10 @@ def keep_ball_inside(state: BreakoutState) -> BreakoutState:
 
 
 def resolve_hit(s: BreakoutState, hit: Hit) -> BreakoutState:
-    """Return the state after the first collision in a frame: with the paddle, or if that is later, `hit`."""
+    """Return the state after the earlier of two collisions in a frame: `hit`, or the one with the paddle.
+
+    If there is none, the ball moves on freely.
+    """
     gap = PADDLE_TOP - (s.y + BALL)
     covered = compute_overlap(s, 0, gap / s.vy, s.paddle, s.paddle_width)
     hit = select_earlier_hit(

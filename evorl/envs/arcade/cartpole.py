@@ -32,9 +32,9 @@ class CartPole:
     """Cart-pole: push a cart to the left or right so that its pole stays up, with reward 1 per step.
 
     The episode terminates if the angle of the pole exceeds 12 degrees, or the cart is more than 2.4 meters
-    from the center. The equations are those of Gymnasium. As in PufferLib, the initial state is uniform in
-    [-0.04, 0.04], and episodes are truncated after 200 steps. The observation is the position, the velocity,
-    the angle and the angular velocity.
+    from the center. The equations are Gymnasium's. As in PufferLib, the initial state is uniform in [-0.04,
+    0.04], and episodes are truncated after 200 steps. The observation is the position, the velocity, the
+    angle and the angular velocity.
 
     Args:
         max_episode_steps: Steps after which an episode is truncated.

@@ -32,9 +32,9 @@ class ConnectFourState:
 class ConnectFour:
     """Connect Four against a scripted opponent: the reward is 1 for a win, -1 for a loss, and 0 for a draw.
 
-    The agent moves first. A move into a full column loses. The rules and the opponent are those of PufferLib,
-    except that a full board is a draw. The opponent wins if it can. Otherwise, it gives each column a score
-    and takes one with the lowest score. The score counts lines of play: 100 for each reply by which the agent
+    The agent moves first. A move into a full column loses. The rules and the opponent are PufferLib's, except
+    that a full board is a draw. The opponent wins if it can. Otherwise, it gives each column a score and
+    takes one with the lowest score. The score counts lines of play: 100 for each reply by which the agent
     wins, -10 for each move by which the opponent wins after that, and 1 for each by which the agent wins
     after that.
 
@@ -60,7 +60,7 @@ class ConnectFour:
         return ObsWithActionMask(screen.make_pixel_space(ROWS, COLUMNS) if self.image else board, (COLUMNS,))
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Draw the number in [0, 1) that selects one of the opponent's equally good moves, shape [].
+        """Sample the number in [0, 1) that selects one of the opponent's equally good moves, shape [].
 
         Args:
             key: Random key of the step.
@@ -184,7 +184,7 @@ def shift_down(words: Words, n: int) -> Words:
 
 
 def bitwise_or(a: Words, b: Words) -> Words:
-    """Return the bits that are set in one of two boards."""
+    """Return the bits that are set in either of two boards."""
     return a[0] | b[0], a[1] | b[1]
 
 

@@ -50,8 +50,8 @@ class Freeway:
     """Freeway: cross ten lanes of traffic as often as possible within 136 seconds.
 
     The reward is 0.1 for each new lane, 1 for the other side, and -0.01 for being hit by a car. Being hit
-    stuns the player and pushes it back. The rules are those of PufferLib. From level 4 on, the speeds of the
-    lanes change at random.
+    stuns the player and pushes it back. The game follows PufferLib's rules. From level 4 on, the speeds of
+    the lanes change at random.
 
     The observation is a vector with the player's height, the fraction of the lanes crossed, the score
     relative to a human's, whether the player is stunned, and the positions of the cars.
@@ -91,7 +91,7 @@ class Freeway:
         return screen.make_pixel_space(45, 76) if self.image else Box(-0.2, 3.0, (4 + LANES * CARS,))
 
     def chance(self, key: Key) -> Int[Array, "10"]:
-        """Draw how the speed of each lane changes, -1 (slower), 0 or 1 (faster), shape [10].
+        """Sample how the speed of each lane changes, -1 (slower), 0 or 1 (faster), shape [10].
 
         Args:
             key: Random key of the step.

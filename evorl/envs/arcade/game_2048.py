@@ -56,7 +56,7 @@ class Game2048:
         return ObsWithActionMask(screen.make_pixel_space(SIDE * 9, SIDE * 21) if self.image else tiles, (4,))
 
     def chance(self, key: Key) -> Float[Array, "2"]:
-        """Draw two uniform numbers, shape [2]: one selects the cell of the next tile, the other whether it is a 4.
+        """Sample two uniform numbers, shape [2]: one selects the cell of the next tile, the other whether it is a 4.
 
         Args:
             key: Random key of the step.

@@ -38,9 +38,9 @@ class PongState:
 class Pong:
     """Pong against a scripted opponent: the reward is 1 for a point, -1 for a lost point, and 0.1 for a hit.
 
-    The agent has the right paddle, and a hit is one of its own. The opponent follows the ball. The rules are
-    those of PufferLib. A point ends the step, and the ball is then served to the agent, level, up or down at
-    random. The episode terminates if one side has `points` points.
+    The agent has the right paddle, and a hit is one of its own. The opponent follows the ball. The game
+    follows PufferLib's rules. A point ends the step, and the ball is then served to the agent, level, up or
+    down at random. The episode terminates if one side has `points` points.
 
     The observation is a vector, scaled to about [0, 1], with the positions of both paddles, the position and
     velocity of the ball, and both scores.
@@ -71,7 +71,7 @@ class Pong:
         return screen.make_pixel_space(80, 68) if self.image else Box(-0.1, 1.1, (8,))
 
     def chance(self, key: Key) -> Int[Array, ""]:
-        """Draw the vertical direction of the next serve: -1 (down), 0 (level) or 1 (up), shape [].
+        """Sample the vertical direction of the next serve: -1 (down), 0 (level) or 1 (up), shape [].
 
         Args:
             key: Random key of the step.

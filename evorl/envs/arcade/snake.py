@@ -33,9 +33,9 @@ class SnakeState:
 class Snake:
     """Snake: eat food with reward 0.1; running into a wall or itself has reward -1 and terminates the episode.
 
-    Food makes the snake one cell longer, and new food appears elsewhere. The rules are those of PufferLib for
-    one snake: an action that would turn the snake back is replaced by going straight on, and the cell of the
-    tail blocks the head until the tail has left it.
+    Food makes the snake one cell longer, and new food appears elsewhere. The game follows PufferLib's rules
+    for one snake: an action that would turn the snake back is replaced by going straight on, and the cell of
+    the tail blocks the head until the tail has left it.
 
     The observation is a square of 2 * vision + 1 cells around the head, with a channel each for food, walls
     and the snake, uint8 [2 * vision + 1, 2 * vision + 1, 3].
@@ -80,7 +80,7 @@ class Snake:
         )
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Draw the uniform number that selects the free cell of the next food, shape [].
+        """Sample the uniform number that selects the free cell of the next food, shape [].
 
         Args:
             key: Random key of the step.

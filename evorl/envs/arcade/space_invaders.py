@@ -80,7 +80,7 @@ class SpaceInvaders:
         )
 
     def chance(self, key: Key) -> Float[Array, "frames 2"]:
-        """Draw for each frame whether a bomb falls, and from which column of aliens, uniform numbers [frames, 2].
+        """Sample for each frame whether a bomb falls, and from which column of aliens, uniform numbers [frames, 2].
 
         Args:
             key: Random key of the step.
@@ -221,9 +221,7 @@ def advance_frame(
 
 def find_hit_alien(s: SpaceInvadersState, shot: Int[Array, "2"]) -> Bool[Array, "5 11"]:
     """Return a mask of the alien that the shot hits in this frame; of two above each other, it is the lower one."""
-    row, in_row = jnp.divmod(
-        shot[1] + np.arange(SHOT) - s.y, PITCH
-    )  # rows that it crosses in this frame, downwards
+    row, in_row = jnp.divmod(shot[1] + np.arange(SHOT) - s.y, PITCH)  # rows that it crosses in this frame, downwards
     column, in_column = jnp.divmod(shot[0] - s.x, PITCH)
     meets = (row[:, None] == np.arange(ROWS)) & (in_row < TALL)[:, None]
     there = (np.arange(COLUMNS) == column) & (in_column < ALIEN) & (shot[1] > -SHOT)

@@ -58,7 +58,7 @@ class TetrisState:
 class Tetris:
     """Tetris: the reward is 0.1, 0.3, 0.5 or 1 for clearing one to four lines at once.
 
-    A soft drop has reward 0.01 per row, a hard drop 0.02 per row. The rules are those of PufferLib. A piece
+    A soft drop has reward 0.01 per row, a hard drop 0.02 per row. The game follows PufferLib's rules. A piece
     falls by one row every fourth step, and comes to rest if it cannot fall. The episode terminates if a new
     piece does not fit. Holding a piece exchanges it for the held one, which starts at the top. This is valid
     only if there is room for the held piece one column further to the right, and again only after a piece has
@@ -91,7 +91,7 @@ class Tetris:
         )
 
     def chance(self, key: Key) -> Int[Array, ""]:
-        """Draw the piece that is added to the queue if a new piece appears, an int [].
+        """Sample the piece that is added to the queue if a new piece appears, an int [].
 
         Args:
             key: Random key of the step.

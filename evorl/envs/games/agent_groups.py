@@ -13,7 +13,8 @@ def group_agents(spaces: Mapping[Any, Any]) -> dict[str, tuple[Any, ...]]:
     """Return the agents of each group: agents with equal spaces whose names differ only in a number.
 
     A group has the name of its agents without the number: adversary_0 belongs to the group adversary. If
-    agents with the same such name have different spaces, each group of them has the name of its first agent.
+    agents with the same name without the number have different spaces, each of their groups has the name of
+    its first agent.
     """
     alike: dict[str, list[list[Any]]] = {}
     for agent, of in spaces.items():

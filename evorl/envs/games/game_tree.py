@@ -77,10 +77,12 @@ class GameTree:
 
     @property
     def players(self) -> int:
+        """Return the number of players."""
         return self.payoffs.shape[1]
 
     @property
     def num_actions(self) -> int:
+        """Return the number of actions."""
         return self.legal_mask.shape[1]
 
     @property

@@ -115,7 +115,8 @@ class SingleAgentGame(Wrapper):
 def require_game(env: Env, place: str) -> None:
     """Raise OptionError if an environment is not a game: its actions have no groups."""
     if not groups(env.action_space):
-        raise OptionError(f"{place}: {type(env).__name__} is no game: its actions are of no groups (docs/games.md)")
+        why = "is not a multi-agent environment: its action space has no groups (docs/howto/multi_agent.md)"
+        raise OptionError(f"{place}: {type(env).__name__} {why}")
 
 
 def _to_joint_space(space: Space) -> Space:

@@ -24,7 +24,7 @@ class Goofspiel:
     knowing the others. The last cards are bid automatically, as no choice is left. Players remember all that
     they have learned.
 
-    An action is the value of a card minus 1. Actions and options are those of OpenSpiel. The features are the
+    An action is the value of a card minus 1. Actions and options are OpenSpiel's. The features are the
     player's seat, its own bids, the prizes, their winners and the points of all players, and all bids if they
     are known.
 

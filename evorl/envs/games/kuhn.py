@@ -17,11 +17,12 @@ class KuhnState(NamedTuple):
 
 @dataclass(frozen=True)
 class Kuhn:
-    """Kuhn poker: players with one card each pass or bet in turn, until all others have answered the first bet.
+    """Kuhn poker: players with one card each pass or bet in turn.
 
-    Each player antes 1 and is dealt one of n + 1 cards. A bet is 1. The highest card wins among the players
-    that have bet, or among all if nobody has. Action 0 is to pass or fold, 1 is to bet or call. The features
-    are those of OpenSpiel: the player's seat, its card, and the actions so far.
+    Each player antes 1 and is dealt one of n + 1 cards. A bet is 1. The game ends when all others have
+    answered the first bet, or all have passed. The highest card wins among the players that have bet, or
+    among all if nobody has. Action 0 is to pass or fold, 1 is to bet or call. The features are OpenSpiel's:
+    the player's seat, its card, and the actions so far.
 
     Args:
         players: Number n of players, from 2 to 10.

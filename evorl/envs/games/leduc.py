@@ -32,7 +32,7 @@ class Leduc:
     Both players ante 1. The deck has 6 cards, two of each of three ranks. A raise is 2 in the first round and
     4 in the second, with at most two raises per round. A pair with the public card wins, otherwise the higher
     rank; equal ranks split the pot. Action 0 is to fold, 1 to call or check, 2 to raise. The features are
-    those of OpenSpiel: the player's seat, its card, the public card, and the calls and raises of both rounds.
+    OpenSpiel's: the player's seat, its card, the public card, and the calls and raises of both rounds.
 
     Source: Southey et al. 2005, arXiv:1207.1411.
     """

@@ -11,7 +11,7 @@ NestedNumbers = Sequence[Any]  # nested sequences of numbers
 
 
 class ClassicGame(NamedTuple):
-    """A two-player game: the payoffs of the row player, and those of the column player or how they follow from them."""
+    """A two-player game: the payoffs of the row player, and either the column player's payoffs or how they follow."""
 
     row_payoffs: NestedNumbers
     column_payoffs: str | NestedNumbers  # CHANGED, SAME, OPPOSITE, or payoffs in the same layout

@@ -28,7 +28,10 @@ class PlayerGroups:
         return {name: slice(i, i + 1) for i, name in enumerate(self.names)}
 
     def game_space(self, *of: Space) -> Dict:
-        """The space of a game, of that of each player; raises OptionError where those of one group differ."""
+        """Return the space of the game, given the space of each player.
+
+        It raises OptionError if the spaces of players in one group differ.
+        """
         for one in of:
             require(not self.together or one == of[0], "together", True, "needs players who see and do alike")
         sides = ((name, of[who], who) for name, who in self.groups.items())

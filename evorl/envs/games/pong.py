@@ -22,9 +22,9 @@ from evorl.types import Key, TimeStep
 class PongDuel:
     """Pong with two players: the reward is 1 for a point, -1 for a lost point, and `hit` for hitting the ball.
 
-    The rules are those of the arcade game Pong, with two exceptions: both paddles have the same speed and
-    spin the ball, and a random side is served, from the far end of the field. Each player observes the game
-    like the agent of Pong, as if it were on the right.
+    The rules are the same as in the arcade game Pong, with two exceptions: both paddles have the same speed
+    and spin the ball, and a random side is served, from the far end of the field. Each player observes the
+    game like the agent of Pong, as if it were on the right.
 
     Args:
         frameskip: Number of frames per step, all with the same actions.
@@ -69,7 +69,7 @@ class PongDuel:
         return self.player_groups.game_space(*[self.pong.action_space] * 2)
 
     def chance(self, key: Key) -> Int[Array, "2"]:
-        """Draw the vertical direction of the next serve, -1 (down), 0 or 1 (up), and its side, 1 for right, else 0.
+        """Sample the vertical direction of the next serve, -1 (down), 0 or 1 (up), and its side, 1 (right) or 0.
 
         Args:
             key: Random key of the step.

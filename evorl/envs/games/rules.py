@@ -13,7 +13,7 @@ class Rules(Protocol):
     """Protocol of the rules of a finite game in which players move in turn.
 
     A state is any value, and is never changed in place. Simultaneous moves are made one after another, and a
-    player does not learn the moves made before its own.
+    player does not learn the simultaneous moves made before its own.
     """
 
     @property

@@ -36,10 +36,10 @@ class Snakes:
     """Several snakes on one field, members of the group snake, with the rules of the arcade game Snake.
 
     The reward is 0.1 for food, which makes a snake longer, and -1 for running into a wall, itself or another
-    snake. All snakes move at once. If heads meet on one cell, or two snakes swap the cells of their heads,
-    all of these snakes die. A snake that has died has ended as a member, is removed from the field, observes
-    zeros, and has one valid action. New food appears elsewhere, at most one per step. The episode terminates
-    if all snakes have died.
+    snake. All snakes move at once. If heads meet on one cell, or two heads swap cells, all of these snakes
+    die. A snake that has died is terminated as a member: it is removed from the field, observes zeros, and
+    has one valid action. New food appears elsewhere, at most one per step. The episode terminates if all
+    snakes have died.
 
     A snake observes a square of 2 * vision + 1 cells around its head, with a channel each for food, walls,
     itself and other snakes, uint8 [2 * vision + 1, 2 * vision + 1, 4].
@@ -91,7 +91,7 @@ class Snakes:
         return jnp.arange(1, self.num_snakes + 1)
 
     def chance(self, key: Key) -> Float[Array, ""]:
-        """Draw the uniform number that selects the free cell of the next food, shape [].
+        """Sample the uniform number that selects the free cell of the next food, shape [].
 
         Args:
             key: Random key of the step.

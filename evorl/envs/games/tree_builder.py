@@ -10,7 +10,7 @@ from evorl.errors import OptionError, require
 
 
 class HistoryNode(NamedTuple):
-    """A history: who moves after it, what led to it, its children, what is paid, and what each player knows."""
+    """A history of a game: the player that moves next, its last action, its children, and what players get and know."""
 
     player: int
     parent: int

@@ -12,7 +12,17 @@ TILE_COLORS = {GREEN: (60, 170, 80), RED: (205, 65, 60)}
 
 
 def render_level(level: Level, position: Any = None, direction: Any = None, tile: int = 16) -> np.ndarray:
-    """A level with its border, the agent at its start or at position: [rows, columns, 3] uint8, tile pixels a cell."""
+    """Render a level with its border and the agent.
+
+    Args:
+        level: Level.
+        position: Position of the agent, (x, y); None for its start.
+        direction: Direction of the agent, from 0 to 3; None for its initial direction.
+        tile: Side of a cell, in pixels.
+
+    Returns:
+        Picture, uint8 [(height + 2) * tile, (width + 2) * tile, 3].
+    """
     from PIL import Image, ImageDraw
 
     height, width = level.height + 2, level.width + 2
@@ -45,7 +55,16 @@ def render_level(level: Level, position: Any = None, direction: Any = None, tile
 
 
 def render_level_grid(levels: Level, columns: int = 8, tile: int = 8) -> np.ndarray:
-    """Levels, leaves [n, ...], side by side, so many in a row."""
+    """Render several levels in a grid of pictures.
+
+    Args:
+        levels: Levels, leaves [n, ...].
+        columns: Number of levels in a row.
+        tile: Side of a cell, in pixels.
+
+    Returns:
+        Picture, uint8 [rows, columns, 3].
+    """
     pictures = [render_level(tree.index(levels, i), tile=tile) for i in range(tree.leading_size(levels))]
     nothing = np.full_like(pictures[0], 255)
     pictures += [nothing] * (-len(pictures) % columns)

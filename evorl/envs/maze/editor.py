@@ -1,4 +1,4 @@
-"""Where a teacher makes levels of the maze: an environment whose actions are cells."""
+"""Editor of mazes: an environment in which a teacher builds a level."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,20 +19,36 @@ from evorl.types import Key, TimeStep
 
 @struct.dataclass
 class MazeEditorState:
-    level: Level  # start and goal are absent until they are placed
+    level: Level  # start and goal are ABSENT until they are placed
     num_walls: Int[Array, ""]
     steps: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class MazeEditor:
-    """Each action is a cell: num_walls walls, which may fall on each other, then the goal, then the start.
+    """Environment in which a teacher builds a maze level, one cell per step.
 
-    A wall under goal or start vanishes; a start on the goal is drawn anew from all other cells; the direction is random
-    from the beginning. With `first_sets_number`, one action more comes first, a / cells of num_walls, and what is left
-    of the episode after the start does nothing. It sees the level as full_view shows it, divided by 10, the step, and
-    num_random new uniform numbers at each. Rewards are 0: who knows a score puts it on the last step (Dennis et al.
-    2020, arXiv:2012.02096; order and number as in Jiang et al. 2023, arXiv:2311.12716).
+    An action is a cell. The first `num_walls` actions place walls, some of which may be on the same cell. The
+    next action places the goal, and the one after that the start. The goal and the start replace a wall on
+    their cell. A start on the cell of the goal moves to another cell, sampled uniformly. The direction of the
+    agent is sampled at reset. All rewards are 0; the curriculum, which scores the level, adds the score to
+    the last one.
+
+    The observation is the whole level as an image, encoded as in `Maze` with `full_view` and divided by 10;
+    the step; and new uniform random numbers at each step.
+
+    Args:
+        levels: Source of levels, which defines the size.
+        num_walls: Number of walls to place.
+        num_random: Number of random numbers in the observation.
+        first_sets_number: Whether a first, additional action sets the number of walls, to num_walls * action
+            / number of cells. The steps that are left after the start has been placed do nothing.
+
+    Raises:
+        OptionError: If the level has fewer than two cells.
+
+    Sources: Dennis et al. 2020, arXiv:2012.02096; Jiang et al. 2023, arXiv:2311.12716 (order and number of
+    actions).
     """
 
     levels: LevelSource
@@ -92,7 +108,12 @@ class MazeEditor:
         return env_state.level
 
     def observe(self, key: Key, state: MazeEditorState) -> dict[str, Array]:
-        """What was made so far, the step, and new random numbers."""
+        """Return the observation of a state: the level so far, the step, and new random numbers.
+
+        Args:
+            key: Random key of the random numbers.
+            state: State to observe.
+        """
         level = state.level
         cells = view.encode_full_view(level, level.agent, level.direction, *self._grid_size)
         seen = {"image": view.to_image(cells, normalize=True), "step": state.steps}
@@ -101,7 +122,7 @@ class MazeEditor:
     def _place_object(
         self, key: Key, level: Level, cell: Int[Array, ""], placed: Int[Array, ""], number: Int[Array, ""]
     ) -> Level:
-        """A level with one thing more on a cell: a wall, after `number` of them the goal, and then the start."""
+        """Place the next object on a cell: one of `number` walls, then the goal, then the start."""
         width, is_goal, is_start = level.width, placed == number, placed == number + 1
         goal = level.goal[1] * width + level.goal[0]
         other = (goal + jax.random.randint(key, (), 1, self.action_space.n)) % self.action_space.n

@@ -1,4 +1,4 @@
-"""Small changes of levels, as evolution makes them, and the crossover of two."""
+"""Edits of levels, their composition to mutations, and a crossover of two levels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,34 +16,34 @@ Edit = Callable[[Key, Level], Level]
 
 
 def keep_unchanged(key: Key, level: Level) -> Level:
-    """Leaves the level as it is."""
+    """Return the level unchanged."""
     del key
     return level
 
 
 def flip_wall(key: Key, level: Level) -> Level:
-    """A wall where there was none, or none where there was one; never on the start or a tile."""
+    """Flip a random cell between wall and free, but not that of the start, the goal, the distractor or the clue."""
     return _set_cell(level, _sample_cell(key, ~_occupancy_mask(level)), lambda grid: ~grid)
 
 
 def add_wall(key: Key, level: Level) -> Level:
-    """A wall on a free cell; the same level where there is no such cell."""
+    """Add a wall on a random free cell, if there is one."""
     return _set_cell(level, _sample_cell(key, ~_occupancy_mask(level) & ~level.grid), jnp.ones_like)
 
 
 def remove_wall(key: Key, level: Level) -> Level:
-    """One wall less; the same level where there is none."""
+    """Remove a random wall, if there is one."""
     return _set_cell(level, _sample_cell(key, level.grid), jnp.zeros_like)
 
 
 def move_goal(key: Key, level: Level) -> Level:
-    """The goal on another free cell, where there is one."""
+    """Move the goal to a random free cell, if there is one."""
     cell = _sample_cell(key, ~_occupancy_mask(level) & ~level.grid)
     return replace(level, goal=_cell_position(cell, level.goal))
 
 
 def move_agent(key: Key, level: Level) -> Level:
-    """The start on another free cell, where there is one."""
+    """Move the start to a random free cell, if there is one."""
     cell = _sample_cell(key, ~_occupancy_mask(level) & ~level.grid)
     return replace(level, agent=_cell_position(cell, level.agent))
 
@@ -52,7 +52,7 @@ EDITS: tuple[Edit, ...] = (keep_unchanged, flip_wall, add_wall, remove_wall, mov
 
 
 def mutate(key: Key, level: Level, num_edits: int, edits: Sequence[Edit] = EDITS) -> Level:
-    """num_edits edits, one after the other, each drawn uniformly."""
+    """Apply `num_edits` edits sequentially, each sampled uniformly from `edits`."""
 
     def apply_edit(level: Level, key: Key) -> tuple[Level, None]:
         key_which, key_edit = jax.random.split(key)
@@ -62,7 +62,10 @@ def mutate(key: Key, level: Level, num_edits: int, edits: Sequence[Edit] = EDITS
 
 
 def crossover(key: Key, a: Level, b: Level) -> Level:
-    """Walls of either at every cell, start and goal together those of either, on cells that become free."""
+    """Return a child whose walls are from either parent at each cell, with start and goal from one of the parents.
+
+    The cells of the start and the goal become free.
+    """
     key_walls, key_start = jax.random.split(key)
     grid = jnp.where(jax.random.bernoulli(key_walls, shape=a.grid.shape), a.grid, b.grid)
     first = jax.random.bernoulli(key_start)
@@ -71,8 +74,11 @@ def crossover(key: Key, a: Level, b: Level) -> Level:
 
 
 def decode(genome: Float[Array, " size"], height: int, width: int) -> Level:
-    """The level of a vector of 3 height * width + 4 numbers: walls where positive, then by the highest of each part the
-    goal, the start on another cell, and the direction.
+    """Decode a vector of 3 * height * width + 4 numbers into a level.
+
+    Its parts are one number per cell for walls, for the goal and for the start, and one per direction. A cell
+    is a wall if its number is positive. The goal, the start on another cell, and the direction are the
+    largest entries of their parts.
     """
     cells = height * width
     walls, goals, starts, directions = jnp.split(genome, [cells, 2 * cells, 3 * cells])
@@ -84,13 +90,13 @@ def decode(genome: Float[Array, " size"], height: int, width: int) -> Level:
 
 
 def _occupancy_mask(level: Level) -> Bool[Array, "height width"]:
-    """The cells of the start, the goal, the distractor and the clue."""
+    """Return a mask of the cells of the start, the goal, the distractor and the clue."""
     y, x = map(jnp.asarray, np.mgrid[0 : level.height, 0 : level.width])
     return is_at(level.agent, x, y) | is_at(level.goal, x, y) | is_at(level.distractor, x, y) | is_at(level.clue, x, y)
 
 
 def _sample_cell(key: Key, allowed: Bool[Array, "height width"]) -> Bool[Array, "height width"]:
-    """One of the allowed cells, uniformly; none where none is allowed."""
+    """Return a mask of one allowed cell, sampled uniformly, or of none if no cell is allowed."""
     noise = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1.0)
     return allowed & (jnp.arange(allowed.size).reshape(allowed.shape) == noise.argmax())
 
@@ -100,6 +106,6 @@ def _set_cell(level: Level, cell: Bool[Array, "height width"], new: Callable[[Ar
 
 
 def _cell_position(cell: Bool[Array, "height width"], otherwise: Int[Array, "2"]) -> Int[Array, "2"]:
-    """(x, y) of the one cell that is set."""
+    """Return (x, y) of the one cell that is set in a mask, or `otherwise` if there is none."""
     y, x = jnp.unravel_index(cell.argmax(), cell.shape)
     return jnp.where(cell.any(), jnp.stack([x, y]).astype(jnp.int32), otherwise)

@@ -1,4 +1,4 @@
-"""Generators of levels: a level from a key and from params, which may differ between copies of a run."""
+"""Generators of levels, which sample a level from a random key and from params that may differ between runs."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from evorl.vector_env import UNLIMITED
 
 @struct.dataclass
 class WallCounts:
-    """The range of how many walls are drawn, both ends included."""
+    """Range of the number of walls, both ends included."""
 
     fewest: Int[Array, ""] | np.int32
     most: Int[Array, ""] | np.int32
@@ -27,10 +27,21 @@ class WallCounts:
 
 @dataclass(frozen=True)
 class RandomWalls:
-    """Walls on cells drawn uniformly; start and goal on two free ones, the direction any.
+    """Levels with walls, start, goal and direction sampled uniformly.
 
-    As many walls as drawn uniformly from fewest to most. With replacement, some of them fall on each other, and the
-    rectangle has fewer. Where solvable, levels whose goal cannot be reached are drawn anew.
+    The number of walls is uniform from `fewest` to `most`. Start and goal are two different free cells.
+
+    Args:
+        height: Number of rows.
+        width: Number of columns.
+        fewest: Lowest number of walls.
+        most: Highest number of walls.
+        replacement: Whether the cells of walls are sampled with replacement; a level then has fewer walls, as
+            some are on the same cell.
+        solvable: Whether levels are sampled again until the goal can be reached.
+
+    Raises:
+        OptionError: If there are fewer than two cells, or the walls leave fewer than two cells free.
     """
 
     height: int = 13
@@ -51,7 +62,7 @@ class RandomWalls:
         return WallCounts(np.int32(self.fewest), np.int32(self.most))
 
     def sample(self, key: Key, params: WallCounts) -> Level:
-        """A level; of counts beyond the fields' most, most are drawn."""
+        """Sample a level; a number of walls above the field `most` is reduced to `most`."""
         if not self.solvable:
             return self._sample_level(key, params)
 
@@ -80,9 +91,15 @@ class RandomWalls:
 
 @dataclass(frozen=True)
 class LevelTable:
-    """Levels drawn uniformly from a table in the params, leaves [n, ...]; the default one has these drawings.
+    """Levels sampled uniformly from a table, which is the params, leaves [n, ...].
 
-    With any_direction, the agent looks in a direction drawn anew.
+    Args:
+        drawings: Levels of the default table, as drawings for `from_str`, all of one size.
+        any_direction: Whether the direction of the agent is sampled uniformly, instead of taken from the
+            level.
+
+    Raises:
+        OptionError: If there are no drawings, or their sizes differ.
     """
 
     drawings: tuple[str, ...]
@@ -115,18 +132,21 @@ class LevelTable:
 
 
 def place_start_and_goal(key: Key, grid: Bool[Array, "height width"]) -> Level:
-    """A level with these walls, start and goal drawn uniformly from the free cells, of which there are two at least."""
+    """Return a level with these walls, and start, goal and direction sampled uniformly.
+
+    The grid must have at least two free cells.
+    """
     key_start, key_goal, key_direction = jax.random.split(key, 3)
     seen = jnp.cumsum(~grid.reshape(-1))
     start = jax.random.randint(key_start, (), 0, seen[-1])
     goal = jax.random.randint(key_goal, (), 0, seen[-1] - 1)
     goal = goal + (goal >= start)
-    # the k-th free cell is behind as many cells as have seen at most k
+    # the index of the k-th free cell, from 0, is the number of cells with seen <= k
     cells = (seen <= jnp.stack([start, goal])[:, None]).sum(-1, dtype=jnp.int32)
     at = jnp.stack([cells % grid.shape[1], cells // grid.shape[1]], axis=-1)
     return levels.create_level(grid, (at[0], sample_direction(key_direction)), at[1])
 
 
 def sample_direction(key: Key) -> Int[Array, ""]:
-    """Right, down, left or up, each as likely."""
+    """Sample a direction uniformly: right, down, left or up."""
     return jax.random.randint(key, (), 0, 4, jnp.int32)

@@ -1,4 +1,4 @@
-"""Levels of the maze as data: what a designer is free to choose, one bit for each cell."""
+"""Levels of the maze as data, with one bit per cell."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,38 +14,51 @@ from evorl import tree
 from evorl.errors import require
 from evorl.types import Key
 
-GREEN, RED = 1, 0  # MiniGrid's numbers
-ABSENT = -1000  # the x and y of what a level does not have, out of every sight
-HEADINGS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.int32)  # (x, y) of right, down, left, up
+GREEN, RED = 1, 0  # MiniGrid's codes of colors
+ABSENT = -1000  # x and y of an object that a level does not have, outside of any view
+HEADINGS = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.int32)  # (x, y) of the directions right, down, left, up
 WORD_BITS = 32
 AGENT_SYMBOLS = ">v<^"
 
 
 @struct.dataclass
 class Level:
-    """A rectangle of free cells and walls, inside walls, with a start and a goal. Cells are (x, y), y downwards.
+    """A maze: a rectangle of free cells and walls, surrounded by walls, with a start and a goal.
 
-    A distractor ends the episode without a reward; it has the colour, green or red, that the goal has not. A clue shows
-    the goal's colour. Leaves may lead with further axes. A level may have a step limit of its own.
+    Cells are (x, y), with y pointing down. An object that a level does not have is at (ABSENT, ABSENT).
+    Reaching the distractor ends the episode without a reward; it has the other color, green or red, than the
+    goal. The clue has the color of the goal. Leaves may have leading batch axes.
+
+    Args:
+        walls: Walls as bits, uint32 [height, words]; bit x % 32 of word x // 32 is cell x of the row.
+        agent: Cell in which the agent starts, [2].
+        direction: Initial direction of the agent, 0 for right, 1 down, 2 left, 3 up, [].
+        goal: Cell of the goal, [2].
+        color: Color of the goal, GREEN or RED, [].
+        distractor: Cell of the distractor, [2].
+        clue: Cell of the clue, [2].
+        width: Number of columns.
+        step_limit: Steps after which an episode is truncated, []; None for the limit of the environment.
     """
 
-    walls: UInt32[Array, "height words"]  # bit x % 32 of word x // 32 is cell x of the row
-    agent: Int[Array, " 2"]  # where it starts
-    direction: Int[Array, ""]  # 0 right, 1 down, 2 left, 3 up
+    walls: UInt32[Array, "height words"]
+    agent: Int[Array, " 2"]
+    direction: Int[Array, ""]
     goal: Int[Array, " 2"]
-    color: Int[Array, ""]  # of the goal
+    color: Int[Array, ""]
     distractor: Int[Array, " 2"]
     clue: Int[Array, " 2"]
     width: int = struct.field(pytree_node=False)
-    step_limit: Int[Array, ""] | None = None  # steps of an episode; None for the environment's own
+    step_limit: Int[Array, ""] | None = None
 
     @property
     def height(self) -> int:
+        """Return the number of rows."""
         return self.walls.shape[-2]
 
     @property
     def grid(self) -> Bool[Array, "*batch height width"]:
-        """Where walls are."""
+        """Return a mask of the walls, [*batch, height, width]."""
         return unpack(jnp.asarray(self.walls), self.width)
 
 
@@ -53,13 +66,22 @@ def create_level(
     grid: Bool[Array, "height width"], start: tuple[Any, Any], goal: Any, color: Any = GREEN,
     distractor: Any = (ABSENT, ABSENT), clue: Any = (ABSENT, ABSENT),
 ) -> Level:  # fmt: skip
-    """A level from where walls are, and the agent's cell and direction; every position is (x, y)."""
+    """Create a level from a mask of its walls.
+
+    Args:
+        grid: Mask of the walls, [height, width].
+        start: Cell (x, y) in which the agent starts, and its direction.
+        goal: Cell of the goal.
+        color: Color of the goal, GREEN or RED.
+        distractor: Cell of the distractor; (ABSENT, ABSENT) for none.
+        clue: Cell of the clue; (ABSENT, ABSENT) for none.
+    """
     cells = [jnp.asarray(x, jnp.int32) for x in (*start, goal, color, distractor, clue)]
     return Level(pack(jnp.asarray(grid)), *cells, width=grid.shape[-1])
 
 
 def pack(grid: Bool[Array, "*batch height width"]) -> UInt32[Array, "*batch height words"]:
-    """Cells as bits."""
+    """Pack a mask of cells into bits."""
     width = grid.shape[-1]
     words = -(-width // WORD_BITS)
     padded = jnp.pad(grid, [(0, 0)] * (grid.ndim - 1) + [(0, words * WORD_BITS - width)])
@@ -68,13 +90,13 @@ def pack(grid: Bool[Array, "*batch height width"]) -> UInt32[Array, "*batch heig
 
 
 def unpack(bits: UInt32[Array, "*batch height words"], width: int) -> Bool[Array, "*batch height width"]:
-    """Bits as cells."""
+    """Unpack bits into a mask of cells."""
     x = np.arange(width)
     return ((bits[..., x // WORD_BITS] >> jnp.asarray(x % WORD_BITS, jnp.uint32)) & 1).astype(bool)
 
 
 def is_wall(level: Level, x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
-    """Whether cells are walls, of this level or around it."""
+    """Return whether cells are walls, inside the level or around it."""
     inside = (x >= 0) & (x < level.width) & (y >= 0) & (y < level.height)
     words = level.walls.shape[-1]
     word = level.walls.reshape(-1)[y * words + x // WORD_BITS if words > 1 else y]
@@ -82,12 +104,22 @@ def is_wall(level: Level, x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> B
 
 
 def is_at(cell: Int[Array, "2"], x: Int[Array, "*cells"], y: Int[Array, "*cells"]) -> Bool[Array, "*cells"]:
-    """Whether cells are this one."""
+    """Return a mask of the cells that are this one."""
     return (x == cell[0]) & (y == cell[1])
 
 
 def from_str(text: str) -> Level:
-    """A level from its drawing, as to_str makes it; raises OptionError where that is none."""
+    """Create a level from a drawing, the inverse of `to_str`.
+
+    Args:
+        text: Drawing, one line for each row.
+
+    Returns:
+        The level.
+
+    Raises:
+        OptionError: If the text is not a drawing of a level.
+    """
     rows = [line.strip() for line in text.split()]
     width = len(rows[0]) if rows else 0
     require(width > 0 and all(len(row) == width for row in rows), "level", text, "rows must have one length")
@@ -109,7 +141,14 @@ def from_str(text: str) -> Level:
 
 
 def to_str(level: Level) -> str:
-    """A drawing: # wall, > v < ^ the start, G a green goal, R a red one, d the distractor, c the clue."""
+    """Draw a level as text: # wall, > v < ^ start, G green goal, R red goal, d distractor, c clue, . free cell.
+
+    Args:
+        level: Level, without batch axes.
+
+    Returns:
+        Drawing, one line for each row.
+    """
     signs = np.where(np.asarray(level.grid), "#", ".")
     sign = AGENT_SYMBOLS[int(level.direction)]
     marks = ((level.clue, "c"), (level.distractor, "d"), (level.goal, "RG"[int(level.color)]), (level.agent, sign))
@@ -121,7 +160,19 @@ def to_str(level: Level) -> str:
 
 
 def pad(level: Level, height: int, width: int) -> Level:
-    """The same level in the upper left corner of a larger rectangle of walls."""
+    """Return the level in the upper left corner of a larger rectangle of walls.
+
+    Args:
+        level: Level, without batch axes.
+        height: New number of rows.
+        width: New number of columns.
+
+    Returns:
+        The padded level.
+
+    Raises:
+        OptionError: If the new size is smaller than the level.
+    """
     larger = height >= level.height and width >= level.width
     require(larger, "pad", (height, width), f"must be at least {(level.height, level.width)}")
     rest = ((0, height - level.height), (0, width - level.width))
@@ -130,34 +181,51 @@ def pad(level: Level, height: int, width: int) -> Level:
 
 
 def equal(a: Level, b: Level) -> Bool[Array, ""]:
-    """Whether two levels of one size are the same in every bit."""
+    """Return whether two levels of one size are equal in all leaves, bool [].
+
+    Args:
+        a: A level.
+        b: Another level.
+    """
     return jnp.stack([(x == y).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]).all()
 
 
 def hash_level(level: Level) -> UInt32[Array, "2"]:
-    """A hash of 64 bits."""
+    """Return a 64-bit hash of a level, uint32 [2].
+
+    Args:
+        level: Level.
+    """
     return tree.hash_tree(level)
 
 
 @runtime_checkable
 class LevelSource(Protocol):
-    """Where levels come from: one size, and a draw of a level from params."""
+    """Protocol of a source of levels of one size, which samples a level from params."""
 
     @property
     def height(self) -> int:
-        """Rows of a level, its outer walls left out."""
+        """Return the number of rows of a level, without its outer walls."""
         ...
 
     @property
     def width(self) -> int:
-        """Columns of a level, its outer walls left out."""
+        """Return the number of columns of a level, without its outer walls."""
         ...
 
     @property
     def default_params(self) -> Any:
-        """The numbers that levels are drawn by, which may differ between runs."""
+        """Return the default parameters of the distribution of levels, which may differ between runs."""
         ...
 
     def sample(self, key: Key, params: Any) -> Level:
-        """A level."""
+        """Sample a level.
+
+        Args:
+            key: Random key.
+            params: Parameters, like `default_params`.
+
+        Returns:
+            The level.
+        """
         ...

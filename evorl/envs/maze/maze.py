@@ -1,4 +1,4 @@
-"""The maze: MiniGrid's walls, goal and egocentric view (Chevalier-Boisvert et al. 2023), as arrays."""
+"""The maze environment, with MiniGrid's walls, goal and egocentric view (Chevalier-Boisvert et al. 2023), as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from evorl.errors import require, require_int
 from evorl.spaces import Dict, Discrete
 from evorl.types import EditorEnv, Key, Metrics, TimeStep
 
-LEFT, RIGHT, FORWARD = 0, 1, 2  # the actions that do something; 3 to 6 (pick up, drop, toggle, done) do nothing
+LEFT, RIGHT, FORWARD = 0, 1, 2  # actions with an effect; 3 to 6 (pick up, drop, toggle, done) have none
 
 
 @struct.dataclass
@@ -33,11 +33,33 @@ class MazeState:
 
 @dataclass(frozen=True)
 class Maze:
-    """Find the goal: reward 1 - time_penalty * (steps / max_episode_steps) on reaching it, which ends the episode.
+    """Maze in which the agent has to find the goal, with MiniGrid's walls and egocentric view.
 
-    Sees view_size x view_size cells ahead, the agent at the bottom centre looking up, as [row, column, (object, colour,
-    state)], or, with full_view, the whole maze with its border; and the direction. Beyond walls one sees, unless
-    see_through_walls is off. Actions 0 to 2 are left, right, forward; the others of MiniGrid's seven do nothing.
+    Reaching the goal terminates the episode with reward 1 - time_penalty * steps / max_episode_steps; a level
+    may have its own limit of steps. Actions 0 to 2 are turn left, turn right and forward. The others of
+    MiniGrid's seven actions do nothing.
+
+    The observation is an image of the view_size x view_size cells ahead, with the agent at the bottom center
+    and looking up, [row, column, (object, color, state)]; and the direction. With `full_view`, the image is
+    the whole maze with its border.
+
+    Args:
+        levels: Source of levels.
+        view_size: Side of the view, in cells, odd, from 3 to 31.
+        max_episode_steps: Steps after which an episode is truncated, unless the level has its own limit.
+        time_penalty: Decrease of the reward if the goal is reached only at the last step, from 0 to 1.
+        num_actions: Number of actions, 3 or 7.
+        full_view: Whether the image shows the whole maze instead of the cells ahead.
+        see_agent: Whether the view of the cells ahead shows the agent itself.
+        see_through_walls: Whether the view of the cells ahead shows cells behind walls.
+        normalize: Whether images are divided by 10, as float32; otherwise, they are uint8.
+        editor_num_random: Number of random numbers that a teacher observes in the editor of levels.
+        editor_first_sets_number: Whether the first action of a teacher sets the number of walls.
+
+    Raises:
+        OptionError: If a value is not allowed.
+
+    Source: Chevalier-Boisvert et al. 2023.
     """
 
     levels: LevelSource = field(default_factory=RandomWalls)
@@ -48,9 +70,9 @@ class Maze:
     full_view: bool = False
     see_agent: bool = False
     see_through_walls: bool = True
-    normalize: bool = True  # divided by 10, as float32; otherwise uint8
-    editor_num_random: int = 50  # where a teacher makes the levels, the random numbers that it sees
-    editor_first_sets_number: bool = False  # and whether its first action says how many walls
+    normalize: bool = True
+    editor_num_random: int = 50
+    editor_first_sets_number: bool = False
 
     fresh_reset = True
     render_fps = 10.0
@@ -82,7 +104,7 @@ class Maze:
         return self.levels.sample(key, params)
 
     def reset_to_level(self, key: Key, level: Level) -> tuple[MazeState, dict[str, Array]]:
-        """The start of an episode in a given level."""
+        """Start an episode on a given level, in its initial position and direction for every key."""
         del key
         state = MazeState(level, level.agent, level.direction, jnp.int32(0))
         return state, self.observe(state)
@@ -109,8 +131,9 @@ class Maze:
         return equal(a, b)
 
     def mutate_level(self, key: Key, level: Level, num_edits: int) -> Level:
-        """num_edits times nothing, a wall more or less, or the goal elsewhere (Parker-Holder et al. 2022,
-        arXiv:2203.01302).
+        """Apply `num_edits` random edits, each of which does nothing, flips a wall, or moves the goal.
+
+        Source: Parker-Holder et al. 2022, arXiv:2203.01302.
         """
         return mutate(key, level, num_edits, (keep_unchanged, flip_wall, move_goal))
 
@@ -119,27 +142,31 @@ class Maze:
 
     @property
     def genome_size(self) -> int:
-        """Three numbers of each cell, for wall, goal and start, and one of each direction."""
+        """Return the size of a genome: three numbers per cell (wall, goal and start), and one per direction."""
         return 3 * self.levels.height * self.levels.width + 4
 
     def level_from_genome(self, genome: Float[Array, " size"]) -> Level:
-        """Walls where their number is above 0; goal, start and direction where theirs is highest."""
+        """Decode the genome: positive entries are walls; the largest ones are the goal, the start and the direction."""
         return decode(genome, self.levels.height, self.levels.width)
 
     def optimal_return(self, level: Level) -> Float[Array, ""]:
         return optimal_return(level, self._step_limit(level), self.time_penalty)
 
     def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Whether the goal was reached, but on the last step where nothing is left of the reward."""
+        """Return whether the goal was reached, except at the last step if time_penalty leaves no reward there."""
         return episode_return > 0
 
     def make_editor(self) -> EditorEnv:
-        """Where a teacher draws as many walls as RandomWalls at most, of other sources 60."""
+        """Return an editor that places as many walls as RandomWalls places at most, or 60 for other sources."""
         most = self.levels.most if isinstance(self.levels, RandomWalls) else MazeEditor.num_walls
         return MazeEditor(self.levels, most, self.editor_num_random, self.editor_first_sets_number)
 
     def observe(self, state: MazeState) -> dict[str, Array]:
-        """The cells in view as (object, color, state), and the direction."""
+        """Return the observation of a state: the image of the cells, and the direction.
+
+        Args:
+            state: State to observe.
+        """
         agent = state.level, state.position, state.direction
         if self.full_view:
             cells = view.encode_full_view(*agent, self.levels.height, self.levels.width)
@@ -148,11 +175,18 @@ class Maze:
         return {"image": view.to_image(cells, self.normalize), "direction": state.direction}
 
     def state_metrics(self, state: MazeState) -> Metrics:
-        """Metrics of the level that is being played."""
+        """Return the metrics of the current level."""
         return level_metrics(state.level)
 
     def render_frames(self, states: Sequence[MazeState]) -> list[np.ndarray]:
-        """Render levels with their agents."""
+        """Render states: the levels with their agents.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [rows, columns, 3].
+        """
         return [render_level(state.level, state.position, state.direction) for state in states]
 
     def _step_limit(self, level: Level) -> Any:

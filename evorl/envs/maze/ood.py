@@ -1,7 +1,8 @@
-"""The out-of-distribution test set of mazes: fixed layouts and generators, each a source of levels.
+"""Out-of-distribution test set of mazes: fixed layouts and generators, each a source of levels.
 
-The layouts are those on which Dennis et al. 2020 (arXiv:2012.02096), Jiang et al. 2021 (arXiv:2110.02439) and Jiang et
-al. 2023 (arXiv:2311.12716) compare. Crossing is by MiniGrid's rule, with exactly five crossings.
+The layouts are those of the comparisons in Dennis et al. 2020 (arXiv:2012.02096), Jiang et al. 2021
+(arXiv:2110.02439) and Jiang et al. 2023 (arXiv:2311.12716). Crossing follows MiniGrid's rule, with exactly
+five crossings.
 """
 
 from dataclasses import dataclass, replace
@@ -26,9 +27,9 @@ ANY_DIRECTION = -1
 
 @dataclass(frozen=True)
 class FixedLayout:
-    """One layout; rows are hexadecimal, their highest bit x = 0.
+    """A fixed layout of walls, whose rows are hexadecimal numbers, with the highest bit at x = 0.
 
-    The goal is any of goals, the direction may be ANY_DIRECTION.
+    The goal is sampled from `goals`. The direction is sampled if it is ANY_DIRECTION.
     """
 
     rows: str
@@ -45,7 +46,7 @@ class FixedLayout:
 
     @property
     def grid(self) -> np.ndarray:
-        """The walls, [height, width]."""
+        """Return a mask of the walls, [height, width]."""
         x = np.arange(self.width)[::-1]
         return np.array([int(row, 16) >> x & 1 for row in self.rows.split()], bool)
 
@@ -59,7 +60,7 @@ class FixedLayout:
 
 @dataclass(frozen=True)
 class MemoryMaze:
-    """A T-junction with a red and a green goal: the clue at the start has the colour of the true one."""
+    """A T-junction with a red and a green tile; the clue at the start has the color of the true goal."""
 
     layout: FixedLayout
     clue: Cell = (0, 6)
@@ -75,7 +76,7 @@ class MemoryMaze:
         return self.layout.width
 
     def sample(self, key: Key, params: None) -> Level:
-        """The layout's goals are the red one and the green one, in this order."""
+        """Sample which of the layout's goals, the red one and the green one in this order, is the true goal."""
         del params
         color = jax.random.bernoulli(key).astype(jnp.int32)
         cells = jnp.array(self.layout.goals, jnp.int32)
@@ -86,7 +87,10 @@ class MemoryMaze:
 
 @dataclass(frozen=True)
 class FourRooms:
-    """Four rooms of 8 x 8, a door at any place of each of the four walls between them; start and goal anywhere."""
+    """Four rooms of 8 x 8, with random start and goal.
+
+    Each of the four walls between the rooms has a door at a random place.
+    """
 
     height = 17
     width = 17
@@ -104,10 +108,10 @@ class FourRooms:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Walls from side to side, each with one opening, on a way from the upper left to the lower right corner.
+    """Walls from side to side with one opening each, on a path from the upper left to the lower right corner.
 
-    MiniGrid's rule: `crossings` of the columns and rows 1, 3, 5, 7 are walls; the way crosses them in a random order,
-    each at any cell of the room that it is in.
+    By MiniGrid's rule, `crossings` of the columns and rows 1, 3, 5, 7 are walls. The path crosses them in a
+    random order, each at a random cell of the room that it is in.
     """
 
     crossings: int = 5
@@ -120,11 +124,11 @@ class Crossing:
         del params
         key_lines, key_order, *keys = jax.random.split(key, 2 + self.crossings)
         places = np.arange(1, 9, 2)
-        lines = jax.random.permutation(key_lines, np.arange(8) < self.crossings).reshape(2, 4)  # of columns, of rows
+        lines = jax.random.permutation(key_lines, np.arange(8) < self.crossings).reshape(2, 4)  # walls: columns, rows
         column, row = jnp.zeros((2, 9), bool).at[:, places].set(lines)
         grid = row[:, None] | column
         sides = jnp.sort(jnp.where(lines, places, 9))
-        sides = jnp.pad(sides, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, 9)))  # of rooms, along x and along y
+        sides = jnp.pad(sides, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, 9)))  # room borders along x and y
         along_x = jax.random.permutation(key_order, np.arange(self.crossings) < lines[0].sum())
         room = jnp.zeros(2, jnp.int32)
         for key, crosses_column in zip(keys, along_x, strict=True):
@@ -138,9 +142,9 @@ class Crossing:
 
 @dataclass(frozen=True)
 class PerfectMaze:
-    """Corridors that join the cells of a lattice without a loop, by depth-first search; start and goal anywhere."""
+    """Corridors without loops that join the cells of a lattice, by depth-first search, with random start and goal."""
 
-    lattice: int = 7  # cells on a side
+    lattice: int = 7  # cells per side
 
     default_params = None
 
@@ -168,7 +172,7 @@ class PerfectMaze:
             new = inside & ~visited[numbers]
             heading = jnp.where(new, preference, -1).argmax()
             goes = new.any()
-            there = jnp.where(goes, numbers[heading], parent[here])  # or back to where it came from
+            there = jnp.where(goes, numbers[heading], parent[here])  # back to the parent if no neighbor is new
             x, y = 2 * cell + jnp.asarray(HEADINGS)[heading]
             grid = grid.at[jnp.where(goes, y, 0), jnp.where(goes, x, 0)].set(False)
             parent = parent.at[there].set(jnp.where(goes, here, parent[there]))
@@ -180,9 +184,9 @@ class PerfectMaze:
 
 
 def create_square_layout(rows: str, agent: Cell, direction: int, *goals: Cell) -> FixedLayout:
-    """A square level from its rows, as hexadecimal numbers."""
+    """Create a square layout from its rows, which are hexadecimal numbers."""
     height = len(rows.split())
-    return FixedLayout(rows, height, agent, direction, goals)  # all of them are squares
+    return FixedLayout(rows, height, agent, direction, goals)
 
 
 SMALL_ALLEYS = tuple((x, y) for y in (5, 7) for x in range(2, 11, 2))
@@ -233,7 +237,14 @@ LEVELS: dict[str, LevelSource] = {
 
 @dataclass(frozen=True)
 class OODLevels:
-    """Those of one id of the test set, by its name, to train on."""
+    """Source of the levels of one maze of the test set, for training on it.
+
+    Args:
+        name: Name of the maze, such as "SixteenRooms".
+
+    Raises:
+        OptionError: If the name is unknown.
+    """
 
     name: str
 
@@ -258,13 +269,13 @@ class OODLevels:
 
 
 def episode_step_limit(name: str) -> int:
-    """The steps of an episode."""
+    """Return the maximum number of steps of an episode in a maze of the test set."""
     area = (LEVELS[name].height + 2) * (LEVELS[name].width + 2)
     return {"FourRooms": 250, "Crossing": 4 * area}.get(name, 2 * area)
 
 
 def create_test_mazes(like: Maze) -> dict[str, Maze]:
-    """All of them by name, seen and rewarded as in `like`."""
+    """Create the environments of all mazes of the test set by name, with the observations and rewards of `like`."""
     return {
         name: replace(like, levels=source, max_episode_steps=episode_step_limit(name))
         for name, source in LEVELS.items()

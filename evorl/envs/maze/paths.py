@@ -1,4 +1,4 @@
-"""Shortest paths, exact, by flooding: all cells of a row at once are the bits of its words."""
+"""Exact shortest paths by flood fill, in which a word of bits holds up to 32 cells of a row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ UNREACHABLE = -1
 
 
 def path_length(level: Level) -> Int[Array, ""]:
-    """Moves from the start to the goal, turns not counted; -1 where there is no way."""
+    """Return the number of moves from the start to the goal, without turns, or -1 if there is no path."""
     free, goal = _free_cells(level), _cell_bits(level, level.goal)
 
     def spread(cells: CellBits) -> CellBits:
@@ -27,7 +27,7 @@ def path_length(level: Level) -> Int[Array, ""]:
 
 
 def count_min_actions(level: Level) -> Int[Array, ""]:
-    """Actions from the start to the goal, turns and moves, at least; -1 where there is no way."""
+    """Return the minimum number of actions, turns and moves, from the start to the goal, or -1 if there is no path."""
     free, goal = _free_cells(level), _cell_bits(level, level.goal)
     headings = jnp.arange(4)
     start = jnp.where((headings == level.direction)[:, None, None], _cell_bits(level, level.agent), jnp.uint32(0))
@@ -40,22 +40,22 @@ def count_min_actions(level: Level) -> Int[Array, ""]:
 
 
 def optimal_return(level: Level, max_episode_steps: Any = 250, time_penalty: float = 0.9) -> Float[Array, ""]:
-    """The most that an episode of Maze can give in this level."""
+    """Return the highest return of an episode of Maze on this level."""
     steps = count_min_actions(level)
     reachable = (steps != UNREACHABLE) & (steps <= max_episode_steps)
     return jnp.where(reachable, 1 - time_penalty * steps / max_episode_steps, 0.0)
 
 
 def goal_distances(level: Level) -> Int[Array, "height width"]:
-    """Moves from every cell to the goal; -1 where there is no way."""
+    """Return the number of moves from each cell to the goal, or -1 if there is no path."""
     free = _free_cells(level)
 
     def spread(
         carry: tuple[CellBits, Array, Array],
-    ) -> tuple[CellBits, Array, Array]:  # a cell counts what comes before it
+    ) -> tuple[CellBits, Array, Array]:
         cells, steps, _ = carry
         after = cells | (_neighbours(cells) & free)
-        return after, steps + ~unpack(after, level.width), (after != cells).any()
+        return after, steps + ~unpack(after, level.width), (after != cells).any()  # counts until reached
 
     start = _cell_bits(level, level.goal)
     carry = start, (~unpack(start, level.width)).astype(jnp.int32), jnp.bool_(True)
@@ -64,7 +64,7 @@ def goal_distances(level: Level) -> Int[Array, "height width"]:
 
 
 def level_metrics(level: Level) -> Metrics:
-    """Walls, whether there is a way to the goal, and its length, 0 where there is none."""
+    """Return the number of walls, whether there is a path to the goal, and its length, 0 if there is none."""
     length = path_length(level)
     solvable = length != UNREACHABLE
     walls = jax.lax.population_count(level.walls).sum()
@@ -80,7 +80,7 @@ def _flood(
     spread: Callable[[UInt32[Array, "..."]], UInt32[Array, "..."]],
     reached: Callable[[UInt32[Array, "..."]], UInt32[Array, "..."]],
 ) -> Int[Array, ""]:
-    """How often start must spread until any bit is reached; -1 where it ends before."""
+    """Return how often `start` must spread until `reached` is nonzero, or -1 if it stops growing before."""
 
     def step(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         cells, steps, found, _ = carry
@@ -95,13 +95,13 @@ def _flood(
 
 
 def _free_cells(level: Level) -> CellBits:
-    """The cells that a way may use."""
+    """Return the cells that a path may use, which exclude the distractor."""
     inside = pack(jnp.ones((level.height, level.width), bool))
     return inside & ~level.walls & ~_cell_bits(level, level.distractor)
 
 
 def _cell_bits(level: Level, cell: Int[Array, "2"]) -> CellBits:
-    """One cell as bits; none where it is absent."""
+    """Return the bits of one cell, or zeros if it is absent."""
     x, y = cell[0], cell[1]
     words = level.walls.shape[-1]
     row, word = np.arange(level.height)[:, None], np.arange(words)
@@ -115,7 +115,7 @@ def _neighbours(cells: CellBits) -> CellBits:
 
 
 def _shift(cells: CellBits, x: int, y: int) -> CellBits:
-    """Cells moved by one in x or in y; those that leave the words are lost."""
+    """Shift cells by one in x or in y; cells that leave the words are lost."""
     if y:
         return _shift_axis(cells, y, axis=0)
     carried = _shift_axis(cells, x, axis=1)
@@ -125,7 +125,7 @@ def _shift(cells: CellBits, x: int, y: int) -> CellBits:
 
 
 def _shift_axis(cells: CellBits, by: int, axis: int) -> CellBits:
-    """cells[i - by] along an axis, zeros beyond its ends."""
+    """Return cells[i - by] along an axis, with zeros beyond its ends."""
     edge = jnp.zeros_like(jax.lax.slice_in_dim(cells, 0, 1, axis=axis))
     if by > 0:
         return jnp.concatenate([edge, jax.lax.slice_in_dim(cells, 0, -1, axis=axis)], axis)

@@ -1,4 +1,4 @@
-"""A point in a square, and walls on its way to the goal."""
+"""A point that moves in a square, with walls between the start and the goal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from evorl.spaces import Box
 from evorl.types import Key, TimeStep
 
 START, GOAL, NEAR = (0.1, 0.1), (0.9, 0.9), 0.1
-WALLS = (  # with a gap at the right, and with one at the left
+WALLS = (  # the first has a gap at the right, the second at the left
     ((0.0, 0.33), (0.75, 0.33)),
     ((0.25, 0.66), (1.0, 0.66)),
 )
@@ -30,12 +30,22 @@ class PointMazeState:
 
 @dataclass(frozen=True)
 class PointMaze:
-    """Where novelty finds what reward hides: behind the first wall one must go away from the goal to come to it.
+    """Deceptive maze for novelty search: after the first wall, a point must move away from the goal to reach it.
 
-    A deceptive maze after Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025, with a point for the robot: to the right,
-    up, back to the left, up, and to the right again. The square is [0, 1]^2, a step at most 0.05 along each axis, and
-    none through a wall. The reward, on the last step alone, is minus the distance from the goal; within 0.1 of it the
-    episode ends with 0. Sees the position; "position" is that at the end of an episode.
+    The robot of the original maze is a point. The path leads to the right, up, back to the left, up, and to
+    the right again. The square is [0, 1]^2. A step moves by at most `reach` along each axis, and not through
+    a wall. If the distance to the goal is below 0.1, the episode terminates with reward 0. If it is
+    truncated, its last reward is minus the distance. The other rewards are 0. The observation is the
+    position. The episode info "position" is the position at the end of the episode.
+
+    Args:
+        max_episode_steps: Steps after which an episode is truncated.
+        reach: Largest move along each axis in a step, above 0, at most 0.2.
+
+    Raises:
+        OptionError: If a value is not allowed.
+
+    Source: Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025.
     """
 
     max_episode_steps: int = 100
@@ -74,11 +84,18 @@ class PointMaze:
         return PointMazeState(position, steps), TimeStep(position, reward, there, out_of_time, {"position": position})
 
     def render_frames(self, states: Sequence[PointMazeState]) -> list[np.ndarray]:
-        """Render states: the point, the walls and the goal."""
+        """Render states: the point, the walls and the goal.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [480, 480, 3].
+        """
         return [render_position(np.asarray(state.position)) for state in states]
 
     def is_solved(self, episode_return: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Whether the goal was reached."""
+        """Return whether the goal was reached, which is the case if the return is 0."""
         return episode_return == 0
 
 
@@ -93,9 +110,9 @@ def render_position(position: np.ndarray) -> np.ndarray:
 
 
 def crosses_wall(a: Float[Array, "2"], b: Float[Array, "2"]) -> Bool[Array, ""]:
-    """Whether the way from a to b touches a wall."""
+    """Return whether the segment from a to b touches a wall."""
     low, high = np.moveaxis(np.array(WALLS, np.float32), 1, 0)
-    along = np.argmax(high - low, 1)  # the axis that a wall extends in; it stands across the other
+    along = np.argmax(high - low, 1)  # axis along which each wall extends
     number, across = np.arange(len(low)), 1 - along
     at = low[number, across]
     start, end = a[across], b[across]

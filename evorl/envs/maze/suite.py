@@ -1,4 +1,4 @@
-"""The out-of-distribution test set as data: levels of several mazes in one size, each with its own step limit."""
+"""Out-of-distribution test set as data: levels of several mazes in one size, each with its own step limit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +19,10 @@ AS_TRAINED = "as trained"
 
 
 def get_level_source(name: str, suite: str) -> LevelSource:
-    """Where the levels of a maze come from. In minimax, whoever may look anywhere at the start of a layout looks right;
-    its generators draw directions as ours do (facebookresearch/minimax, envs/maze/maze_ood.py).
+    """Return the source of the levels of a maze.
+
+    In the suite "minimax", the agent looks to the right in fixed layouts with any direction. The generators
+    of minimax sample directions as ours do (facebookresearch/minimax, envs/maze/maze_ood.py).
     """
     source = LEVELS[name]
     if suite == "minimax" and isinstance(source, FixedLayout) and source.direction == ANY_DIRECTION:
@@ -29,9 +31,9 @@ def get_level_source(name: str, suite: str) -> LevelSource:
 
 
 def sample_test_levels(key: Key, names: Sequence[str], n: int, suite: str, env: Maze, params: object) -> Level:
-    """n levels of each of names, leaves [names, n, ...], padded with walls to the size of the largest.
+    """Sample n levels of each of the named mazes, leaves [names, n, ...], padded with walls to the largest size.
 
-    Those of a maze are the same whatever others are beside it. AS_TRAINED is env's own source, with its params.
+    The levels of a maze do not depend on the other names. AS_TRAINED is the source of env, with its params.
     """
     own = {AS_TRAINED: (env.levels, params, env.max_episode_steps)}
     sources = {name: get_level_source(name, suite) for name in names if name not in own}

@@ -60,7 +60,7 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
   --cfg job     every option with its value, as the other arguments set it
   -m            all combinations of comma-separated values
   --version     of evorl, jax, brax and Python
-  -sc ACTION    shell completion: evorl-train -sc install=bash (docs/configuration.md)
+  -sc ACTION    shell completion: evorl-train -sc install=bash (docs/howto/configuration.md)
 
 Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
         several, training ends at the first that every run has reached. Minutes are of training, without compiling.

@@ -38,11 +38,17 @@ T = TypeVar("T")
 class Checkpoints:
     """The newest `keep` checkpoints in a folder, written in the background every `minutes` and at the end.
 
-    <folder>/<iteration>/ holds state (without replay buffers), best (the same, from the best evaluation of
-    each run), progress, and replay. Only the newest checkpoint keeps its replay buffers. Without `replay`,
-    none does, and a resumed run fills a new buffer. If the newest checkpoint is damaged, the previous one is
-    read, and `report` is called with a message. With `writes`, incomplete checkpoints are removed; a reader
-    must not do so, since a training may be writing them.
+    A checkpoint is a folder <folder>/<iteration>/ with these items:
+
+    - state: the state without replay buffers
+    - best: the same, from the best evaluation of each run
+    - progress: the progress of the training
+    - replay: the replay buffers, only in the newest checkpoint. Without `replay`, they are not saved, and a
+      resumed run fills new ones.
+
+    If the newest checkpoint is damaged, the previous one is read, and `report` is called with a message. With
+    `writes`, incomplete checkpoints are removed. A reader must not remove them, since a training may be
+    writing them.
     """
 
     def __init__(

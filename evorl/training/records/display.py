@@ -45,7 +45,7 @@ class LinePrinter:
         self._every, self._out, self._compiled_in, self._patience = every, out, compiled_in, patience
         self._printed = -math.inf
         self._unit, self._speed = unit, SpeedMeter(unit)
-        self._stage, self._heard = "", math.inf  # current activity, and the time of its last sign of life
+        self._stage, self._heard = "", math.inf  # current activity, and when it was announced
         self._closed = threading.Event()
         self._waiter: threading.Thread | None = None
 
@@ -204,7 +204,7 @@ def get_unit(workflow: Any) -> str:
 
 
 class SpeedMeter:
-    """Measures steps per second between consecutive rows. `unit` is the unit of `env_steps` in the rows."""
+    """Meter of the steps per second between consecutive rows; `unit` is the unit of their `env_steps`."""
 
     def __init__(self, unit: str) -> None:
         self._last: Row | None = None

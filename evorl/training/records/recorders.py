@@ -40,7 +40,7 @@ class Recorder(Protocol):
 
 
 class JsonLines:
-    """Appends every row to metrics.jsonl, one JSON object per line."""
+    """Recorder that appends every row to metrics.jsonl, one JSON object per line."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = Path(run_dir) / JSON_LINES
@@ -57,7 +57,7 @@ class JsonLines:
 
 
 class JsonStream:
-    """Writes every row to a stream, one JSON object per line."""
+    """Recorder that writes every row to a stream, one JSON object per line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -74,7 +74,7 @@ FINAL_METRICS = (f"{BEST_PREFIX}return", f"{BEST_PREFIX}{RETURN_ERROR}")  # only
 
 
 class Csv:
-    """Appends one line per seed to train.csv or evaluation.csv for every row."""
+    """Recorder that appends each row to train.csv or evaluation.csv, one line per seed."""
 
     def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
         self._run_dir, self._first_seed = Path(run_dir), first_seed
@@ -104,7 +104,7 @@ class Csv:
 
 
 class TensorBoard:
-    """Writes event files for TensorBoard over env steps: means over seeds, and the values of each seed."""
+    """Recorder that writes event files for TensorBoard over env steps: means over seeds, and values per seed."""
 
     def __init__(self, run_dir: Path, first_seed: int = 0) -> None:
         self._folder, self._first_seed = Path(run_dir) / "tensorboard", first_seed
@@ -139,7 +139,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Sends every row once to Weights & Biases, into one run; a resumed training continues that run.
+    """Recorder that sends every row once to one run of Weights & Biases; a resumed training continues that run.
 
     Args:
         run_dir: Run directory. Its wandb.json holds the identity of the W&B run and the number of rows sent;
@@ -152,7 +152,8 @@ class Wandb:
         mode: "online", "offline" or "disabled"; by default the value of WANDB_MODE.
 
     Raises:
-        OptionError: wandb is not installed, or the run was recorded before in another project or entity.
+        OptionError: wandb is not installed, or the run was recorded before in another project or by another
+            entity.
     """
 
     def __init__(

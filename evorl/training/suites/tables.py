@@ -52,9 +52,9 @@ def print_maze_table(test: MazeSuite, states: Sequence[State], seed: int) -> dic
 def compute_cell(scores: np.ndarray) -> Cell:
     """Return the mean of scores and its 95 % interval.
 
-    With several states, the interval is over states; with one state, it is over the episodes, which are
-    independent between mazes. If all scores of one state on one maze are 0 or 1, it is the interval of a
-    rate. Otherwise, it is infinite with fewer than three states, or with fewer than three episodes of one
+    With several states, the interval is over the states. With one state, it is over the episodes, which are
+    independent between mazes; if the scores of a single maze are all 0 or 1, it is the interval of a rate. An
+    interval of a mean is infinite with fewer than three states, or with fewer than three episodes of one
     state.
 
     Args:
