@@ -116,6 +116,12 @@ def escape_markup(app, what, name, value, options, lines: list[str]) -> None:
         lines[i] = re.sub(r"`[^`]*`|[*|]", lambda found: found[0] if len(found[0]) > 1 else "\\" + found[0], line)
 
 
+def shorten_signature(app, what, name, value, options, signature: str | None, returns) -> tuple[str | None, None]:
+    """Replace the long representation of a Flax module that is a default by its name."""
+    del app, what, name, value, options, returns
+    return signature and re.sub(r"(\w+)\(\s*# attributes(?:[^()]|\([^()]*\))*\)", r"\1()", signature), None
+
+
 def write_math(self, node: nodes.math | nodes.math_block) -> None:
     """Write a formula as MathML, which browsers display without scripts and without a network."""
     block = isinstance(node, nodes.math_block)
@@ -125,6 +131,7 @@ def write_math(self, node: nodes.math | nodes.math_block) -> None:
 
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
+    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon
     app.connect("source-read", adapt_links)
     app.connect("builder-inited", write_reference)
