@@ -1,16 +1,17 @@
-"""Docstrings of parts: every field is described in `Args:`, hyperparameters by their `about`."""
+"""Docstrings of dataclasses: every field is described in `Args:`, hyperparameters by their `about`."""
 
 import inspect
 import re
 import textwrap
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 ENTRY = re.compile(r"    (\w+): ")
+T = TypeVar("T")
 
 
-def complete_docstring(cls: Any) -> None:
-    """Rewrite the docstring of a part so that its `Args:` list every field that is described somewhere.
+def complete_docstring(cls: type[T]) -> type[T]:
+    """Rewrite the docstring of a dataclass so that its `Args:` list every field that is described somewhere.
 
     A field is described in the docstring itself, in that of a base class, or by the `about` of a hyperparameter, in
     this order.
@@ -21,12 +22,13 @@ def complete_docstring(cls: Any) -> None:
         known |= _split(base.__doc__)[1]
     known |= own
     described = []
-    for field in fields(cls):
+    for field in fields(cls):  # pyright: ignore[reportArgumentType]
         text = known.get(field.name) or _describe_number(field.metadata)
         if text and field.init:
             described.append(f"    {field.name}: {text}")
     if described:
         cls.__doc__ = "\n\n".join(filter(None, [before, "\n".join(["Args:", *described]), after]))
+    return cls
 
 
 def _describe_number(metadata: Any) -> str:

@@ -45,7 +45,7 @@ def test_a_block_that_fails_is_found_and_comments_are_checked(tmp_path):
     (block,) = pages.read_blocks(page)
     assert (block.line, block.code, block.setup) == (3, "y = x + 5\n", "x = 1\n")
     page.write_text("<!-- test: replace: 50 -> 5 -->\n```python\ny = 1\n```\n")
-    with pytest.raises(ValueError, match="page.md:2: replaces '50', which the block does not contain"):
+    with pytest.raises(ValueError, match=r"page.md:2: replaces '50', which the block does not contain"):
         list(pages.read_blocks(page))
     page.write_text("<!-- test: slow -->\n```python\ny = 1\n```\n")
     with pytest.raises(ValueError, match="must be one of file, replace, skip"):

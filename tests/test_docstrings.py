@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 
+import flax.linen as nn
 import pytest
 
 from evorl import lazy
@@ -21,7 +22,8 @@ def described(value) -> set[str]:
 def parameters(value) -> list[str]:
     """Return the parameters of a function, or the fields of a dataclass that may be given."""
     if dataclasses.is_dataclass(value):
-        return [field.name for field in dataclasses.fields(value) if field.init]
+        of_flax = {"parent", "name"} if issubclass(value, nn.Module) else set()
+        return [field.name for field in dataclasses.fields(value) if field.init and field.name not in of_flax]
     return [name for name in inspect.signature(value).parameters if name not in ("self", "cls")]
 
 
@@ -66,8 +68,8 @@ def test_a_part_describes_fields_of_its_bases_and_hyperparameters():
         "    rate: Learning rate. Range [0, 1]."
     )
     assert inspect.getdoc(Derived) == (
-        "A derived class.\n\nArgs:\n    size: Number of things,\n        in units.\n    rate: Learning rate. Range [0, 1].\n"
-        "    std: Standard deviation. Range [0, inf].\n\nSource: another paper."
+        "A derived class.\n\nArgs:\n    size: Number of things,\n        in units.\n"
+        "    rate: Learning rate. Range [0, 1].\n    std: Standard deviation. Range [0, inf].\n\nSource: another paper."
     )
 
 

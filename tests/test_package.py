@@ -78,12 +78,14 @@ def test_every_extra_that_a_hint_names_is_one():
     assert len(calls) >= 7
 
 
-def test_only_the_readme_and_the_changelog_name_the_other_projects():
+def test_the_other_projects_of_this_name_are_named_where_it_helps_alone():
     folders = [ROOT / name for name in ("evorl", "configs", "docs", "notebooks", "scripts", "tests", ".ci")]
     files = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*"))]
     other = b"evorl" + b"-jax"
     naming = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and other in path.read_bytes()}
-    assert {name for name in naming if not name.endswith(".pyc")} == {"README.md", "CHANGELOG.md", "evorl/package.py"}
+    pages = {"docs/start/installation.md", "docs/coming_from/evorl_emi.md", "docs/changelog.md"}  # the last is a copy
+    allowed = {"README.md", "CHANGELOG.md", "evorl/package.py"} | pages
+    assert {name for name in naming if not name.endswith(".pyc")} <= allowed
 
 
 COMMANDS = ("train", "play", "export", "sanity", "curve", "lineage", "league", "sweep", "autotune", "distribute")

@@ -1,4 +1,4 @@
-"""Ray: a cluster of this machine alone, on its loopback address, or one that is there already."""
+"""Connection to Ray: a local cluster on the loopback address of this machine, or a cluster that already runs."""
 
 import contextlib
 import logging
@@ -19,22 +19,22 @@ from evorl.errors import OptionError, require
 from evorl.machine import count_cores
 
 LOOPBACK = "127.0.0.1"
-SHORT_TEMP_FOLDER = Path("/tmp")  # the path of a socket has at most 107 bytes, most of which are Ray's
-SHUTDOWN_TIMEOUT_SECONDS = 20  # in which all of a cluster is gone
-OBJECT_STORE_BYTES = 100 * 2**20  # bytes of memory that all its objects take, more go to the disk
+SHORT_TEMP_FOLDER = Path("/tmp")  # the path of a socket may have 107 bytes, of which Ray uses most
+SHUTDOWN_TIMEOUT_SECONDS = 20  # time for all processes of a cluster to end
+OBJECT_STORE_BYTES = 100 * 2**20  # memory for the objects of a cluster; further objects are written to disk
 RAY_VARIABLES = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or a loopback address is changed to the machine's own
-    "RAY_USAGE_STATS_ENABLED": "0",  # which are sent over the internet
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # otherwise Ray replaces a loopback address by that of the machine
+    "RAY_USAGE_STATS_ENABLED": "0",  # otherwise statistics are sent over the internet
     "RAY_AUTH_MODE": "token",
 }
 
 
 def import_ray() -> Any:
-    """The module ray, told before it is imported what it may not do; raises OptionError where there is none."""
+    """Import Ray, after setting the variables that restrict it; raise OptionError if it is not installed."""
     os.environ.update(RAY_VARIABLES)
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or it writes one into the home folder
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray writes one into the home folder
     try:
-        import ray  # pyright: ignore[reportMissingImports]  an extra
+        import ray  # pyright: ignore[reportMissingImports]  optional dependency
     except ImportError as error:
         raise OptionError(f"executor=ray: Ray is missing; {package.install_command('ray')}") from error
     return ray
@@ -42,10 +42,11 @@ def import_ray() -> Any:
 
 @contextmanager
 def connect_to_ray(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
-    """Ray, with a cluster of so many of this machine's CPUs, by default all, or the one at an address.
+    """Connect to the Ray cluster at an address, or start a local one with a number of CPUs, by default all.
 
-    Where it is connected already it stays so. A cluster of its own ends with the block, and with this process, however
-    it ends. Raises OptionError where there is no Ray, or no cluster at the address.
+    A connection that already exists is used and stays open. A local cluster ends with the block and with this
+    process, however the process ends. Raise OptionError if Ray is not installed, or if there is no cluster at
+    the address.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -63,7 +64,7 @@ def connect_to_ray(address: str | None = None, cpus: int | None = None) -> Itera
 def _connect_to_address(ray: Any, address: str) -> Iterator[None]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # each of its layers raises its own
+    except Exception as error:  # each layer of Ray raises its own type
         raise OptionError(f"address={address}: {summarize_ray_error(error)}") from error
     try:
         yield
@@ -78,7 +79,7 @@ def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)  # JAX warns of it
+                warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)  # a warning of JAX
                 ray.init(
                     num_cpus=cpus,
                     num_gpus=0,
@@ -98,15 +99,16 @@ def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
 
 @contextmanager
 def _create_private_folder() -> Iterator[str]:
-    """Yield a path for a cluster's files, in a new folder of mode 0700: Ray opens its own folder to every user.
+    """Yield a path for the files of a cluster, in a new folder that only this user can open (mode 0700).
 
-    The cluster and the folder are removed at the end of the block, or when this process ends.
+    Ray's own folder is open to every user. The cluster and the folder are removed at the end of the block, or
+    when this process ends.
     """
     folder = os.path.realpath(
         tempfile.mkdtemp(prefix="evorl-ray-", dir=SHORT_TEMP_FOLDER if os.access(SHORT_TEMP_FOLDER, os.W_OK) else None)
     )
     waits = [sys.executable, reaper.__file__, folder]
-    process = subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True)  # which Ctrl-C does not reach
+    process = subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True)  # Ctrl-C does not reach it
     try:
         yield os.path.join(folder, "ray")
     finally:
@@ -117,5 +119,5 @@ def _create_private_folder() -> Iterator[str]:
 
 
 def summarize_ray_error(error: Exception) -> str:
-    """What an error says first."""
+    """Return the first line of an error's message, at most 200 characters."""
     return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

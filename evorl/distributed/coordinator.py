@@ -1,4 +1,4 @@
-"""Says what is next: best responses of all players, payoffs of new profiles, mixtures; and keeps what has come out."""
+"""Coordinator of distributed PSRO, which requests best responses and payoffs, and updates the mixtures."""
 
 import itertools
 import time
@@ -26,35 +26,54 @@ from evorl.parts import resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Metrics
 
-PROFILES_PER_TASK = 16  # profiles of one task
+PROFILES_PER_TASK = 16
 AGE, SECONDS = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((), np.float64)
 
 
 @dataclass(frozen=True)
 class PSROIteration:
-    """What one has come to."""
+    """Result of one iteration."""
 
     number: int  # from 1
     state: PSROState
-    metrics: Metrics  # those of PSRO.step, and the age of the table that was answered
-    seconds: float  # since the first began, those of a training that was stopped included
+    metrics: Metrics  # those of PSRO.step, and the age of the table to which the policies responded
+    seconds: float  # since the first iteration began, including those before a resume
 
 
 def coordinate_psro(
     psro: PSRO,
-    executor: Executor = SerialExecutor(),  # noqa: B008  it is frozen
+    executor: Executor = SerialExecutor(),  # noqa: B008  immutable
     iterations: int | None = None,
     seed: int = 0,
     env_params: Any = None,
     staleness: int = 0,
     results: ResultStore | None = None,
 ) -> Iterator[PSROIteration]:
-    """Iterations of PSRO whose tasks an executor computes, by default until the pool is full.
+    """Run PSRO with tasks that an executor computes.
 
-    With staleness 0 what comes out depends neither on the order in which tasks end nor on who computes them, bit by bit
-    where all have equal threads. Else best responses begin as soon as those before have ended, on a table in which so
-    many policies of a player are missing at most: its age. What has come out is kept in results, from which the same
-    call goes on. Raises OptionError, WorkerError.
+    With staleness=0, the results depend neither on the order in which tasks end nor on who computes them.
+    They are bitwise identical if all workers have the same number of threads. With a larger staleness, best
+    responses start as soon as the previous ones are complete, before all payoffs of the previous policies are
+    known.
+
+    Results of tasks are stored in `results`. The same call with the same store continues from them.
+
+    Args:
+        psro: PSRO, whose oracle must be able to answer for one player at a time.
+        executor: Executor, which computes the tasks.
+        iterations: Number of iterations; None to continue until the pool is full.
+        seed: Random seed.
+        env_params: Environment parameters; None for the default parameters of the game.
+        staleness: Maximum number of policies of a player that may be missing in the payoff table to which
+            best responses respond (the metric "age").
+        results: Store of the results; None to store nothing.
+
+    Yields:
+        The iterations in their order.
+
+    Raises:
+        OptionError: If an option is not allowed, or the stored results belong to another training.
+        WorkerError: If a task fails in a worker, or workers die too often.
     """
     most = psro.max_iterations
     iterations = most if iterations is None else iterations
@@ -72,29 +91,29 @@ def coordinate_psro(
 
 
 class PSROCoordinator:
-    """One training: what has come out of its tasks so far, and what is to come."""
+    """State of a training: the results of its tasks so far, and the tasks that are requested."""
 
     def __init__(self, programs: PSROPrograms, seed: int, staleness: int, results: ResultStore) -> None:
         self.programs, self.psro, self.staleness, self.results = programs, programs.psro, staleness, results
         self.players = self.psro.roles.num_players
-        key_init, self.steps, _ = jax.random.split(key_from_seed(seed), 3)  # as those of a training by one program
+        key_init, self.steps, _ = jax.random.split(key_from_seed(seed), 3)  # same keys as in a training in one program
         key_first, self.key_pay = jax.random.split(key_init)
-        # its pool and oracle_state are the newest, weights and payoffs as weighed
+        # pool and oracle_state are the newest; weights and payoffs are those of the last meta-strategy
         self.state = programs.init_state(key_first)
-        self.filled, self.solved = 1, 0  # versions in the pool, and in the table that is weighed
+        self.filled, self.solved = 1, 0  # number of versions in the pool, and of those in the meta-strategy
         self.table = jax.tree.map(np.array, self.state.payoffs)
-        self.found: dict[int, Any] = {}  # by player, answers of the version that is to come
-        self.answered: dict[int, tuple[Any, Metrics, int]] = {}  # by version, weights, what was spent, age
-        self.missing: dict[int, int] = {}  # by version, tasks of payoffs
-        self.played: dict[int, Metrics] = {}  # by version, what was played for its payoffs
-        self.ready: deque[tuple[Task, Value]] = deque()  # what was kept
-        self.asked = self.age = 0  # the version of which best responses are on their way, and how old their table is
-        self.weights = np.asarray(self.state.weights)  # those of that table
-        self.paid = programs.get_payoff_shapes(PROFILES_PER_TASK)  # what comes out of a task of payoffs
+        self.found: dict[int, Any] = {}  # best responses of the next version, by player
+        self.answered: dict[int, tuple[Any, Metrics, int]] = {}  # by version: weights, counts, age
+        self.missing: dict[int, int] = {}  # number of payoff tasks that are not complete, by version
+        self.played: dict[int, Metrics] = {}  # counts of the payoff tasks, by version
+        self.ready: deque[tuple[Task, Value]] = deque()  # stored results that are not processed yet
+        self.asked = self.age = 0  # version of the requested best responses, and age of their payoff table
+        self.weights = np.asarray(self.state.weights)  # mixtures to which they respond
+        self.paid = programs.get_payoff_shapes(PROFILES_PER_TASK)  # shapes of the result of a payoff task
         self.began = time.perf_counter()
 
     def run(self, workers: TaskWorkers, iterations: int) -> Iterator[PSROIteration]:
-        """Iterations one after the other."""
+        """Yield the iterations in their order."""
         self._check_initial_policies()
         self._publish_policies(workers)
         self._request_payoffs(workers)
@@ -111,7 +130,7 @@ class PSROCoordinator:
                 yield from self._update_meta_strategy()
 
     def _check_initial_policies(self) -> None:
-        """Raises OptionError where what is kept is of another training."""
+        """Raise OptionError if the stored results belong to a training with other initial policies."""
         first, kept = pack_value(self.state.pool), self.results.get("first")
         if kept is None:
             self.results.put("first", first)
@@ -126,14 +145,17 @@ class PSROCoordinator:
             workers.submit(task)
 
     def _get_value_shapes(self, task: Task) -> Any:
-        """Of what is kept of a task: of a best response with the weights that it answers, and their table's age."""
+        """Return the shapes of the stored result of a task.
+
+        A best response is stored with the weights to which it responds and the age of their payoff table.
+        """
         if task.kind == PAYOFF:
             return self.paid
         weights = jax.ShapeDtypeStruct(self.weights.shape, self.weights.dtype)
         return self.programs.get_response_shapes(task.part), weights, AGE
 
     def _publish_policies(self, workers: TaskWorkers) -> None:
-        """Makes the newest policies known."""
+        """Publish the newest policies to the workers."""
         version = self.filled - 1
         workers.publish(
             names.format_policies_name(version), pack_value(jax.tree.map(lambda x: x[version], self.state.pool))
@@ -146,7 +168,7 @@ class PSROCoordinator:
         return tuple(map(names.format_policies_name, range(versions)))
 
     def _request_best_responses(self, workers: TaskWorkers) -> None:
-        """For best responses against the newest mixtures."""
+        """Request best responses to the newest mixtures."""
         version = self.asked = self.filled
         self.age, self.weights = version - self.solved, np.asarray(self.state.weights)
         given = np.asarray(self.programs.answered(self.state))
@@ -158,7 +180,7 @@ class PSROCoordinator:
             self._submit_or_reuse(Task(BEST_RESPONSE, version, player, key, given, reads), workers)
 
     def _request_payoffs(self, workers: TaskWorkers) -> None:
-        """For payoffs of the profiles that are new with the newest policies."""
+        """Request the payoffs of all profiles that contain one of the newest policies."""
         version = self.filled - 1
         every = itertools.product(range(version + 1), repeat=self.players)
         new = np.array([one for one in every if max(one) == version], np.int32)
@@ -173,20 +195,20 @@ class PSROCoordinator:
             )
 
     def _make_keys(self, version: int) -> jax.Array:
-        """Those of the best responses and of the payoffs of a version."""
+        """Return the keys of the best responses and of the payoffs of a version."""
         if not version:
-            return jnp.stack([self.key_pay, self.key_pay])  # the first policies answer nothing
+            return jnp.stack([self.key_pay, self.key_pay])  # the initial policies are no best responses
         return jax.random.split(jax.random.fold_in(self.steps, version - 1))
 
     def _store_result(self, task: Task, value: Value) -> Value:
-        """What has come out of a task, kept."""
+        """Store the result of a task and return the stored value."""
         if task.kind == BEST_RESPONSE:
             value = [*value, self.weights, np.array(self.age, np.int32)]
         self.results.put(task.name, value)
         return value
 
     def _process_result(self, task: Task, value: Value, workers: TaskWorkers) -> None:
-        """Does what a result lets come next."""
+        """Process the result of a task, and request the tasks that depend on it."""
         if task.kind == PAYOFF:
             cells, spent = unpack_value(self.paid, value)
             for table, of_cells in zip(jax.tree.leaves(self.table), jax.tree.leaves(cells), strict=True):
@@ -199,7 +221,7 @@ class PSROCoordinator:
             self._add_policies(workers)
 
     def _add_policies(self, workers: TaskWorkers) -> None:
-        """Puts a version into the pool."""
+        """Add the policies of a version to the pool."""
         found = [self.found[player] for player in range(self.players)]
         answers = [answer for answer, _, _ in found]
         _, weights, age = found[0]
@@ -212,7 +234,10 @@ class PSROCoordinator:
         self._request_payoffs(workers)
 
     def _update_meta_strategy(self) -> Iterator[PSROIteration]:
-        """New mixtures of a table that is whole up to a version."""
+        """Compute new mixtures from the payoff table of the next version, whose cells are all known.
+
+        Yield the iteration; version 0, the initial policies, has none.
+        """
         version, self.solved = self.solved, self.solved + 1
         payoffs = self._mask_payoffs(version)
         if not version:
@@ -235,6 +260,6 @@ class PSROCoordinator:
         yield PSROIteration(version, after, metrics | {"age": jnp.int32(age)}, seconds)
 
     def _mask_payoffs(self, version: int) -> Payoffs:
-        """The payoffs of policies up to a version."""
+        """Return the payoffs of the policies up to a version, with 0 elsewhere."""
         inside = np.indices(self.table.mean.shape[1:]).max(0) <= version
         return jax.tree.map(lambda x: jnp.asarray(np.where(inside, x, 0).astype(np.float32)), self.table)

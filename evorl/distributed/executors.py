@@ -1,4 +1,4 @@
-"""Who computes tasks: this process, in turn, or others."""
+"""Executors of tasks: protocols, and the serial executor, which computes them in this process."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -12,45 +12,73 @@ from evorl.distributed.task import Task, TaskPrograms, Value
 
 @runtime_checkable
 class TaskWorkers(Protocol):
-    """What is at work: it is handed tasks, and gives their results as they come."""
+    """Protocol of running workers, which receive tasks and return their results as they become available."""
 
     def publish(self, name: str, value: Value) -> None:
-        """Makes a value known to those who compute tasks that read it."""
+        """Make a value available to the tasks that read it.
+
+        Args:
+            name: Name of the value.
+            value: Leaves of the value.
+        """
         ...
 
     def forget(self, name: str) -> None:
-        """Drops a value that no task will read."""
+        """Remove a value that no further task will read.
+
+        Args:
+            name: Name of the value.
+        """
         ...
 
     def submit(self, task: Task) -> None:
-        """Hands over a task, which waits until somebody has time for it."""
+        """Submit a task, which waits until a worker is free.
+
+        Args:
+            task: The task.
+        """
         ...
 
     def wait_for_result(self) -> tuple[Task, Value]:
-        """Waits for a task, and gives what came out of it; raises WorkerError where nothing will come."""
+        """Wait until any task is complete.
+
+        Returns:
+            The task and its result.
+
+        Raises:
+            WorkerError: If no result will become available.
+        """
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Who computes tasks."""
+    """Protocol of an executor, which starts workers."""
 
     def start_workers(self, programs: TaskPrograms) -> AbstractContextManager[TaskWorkers]:
-        """Workers until the block ends; raises OptionError where there cannot be as many."""
+        """Start workers, which run until the end of the block.
+
+        Args:
+            programs: Programs that compute the tasks.
+
+        Raises:
+            OptionError: If the requested number of workers cannot run.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class SerialExecutor:
-    """Computes tasks here, one after the other in the order in which they come."""
+    """Executor that computes tasks in this process, sequentially in the order of their submission."""
 
     @contextmanager
     def start_workers(self, programs: TaskPrograms) -> Iterator[TaskWorkers]:
+        """Start a worker that computes a task when its result is requested."""
         yield SerialWorkers(programs)
 
 
 class SerialWorkers:
-    """The one worker of SerialExecutor."""
+    """The single worker of SerialExecutor."""
 
     def __init__(self, programs: TaskPrograms) -> None:
         self._programs, self._values, self._tasks = programs, dict[str, Value](), deque[Task]()

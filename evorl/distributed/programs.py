@@ -1,4 +1,4 @@
-"""What computes tasks: PSRO's own functions, each compiled once."""
+"""Programs that compute the tasks of PSRO, each compiled once."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,7 +23,7 @@ from evorl.types import Metrics, Numbers
 
 @dataclass(frozen=True)
 class PSROSpec:
-    """What all tasks of a training of PSRO have in common."""
+    """Specification that all tasks of a PSRO training have in common."""
 
     psro: PSRO
     numbers: Numbers
@@ -34,7 +34,7 @@ class PSROSpec:
 
 
 class PSROPrograms:
-    """Computes tasks of PSRO, and holds the policies that it has seen."""
+    """Programs for the tasks of PSRO, which also keep the policies that they have read."""
 
     def __init__(self, spec: PSROSpec) -> None:
         self.spec, self.psro = spec, spec.psro
@@ -49,33 +49,33 @@ class PSROPrograms:
         self._held, self._pool = 0, None
 
     def init_state(self, key: jax.Array) -> PSROState:
-        """The state with the policies that the pool begins with, before anything was paid."""
+        """Return the state with the initial policies, without payoffs."""
         return self._begun(key)
 
     @cached_property
     def state_shapes(self) -> PSROState:
-        """Of the state."""
+        """Return the shapes of the state."""
         return self._begun.eval_shape(jax.random.key(0))
 
     @cached_property
     def policy_shapes(self) -> Any:
-        """The shapes of the policies of one version."""
+        """Return the shapes of the policies of one version."""
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.state_shapes.pool)
 
     def find_player_role(self, player: int) -> tuple[Role, int]:
-        """The role of a player, and its place there."""
+        """Return the role of a player, and the index of the player within it."""
         roles = self.psro.roles
         role = roles.find_role(roles.players[player])
         return role, roles.get_player_indices(role).index(player)
 
     def get_response_shapes(self, player: int) -> OracleOutputs:
-        """The shapes of an answer."""
+        """Return the shapes of a best response of a player."""
         shapes = self.state_shapes
         given = shapes.weights, shapes.pool, shapes.oracle_state, jax.random.key(0)
         return self._answer.eval_shape(self.find_player_role(player)[0], jnp.int32(0), jnp.int32(0), *given)
 
     def get_payoff_shapes(self, profiles: int) -> Any:
-        """The shapes of the payoffs of so many profiles, and of what was played for them."""
+        """Return the shapes of the payoffs of `profiles` profiles, and of the counts of env steps and episodes."""
         given = jax.ShapeDtypeStruct((profiles, self.psro.roles.num_players), jnp.int32)
         return self._cells.eval_shape(jnp.int32(0), given, self.state_shapes.pool, jax.random.key(0))
 
@@ -90,7 +90,7 @@ class PSROPrograms:
         return pack_value(self._cells(jnp.int32(count), task.payload, pool, key))
 
     def _load_policies(self, count: int, fetch: FetchFn) -> Any:
-        """The pool with at least so many versions."""
+        """Return the pool with at least `count` versions, of which those not read before are fetched."""
         if self._pool is None:
             self._pool = tree.zeros_like(self.state_shapes.pool)
         while self._held < count:
@@ -111,9 +111,10 @@ class PSROPrograms:
         return self.psro.evaluate_profiles(self._mask_pool(count, pool), self.spec.env_params, profiles, key)
 
     def _update_meta_strategy(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
-        answered = replace(state, nash_conv=self.psro.compute_nash_conv(state))  # of weights that may be older
+        # the weights of the state may be those of an older version
+        answered = replace(state, nash_conv=self.psro.compute_nash_conv(state))
         return self.psro.update_meta_strategy(answered, new, spent)
 
     def _mask_pool(self, count: Any, pool: Any) -> Any:
-        """A pool of its first policies alone, so that nothing depends on what else was seen."""
+        """Return the first `count` policies of a pool, and zeros elsewhere, so that no result depends on others."""
         return tree.select(jnp.arange(self.psro.capacity) < count, pool, tree.zeros_like(pool))

@@ -1,4 +1,4 @@
-"""Tasks in actors of Ray, on this machine or on those of a cluster."""
+"""Executor of tasks in Ray actors, on this machine or on those of a cluster."""
 
 import os
 from collections import deque
@@ -16,18 +16,26 @@ from evorl.distributed.worker import RayWorker
 from evorl.errors import OptionError, WorkerError, require, require_int
 from evorl.machine import count_cores
 
-START_TIMEOUT_SECONDS = 300  # seconds in which actors must have started
-CHECK_INTERVAL_SECONDS = 30  # seconds after which to look whether the cluster has become too small
-MAX_DEATHS = 4  # of each worker, without a result of any
-FORWARDED_VARIABLE_PREFIXES = "XLA_", "JAX_"  # variables of the environment that actors take over
+START_TIMEOUT_SECONDS = 300  # time for all actors to start
+CHECK_INTERVAL_SECONDS = 30  # time between two tests whether the cluster has become too small
+MAX_DEATHS = 4  # maximum number per worker without any result in between
+FORWARDED_VARIABLE_PREFIXES = "XLA_", "JAX_"  # environment variables that actors receive
 
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """So many processes, each with a share of the CPUs of this machine, or of the cluster at an address.
+    """Executor with several worker processes on the CPUs of this machine, or of the Ray cluster at an address.
 
-    A process that dies is replaced, and its task begins again. All compute with as many threads as they have whole
-    CPUs, at least one.
+    A process that dies is replaced, and its task starts again. Each worker has as many threads as whole CPUs,
+    at least one.
+
+    Args:
+        workers: Number of worker processes.
+        cpus_per_worker: Number of CPUs of each worker, which may be a fraction.
+        address: Address of a Ray cluster; None to start one on this machine.
+
+    Raises:
+        OptionError: If `workers` is below 1, or `cpus_per_worker` is not above 0.
     """
 
     workers: int = 2
@@ -40,12 +48,19 @@ class RayExecutor:
 
     @property
     def total_cpus(self) -> float:
-        """How many all take."""
+        """Return the number of CPUs of all workers."""
         return self.workers * self.cpus_per_worker
 
     @contextmanager
     def connect_to_ray(self) -> Iterator[Any]:
-        """Ray, with a cluster that has as many CPUs; raises OptionError where there are fewer."""
+        """Connect to a Ray cluster that has enough CPUs for all workers.
+
+        Yields:
+            The module ray.
+
+        Raises:
+            OptionError: If there are not enough CPUs, no cluster at the address, or if Ray is not installed.
+        """
         if self.address is None:
             self._require_cpus(count_cores())
         with connect_to_ray(self.address) as ray:
@@ -54,6 +69,7 @@ class RayExecutor:
 
     @contextmanager
     def start_workers(self, programs: TaskPrograms) -> Iterator[TaskWorkers]:
+        """Start the workers as Ray actors, which end with the block."""
         with self.connect_to_ray() as ray:
             actors = RayWorkers(ray, self, programs)
             try:
@@ -69,7 +85,7 @@ class RayExecutor:
 
 
 class RayWorkers:
-    """Actors at work, and the values that they read in Ray's store."""
+    """Running Ray actors, and the values that they read, which are in Ray's object store."""
 
     def __init__(self, ray: Any, executor: RayExecutor, programs: TaskPrograms) -> None:
         self._ray, self._executor = ray, executor
@@ -81,18 +97,18 @@ class RayWorkers:
         caches = jax.config.values["jax_compilation_cache_dir"] is not None
         try:
             spec = ray.cloudpickle.dumps(programs.spec)
-        except Exception as error:  # what cannot be pickled raises anything
+        except Exception as error:  # pickling may raise any type
             raise OptionError(f"executor=ray: the training cannot be sent: {summarize_ray_error(error)}") from error
         self._actor = ray.remote(num_cpus=executor.cpus_per_worker, max_restarts=0)(RayWorker)
         self._given = environment, caches, spec
         self._values: dict[str, Any] = {}
         self._tasks: deque[Task] = deque()
         self._idle: list[Any] = []
-        self._running: dict[Any, tuple[Task, Any]] = {}  # by what will be its result, a task and its actor
-        self._deaths = 0  # since the last result
+        self._running: dict[Any, tuple[Task, Any]] = {}  # task and actor, by the reference to the result
+        self._deaths = 0  # number since the last result
 
     def start(self) -> None:
-        """Starts all; raises OptionError where they find no place, WorkerError where they die."""
+        """Start all actors; raise OptionError if they do not start in time, and WorkerError if one dies."""
         self._idle = [self._actor.remote(*self._given) for _ in range(self._executor.workers)]
         try:
             self.processes = self._ray.get(
@@ -105,9 +121,9 @@ class RayWorkers:
             raise WorkerError(f"a worker has not started: {describe_cause(error)}") from error
 
     def terminate(self) -> None:
-        """Ends all."""
+        """Terminate all actors."""
         for actor in [*self._idle, *(actor for _, actor in self._running.values())]:
-            with suppress(Exception):  # of a cluster that is gone
+            with suppress(Exception):  # the cluster may have ended
                 self._ray.kill(actor)
 
     def publish(self, name: str, value: Value) -> None:
@@ -148,7 +164,7 @@ class RayWorkers:
             self._running[actor.compute.remote(task, values)] = task, actor
 
     def _replace_worker(self, task: Task) -> None:
-        """Another actor for one that has died, and its task first of all."""
+        """Start another actor for one that has died, and submit its task again before all others."""
         self._deaths += 1
         if self._deaths > MAX_DEATHS * self._executor.workers:
             raise WorkerError(f"workers have died {self._deaths} times without a result, the last one at {task.name}")
@@ -157,14 +173,14 @@ class RayWorkers:
         self._assign_tasks()
 
     def _check_cluster_size(self) -> None:
-        """Raises WorkerError where the cluster has become too small."""
+        """Raise WorkerError if the cluster has too few CPUs left."""
         there = self._ray.cluster_resources().get("CPU", 0)
         if there * (1 + 1e-6) < self._executor.total_cpus:
             raise WorkerError(f"the cluster has {there:g} CPUs left, and workers take {self._executor.total_cpus:g}")
 
 
 def describe_cause(error: Exception) -> str:
-    """What was raised in an actor."""
+    """Return the error that was raised in an actor, as text."""
     cause = getattr(error, "cause", None) or error
     said = f"{type(cause).__name__}: {summarize_ray_error(cause)}"
     own = "; workers cannot import what a script defines itself: put it into a file of its own"

@@ -1,7 +1,8 @@
-"""python reaper.py FOLDER: once standard input ends, ends who has files open in a folder, and removes it.
+"""Usage: python reaper.py FOLDER. Wait until standard input ends, then end a cluster and remove its folder.
 
-So a cluster ends with the process that has started it, however that ends: of Ray's own processes two would go on for a
-minute where that was killed.
+All processes that have files open in the folder are killed. A cluster thus ends with the process that started
+it, however that process ends. Without this, two of Ray's processes would run for another minute after it was
+killed.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from pathlib import Path
 
 
 def find_processes(folder: str) -> set[int]:
-    """The processes that have files open in a folder; none where the system has no /proc."""
+    """Return the processes that have files open in a folder; none if the system has no /proc."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -24,7 +25,7 @@ def find_processes(folder: str) -> set[int]:
 
 
 def main() -> None:
-    """Waits, and clears up."""
+    """Wait until standard input ends, then kill the processes and remove the folder."""
     folder, parent = sys.argv[1], os.getppid()
     sys.stdin.buffer.read()
     while left := find_processes(folder) - {parent}:

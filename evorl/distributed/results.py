@@ -1,4 +1,4 @@
-"""What tasks have given, on disk: a file each, whole or not there, of arrays and nothing that could run."""
+"""Results of tasks on disk: one file each, which is complete or absent, and which contains only arrays."""
 
 import contextlib
 import io
@@ -16,7 +16,11 @@ READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeErro
 
 
 class ResultStore:
-    """Values by name in a folder, or nowhere."""
+    """Store of values by name, in a folder.
+
+    Args:
+        folder: Folder of the files, which is created if it does not exist; None to store nothing.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -26,9 +30,13 @@ class ResultStore:
                 left.unlink(missing_ok=True)
 
     def get(self, name: str) -> Value | None:
-        """Return a value, or None where there is none that is whole (each array has its CRC-32).
+        """Return a value, or None if its file is missing or damaged (each array has a CRC-32).
 
-        What is compressed is none of ours: a small file could fill the memory.
+        A compressed file is not read: it was not written by this class, and a small one could fill the
+        memory.
+
+        Args:
+            name: Name of the value.
         """
         if (path := self._get_path(name)) is None:
             return None
@@ -39,7 +47,12 @@ class ResultStore:
         return None
 
     def put(self, name: str, value: Value) -> None:
-        """Writes a value, which is on disk when this returns."""
+        """Store a value, which is on disk when this method returns.
+
+        Args:
+            name: Name of the value.
+            value: Leaves of the value.
+        """
         if (path := self._get_path(name)) is None:
             return
         data = io.BytesIO()
@@ -57,7 +70,12 @@ class ResultStore:
             os.close(folder)
 
     def trim(self, kind: str, keep: int) -> None:
-        """Removes all values but the last of a kind, whose names are KIND-NUMBER."""
+        """Remove all values of a kind, named KIND-NUMBER, except those with the largest numbers.
+
+        Args:
+            kind: Kind of the values.
+            keep: Number of values to keep.
+        """
         found = {} if self._folder is None else {path.stem: path for path in self._folder.glob(f"{kind}-*.npz")}
         numbers = [int(number) for name in found if (number := name.removeprefix(f"{kind}-")).isdecimal()]
         for number in sorted(numbers)[:-keep]:

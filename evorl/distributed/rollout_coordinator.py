@@ -1,4 +1,4 @@
-"""Says what is next where others play and this process learns: a rollout of each part, then an iteration."""
+"""Coordinator of distributed rollouts: workers run them, and this process learns from them."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -25,34 +25,52 @@ from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 @dataclass(frozen=True)
 class RolloutIteration:
-    """What an iteration has come to."""
+    """Result of one iteration."""
 
     number: int  # from 1
-    learner: LearnerState  # from which a training goes on
-    metrics: Metrics  # those of OnPolicy.step, and how many iterations older the policy was that acted
-    seconds: float  # since the call
+    learner: LearnerState  # from which a training can continue
+    metrics: Metrics  # those of OnPolicy.step, and by how many iterations the acting policy was older
+    seconds: float  # since the call of coordinate_rollouts
 
     @property
     def state(self) -> OnPolicyState:
-        """That of the workflow."""
+        """Return the state of the workflow."""
         return self.learner.state
 
 
 def coordinate_rollouts(
     workflow: OnPolicy,
-    executor: Executor = SerialExecutor(),  # noqa: B008  it is frozen
+    executor: Executor = SerialExecutor(),  # noqa: B008  immutable
     iterations: int = 100,
     seed: int = 0,
     env_params: Any = None,
     parts: int = 1,
     begin: LearnerState | None = None,
 ) -> Generator[RolloutIteration, None, None]:
-    """Iterations of an on-policy workflow whose rollouts an executor computes, each part of the environments apart.
+    """Run an on-policy workflow whose rollouts an executor computes, in separate parts of the environments.
 
-    Parts, seed and workflow decide what comes out, bit by bit where all have equal threads; who computes, and in which
-    order, does not. The policy that acts is that of `workflow.staleness` iterations ago, with the statistics of
-    observations that it had then: so many iterations ahead of the learner rollouts are on their way. It learns with its
-    own statistics. A training goes on from the learner of an iteration. Raises OptionError, WorkerError.
+    The results depend on the workflow, the seed and the number of parts, but neither on who computes a
+    rollout nor on the order. They are bitwise identical if all workers have the same number of threads.
+
+    The policy that acts is the one from `workflow.staleness` iterations ago, with its observation statistics
+    of that time. Rollouts can therefore be that many iterations ahead of the learner. The learner normalizes
+    with its own statistics.
+
+    Args:
+        workflow: On-policy workflow.
+        executor: Executor, which computes the rollouts.
+        iterations: Number of iterations, including those before `begin`.
+        seed: Random seed.
+        env_params: Environment parameters; None for the default parameters of the environment.
+        parts: Number of parts of the environments, which must divide num_envs.
+        begin: Learner of an iteration from which to continue; None to start a new training.
+
+    Yields:
+        The iterations in their order.
+
+    Raises:
+        OptionError: If an option is not allowed, or the environment runs on the host.
+        WorkerError: If a task fails in a worker, or workers die too often.
     """
     if not isinstance(workflow, OnPolicy):
         raise OptionError(f"agent={type(workflow).__name__}: must be OnPolicy, which learns from rollouts of others")
@@ -69,19 +87,20 @@ def coordinate_rollouts(
 
 
 class RolloutCoordinator:
-    """One training: what has been learned so far, and the rollouts that wait to be learned from."""
+    """State of a training: the learner, and the rollouts from which it has not learned yet."""
 
     def __init__(self, programs: RolloutPrograms, seed: int, begin: LearnerState | None) -> None:
         self.programs, self.staleness, self.parts = programs, programs.workflow.staleness, programs.spec.parts
-        key_init, self.steps, _ = jax.random.split(key_from_seed(seed), 3)  # as those of a training by one program
+        key_init, self.steps, _ = jax.random.split(key_from_seed(seed), 3)  # same keys as in a training in one program
         self.learner = programs.init_learner(key_init) if begin is None else begin
         self.iteration = int(self.learner.state.iteration)
-        self.played: dict[tuple[int, int], Value] = {}  # by iteration and part
-        self.idle = dict.fromkeys(range(self.parts), self.iteration)  # by part without a rollout, that of its next one
+        self.played: dict[tuple[int, int], Value] = {}  # rollouts by iteration and part
+        # iteration of the next rollout, by part without a pending one
+        self.idle = dict.fromkeys(range(self.parts), self.iteration)
         self.began = time.perf_counter()
 
     def run(self, workers: TaskWorkers, iterations: int) -> Iterator[RolloutIteration]:
-        """Iterations one after the other."""
+        """Yield the iterations in their order."""
         for version in range(self._get_acting_version(self.iteration), self.iteration + 1):
             place = version - self.iteration + self.staleness
             workers.publish(
@@ -97,15 +116,15 @@ class RolloutCoordinator:
                 self._store_rollout(*workers.wait_for_result(), workers)
 
     def _get_acting_version(self, iteration: int) -> int:
-        """The version of the policy that acts for an iteration."""
+        """Return the version of the policy that acts in an iteration."""
         return max(0, iteration - self.staleness)
 
     def _make_keys(self, iteration: int) -> jax.Array:
-        """Those by which a workflow plans, plays and absorbs."""
+        """Return the keys with which a workflow plans, runs the rollout, and learns."""
         return jax.random.split(jax.random.fold_in(self.steps, iteration), 3)
 
     def _request_rollouts(self, workers: TaskWorkers, iterations: int) -> None:
-        """For the rollouts of all parts that can begin."""
+        """Request the rollouts of all parts whose environments and policy are available."""
         for part, iteration in list(self.idle.items()):
             version = self._get_acting_version(iteration)
             if iteration < iterations and version <= self.iteration:
@@ -116,7 +135,7 @@ class RolloutCoordinator:
                 del self.idle[part]
 
     def _store_rollout(self, task: Task, value: Value, workers: TaskWorkers) -> None:
-        """Keeps a rollout, with whose environments the next one can begin."""
+        """Store a rollout, and publish its final environments, in which the next one starts."""
         self.played[task.version, task.part] = value
         self.idle[task.part] = task.version + 1
         envs = value[: len(jax.tree.leaves(self.programs.env_shapes))]
@@ -124,13 +143,13 @@ class RolloutCoordinator:
         workers.forget(names.format_envs_name(task.version, task.part))
 
     def _learn_from_rollouts(self, workers: TaskWorkers) -> RolloutIteration:
-        """Learns from a rollout, and makes the policy known that has."""
+        """Learn from the rollouts of all parts, and publish the new policy."""
         iteration, shapes = self.iteration, self.programs.rollout_shapes
         rollouts = [unpack_value(shapes, self.played.pop((iteration, part))) for part in range(self.parts)]
         self.learner, metrics = self.programs.learned(self.learner, rollouts, self._make_keys(iteration)[2])
         self.iteration += 1
         newest = self.programs.get_acting_policy(self.learner, self.staleness)
         workers.publish(names.format_policy_name(self.iteration), pack_value(newest))
-        workers.forget(names.format_policy_name(iteration - self.staleness))  # whose last rollout this was
+        workers.forget(names.format_policy_name(iteration - self.staleness))  # no further rollout uses it
         age = jnp.int32(iteration - self._get_acting_version(iteration))
         return RolloutIteration(self.iteration, self.learner, metrics | {"age": age}, time.perf_counter() - self.began)

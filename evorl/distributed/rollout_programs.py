@@ -1,4 +1,4 @@
-"""What computes rollouts, which are the play of an on-policy workflow in a part of its environments; what learns."""
+"""Programs of distributed rollouts: one for rollouts in a part of the environments, and one for learning."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,19 +22,19 @@ from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 @struct.dataclass
 class LearnerState:
-    """What learns: the state of the workflow, and what policies that may act yet have of observations."""
+    """State of the learner: that of the workflow, and the observation statistics of the stale policies."""
 
     state: OnPolicyState
-    # of observations before each of the last `staleness` iterations, leaves [staleness, ...]
+    # observation statistics before each of the last `staleness` iterations, leaves [staleness, ...]
     stale_obs_statistics: RunningStatistics | None
 
 
 @dataclass(frozen=True)
 class RolloutSpec:
-    """What all rollouts of a training have in common."""
+    """Specification that all rollouts of a training have in common."""
 
     workflow: OnPolicy
-    parts: int  # in which its environments are played
+    parts: int  # number of parts of the environments
     numbers: Numbers
     env_params: PyTree
 
@@ -43,12 +43,12 @@ class RolloutSpec:
 
 
 class RolloutPrograms:
-    """Computes rollouts and learns from them, by functions of the workflow that are compiled once."""
+    """Programs that compute rollouts and learn from them, with functions of the workflow that are compiled once."""
 
     def __init__(self, spec: RolloutSpec) -> None:
         self.spec, self.workflow = spec, spec.workflow
         sizes = {"num_envs": self.workflow.num_envs // spec.parts, "batch_size": 0, "staleness": 0}
-        episodes = -(-self.workflow.eval_episodes // spec.parts)  # so that as many starts are drawn of each environment
+        episodes = -(-self.workflow.eval_episodes // spec.parts)  # the same number of starts per environment
         self.part_sizes = sizes | {"eval_episodes": episodes}
         self.part = replace(self.workflow, **self.part_sizes)
         compiled = partial(jax.jit, compiler_options=compiler_options())
@@ -58,13 +58,13 @@ class RolloutPrograms:
         self._given = spec.numbers, spec.env_params
 
     def init_learner(self, key: Key) -> LearnerState:
-        """What learns, before it has."""
+        """Return the initial state of the learner."""
         return self._begun(key, *self._given)
 
     def get_acting_policy(self, learner: LearnerState, place: int) -> tuple[Any, Any]:
-        """The policy of some iterations ago, of all that may act yet in its place from 0, the oldest, to staleness.
+        """Return one of the policies that may still act: the actor's params, and observation statistics.
 
-        Params of the actor, and statistics of observations.
+        `place` is 0 for the oldest policy, and staleness for the newest.
         """
         state = learner.state
         if place == self.workflow.staleness:
@@ -72,32 +72,32 @@ class RolloutPrograms:
         return tree.index((state.stale_params, learner.stale_obs_statistics), place)
 
     def split_envs(self, envs: Any) -> list[Value]:
-        """Environments [num_envs, ...] by part."""
+        """Split environments, leaves [num_envs, ...], into the parts."""
         n = self.part.num_envs
         return [pack_value(tree.index(envs, slice(i * n, i * n + n))) for i in range(self.spec.parts)]
 
     @cached_property
     def policy_shapes(self) -> Any:
-        """The shapes of a policy that acts."""
+        """Return the shapes of a policy that acts."""
         return jax.eval_shape(
             lambda learner: self.get_acting_policy(learner, self.workflow.staleness), self.learner_shapes
         )
 
     @cached_property
     def env_shapes(self) -> Any:
-        """The shapes of the environments of a part."""
+        """Return the shapes of the environments of a part."""
         return jax.eval_shape(lambda envs: tree.index(envs, slice(self.part.num_envs)), self.learner_shapes.state.envs)
 
     @cached_property
     def rollout_shapes(self) -> Any:
-        """The shapes of what comes out of a task, whose first leaves are those of the environments."""
+        """Return the shapes of the result of a task, whose first leaves are those of the environments."""
         return self._played.eval_shape(
             *self._given, self.policy_shapes, self.env_shapes, jnp.int32(0), jax.random.key(0)
         )
 
     @cached_property
     def learner_shapes(self) -> LearnerState:
-        """Of what learns."""
+        """Return the shapes of the state of the learner."""
         return self._begun.eval_shape(jax.random.key(0), *self._given)
 
     def __call__(self, task: Task, fetch: FetchFn) -> Value:
@@ -111,19 +111,23 @@ class RolloutPrograms:
         return LearnerState(state, tree.broadcast(state.obs_statistics, staleness) if staleness else None)
 
     def _rollout(self, numbers: Any, env_params: Any, policy: Any, envs: Any, iteration: Any, key: Key) -> Any:
-        """Return the environments, their statistics, transitions [num_steps, num_envs / parts, ...], state metrics."""
+        """Run a rollout in a part of the environments.
+
+        Return the environments, their statistics, the transitions [num_steps, num_envs / parts, ...], and
+        state metrics.
+        """
         params, statistics = policy
         state = self.part.init(jax.random.key(0), numbers, env_params)
         agent = replace(state.agent, actor=replace(state.agent.actor, params=params))
         state = replace(state, agent=agent, obs_statistics=statistics, envs=envs, iteration=iteration)
-        part = replace(self.workflow.bound(state), **self.part_sizes)  # schedules go by the steps of all parts
+        part = replace(self.workflow.bound(state), **self.part_sizes)  # schedules count the steps of all parts
         played = part.rollout(state, part.plan(state, key)[0], key)[1]
         return played.envs, played.stats, played.stored, played.state_metrics
 
     def _learn_from_rollouts(
         self, learner: LearnerState, rollouts: list[Any], key: Key
     ) -> tuple[LearnerState, Metrics]:
-        """What has learned from a rollout in all parts."""
+        """Learn from the rollouts of all parts of one iteration."""
 
         def concatenate_parts(trees: Any, axis: int) -> Any:
             return jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)

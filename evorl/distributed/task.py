@@ -1,4 +1,4 @@
-"""A task: what is to be computed, of which policies, with which key. Nothing else decides what comes out."""
+"""Tasks of distributed training. The fields of a task and the values that it reads determine its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,70 +8,79 @@ import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
 BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
-Value: TypeAlias = list[np.ndarray]  # the leaves of a tree, of keys their data
-FetchFn = Callable[[str], Value]  # a value by its name
+Value: TypeAlias = list[np.ndarray]  # leaves of a pytree; of random keys, their data
+FetchFn = Callable[[str], Value]  # returns a value by its name
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A best response of a player, payoffs of some profiles, or a rollout in some environments.
+    """Best response of a player, payoffs of some profiles, or rollout in some environments.
 
-    Best responses read the policies of all versions below their own, and payoffs those of their own too; a version is
-    what all players have found in one iteration, the first that with which the pool begins. A rollout reads the policy
-    that acts, and its environments as the one before has left them.
+    A version consists of the policies that all players have found in one iteration; version 0 is the initial
+    policies of the pool. A best response reads the policies of all earlier versions, and payoffs also read
+    those of their own version. A rollout reads the policy that acts, and its environments as the previous
+    rollout left them.
     """
 
     kind: str
-    version: int  # of a rollout the iteration that learns from it
-    part: int  # which player, profiles or environments
-    key: np.ndarray  # its data
-    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], or the version that acts []
-    value_names: tuple[str, ...]  # the names of values
+    version: int  # for a rollout, the iteration that learns from it
+    part: int  # index of the player, of the batch of profiles, or of the part of the environments
+    key: np.ndarray  # data of the random key
+    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], or acting version []
+    value_names: tuple[str, ...]  # names of the values that it reads
 
     @property
     def name(self) -> str:
-        """By which its result is known."""
+        """Return the name under which the result is stored."""
         return f"{self.kind}-{self.version}-{self.part}"
 
 
 @runtime_checkable
 class TaskPrograms(Protocol):
-    """Computes the tasks of a training."""
+    """Protocol of the programs that compute the tasks of a training."""
 
     @property
     def spec(self) -> "TaskSpec":
-        """What they are made of."""
+        """Return the specification from which they were built."""
         ...
 
     def __call__(self, task: Task, fetch: FetchFn) -> Value:
-        """What comes out of a task, which knows the names of what it reads."""
+        """Compute a task.
+
+        Args:
+            task: The task, with the names of the values that it reads.
+            fetch: Function that returns a value by its name.
+
+        Returns:
+            The result, as leaves.
+        """
         ...
 
 
 @runtime_checkable
 class TaskSpec(Protocol):
-    """What all tasks of a training have in common, which is sent to who computes them."""
+    """Protocol of a specification that all tasks of a training have in common; it is sent to the workers."""
 
     def build_programs(self) -> TaskPrograms:
-        """What computes them."""
+        """Return the programs that compute the tasks."""
         ...
 
 
 def format_policies_name(version: int) -> str:
-    """The name of the policies of a version."""
+    """Return the name of the policies of a version."""
     return f"policies-{version}"
 
 
 def format_oracle_name(version: int) -> str:
-    """The name of what the oracle keeps after a version."""
+    """Return the name of the state of the oracle after a version."""
     return f"rest-{version}"
 
 
 def format_policy_name(version: int) -> str:
-    """The name of the policy that acts in rollouts, as it is after so many iterations."""
+    """Return the name of the policy that acts in rollouts, after `version` iterations."""
     return f"policy-{version}"
 
 
 def format_envs_name(iteration: int, part: int) -> str:
-    """The name of the environments with which a rollout begins."""
+    """Return the name of the environments in which a rollout starts."""
     return f"slots-{iteration}-{part}"

@@ -1,4 +1,4 @@
-"""Trainings by tasks into the folder of a run: of PSRO, and of what learns from rollouts."""
+"""Distributed training into the folder of a run: PSRO, or an on-policy workflow that learns from rollouts."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -24,12 +24,15 @@ from evorl.training.stopping import StopHandler
 from evorl.tree import as_arrays
 from evorl.workflows.on_policy import OnPolicy
 
-RESULTS_FOLDER = "tasks"  # the folder of a run with what tasks have given, and what is kept beside checkpoints
+RESULTS_FOLDER = "tasks"  # folder, in that of a run, of results and of values that belong to checkpoints
 PARTS, SEEN = "parts", "seen"
 
 
 def train_psro(psro: PSRO, run: RunContext, executor: Executor, staleness: int) -> Iterator[RunRecorder]:
-    """Trains PSRO, and yields what is recorded after each iteration and at the end; all come again where it goes on."""
+    """Train PSRO; yield the recorder after each iteration and at the end.
+
+    A resumed run yields all iterations again.
+    """
     data = run.configuration
     iterations = psro.max_iterations if data["iterations"] is None else data["iterations"]
     schedule = RunSchedule(Budget(iterations=iterations), iterations)
@@ -46,14 +49,15 @@ def train_psro(psro: PSRO, run: RunContext, executor: Executor, staleness: int) 
 def train_from_rollouts(
     workflow: OnPolicy, run: RunContext, executor: Executor, parts: int | None, workers: int
 ) -> Iterator[RunRecorder]:
-    """Trains by rollouts in so many parts, by default one for each worker.
+    """Train with rollouts in several parts, by default one per worker; yield the recorder after each iteration.
 
-    It yields what is recorded after each iteration and at the end. It goes on from the newest checkpoint, in as many
-    parts as before. A first signal asks it to save after a chunk, and to raise KeyboardInterrupt.
+    The recorder is also yielded at the end. A run continues from its newest checkpoint, with the same number
+    of parts. A first stop signal saves after the current chunk and raises KeyboardInterrupt.
     """
     data, results = run.configuration, ResultStore(run.folder / RESULTS_FOLDER)
 
     def save_statistics(one: RolloutIteration) -> None:
+        """Store the observation statistics of the stale policies, which a checkpoint does not contain."""
         results.put(f"{SEEN}-{one.number}", pack_value(one.learner.stale_obs_statistics))
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
@@ -79,7 +83,10 @@ def train_from_rollouts(
 
 
 def parse_budget(data: Mapping[str, Any]) -> Budget:
-    """That of a training by rollouts; raises OptionError where it is none of iterations and env_steps."""
+    """Return the budget of a training with rollouts; raise OptionError if it has other limits or none.
+
+    The limits can be iterations and env_steps.
+    """
     for name in ("episodes", "minutes"):
         require(data[name] is None, name, data[name], "must be null: iterations and env_steps say when it ends")
     found = {name: data[name] for name in ("iterations", "env_steps") if data[name] is not None}
@@ -89,13 +96,13 @@ def parse_budget(data: Mapping[str, Any]) -> Budget:
 
 
 def count_iterations(workflow: OnPolicy, data: Mapping[str, Any]) -> int:
-    """How many a budget has; raises OptionError."""
+    """Return the number of iterations of a training with rollouts; raise OptionError as `parse_budget` does."""
     budget = parse_budget(data)
     return math.ceil(min(budget.iterations, budget.env_steps / workflow.num_transitions))
 
 
 def _restore_learner(workflow: OnPolicy, recorded: RunRecorder, results: ResultStore) -> LearnerState | None:
-    """What learns, as it was at the newest checkpoint; None where there is none yet."""
+    """Return the learner at the newest checkpoint; None if there is no checkpoint."""
     given = resolve_numbers(workflow), as_arrays(workflow.env.default_params)
     shapes = RolloutSpec(workflow, 1, *given).build_programs().learner_shapes
     state = recorded.restore(shapes.state)
@@ -105,7 +112,7 @@ def _restore_learner(workflow: OnPolicy, recorded: RunRecorder, results: ResultS
 
 
 def _load_result(results: ResultStore, name: str, shapes: Any) -> Any:
-    """What is kept beside a checkpoint, of such shapes; raises OptionError where it is not there or another thing."""
+    """Return a stored value that belongs to a checkpoint; raise OptionError if it is missing or has other shapes."""
     value = results.get(name)
     if value is None or not is_compatible(shapes, value):
         raise OptionError(
@@ -115,7 +122,7 @@ def _load_result(results: ResultStore, name: str, shapes: Any) -> Any:
 
 
 def _resolve_num_parts(recorded: RunRecorder, results: ResultStore, given: int | None, workers: int) -> int:
-    """In how many parts a run has begun, or begins; raises OptionError where another number is given."""
+    """Return the number of parts of a new or resumed run; raise OptionError if another number is given on resuming."""
     parts = workers if given is None else given
     if recorded.checkpoints.latest_iteration is not None:
         parts = int(_load_result(results, PARTS, jax.ShapeDtypeStruct((), np.int32)))

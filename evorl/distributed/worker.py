@@ -1,4 +1,7 @@
-"""An actor of Ray that computes tasks. JAX is imported once it is there: with threads as the coordinator says."""
+"""Ray actor that computes tasks.
+
+It imports JAX only after the environment variables are set, which determine the number of threads.
+"""
 
 import copy
 import os
@@ -9,7 +12,7 @@ from evorl.distributed.task import Task, Value
 
 
 class RayWorker:
-    """A process that computes one task after the other."""
+    """Process that computes tasks sequentially."""
 
     def __init__(self, environment: dict[str, str], caches: bool, spec: bytes) -> None:
         os.environ.update(environment)
@@ -17,15 +20,15 @@ class RayWorker:
 
         if caches:
             enable_compilation_cache()
-        own = copy.deepcopy(pickle.loads(spec))  # whose modules of flax have no numbers of another process
+        own = copy.deepcopy(pickle.loads(spec))  # so that Flax modules get ids of this process, not of another
         self._programs = own.build_programs()
 
     def get_process_id(self) -> int:
-        """Its number, once it is ready."""
+        """Return the process id, once the process is ready."""
         return os.getpid()
 
     def compute(self, task: Task, values: dict[str, Any]) -> Value:
-        """What comes out of a task that reads values, which are fetched where they were not seen before."""
-        import ray  # pyright: ignore[reportMissingImports]  an extra
+        """Return the result of a task; the values that it reads are fetched if they were not read before."""
+        import ray  # pyright: ignore[reportMissingImports]  optional dependency
 
         return self._programs(task, lambda name: ray.get(values[name]))

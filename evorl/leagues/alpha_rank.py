@@ -34,8 +34,8 @@ class AlphaRank:
 
     In each transition of the chain, one player may change its policy. Alpha is infinite: one of all such
     changes is drawn, and accepted with probability 1 - e if the player gains by it, 1/2 if its payoff stays
-    the same, and e if it loses. e is halved, from 2^-20 to at most 2^-28, until the weights no longer change.
-    The weights of a player are the marginals of the weights of the profiles.
+    the same, and e if it loses. e starts at 2^-20 and is halved until the weights no longer change, or down
+    to 2^-28. The weights of a player are the marginals of the weights of the profiles.
     """
 
     def check(self, players: int, zero_sum: bool) -> None:

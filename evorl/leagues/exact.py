@@ -19,7 +19,7 @@ ROUNDING_TOLERANCE = 1e-6  # difference of tied action values, relative to the s
 def best_response(
     tree: GameTree, policy: Float[Array, "sets actions"], ties: Float[Array, "sets actions"] | None = None
 ) -> tuple[Float[Array, " players"], Float[Array, "sets actions"]]:
-    """Return each player's best payoff against a policy, shape [players], and its best actions, one-hot.
+    """Return the payoffs of the players' best responses to a policy, [players], and their actions, one-hot.
 
     Actions whose values are equal up to rounding are tied. The tied action with the largest entry of `ties`
     is taken, or the first one without `ties`. In an information set that the other players never reach, all
@@ -62,7 +62,7 @@ def nash_conv_to_metrics(found: Float[Array, ""], players: int) -> Metrics:
 def mix_policies(
     tree: GameTree, policies: Float[Array, "policies sets actions"], weights: Float[Array, "players policies"]
 ) -> Float[Array, "sets actions"]:
-    """Return the policy that is equivalent to each player sampling one of the policies before the game.
+    """Return the policy that is equivalent to sampling a policy for each player, by its weights, before the game.
 
     The policies are averaged in proportion to their weights and to the player's own probability of reaching
     the information set (Kuhn 1953). In sets that the player never reaches, all legal actions are equally

@@ -34,10 +34,10 @@ class PlayerExperience:
     def add(
         self, space: Space, t: Transition, mask: Bool[Array, "steps n"], responds: Bool[Array, "steps n"]
     ) -> "PlayerExperience":
-        """Add the transitions of a player, leaves [steps, n, ...], for which `mask` is true.
+        """Return the experience with those transitions of a player added for which `mask` is true.
 
-        The reservoir receives only actions of the best response (`responds`), at steps with a choice. `space`
-        is the observation space of the player.
+        Transitions have leaves [steps, n, ...]. The reservoir receives only actions of the best response
+        (`responds`), at steps with a choice. `space` is the observation space of the player.
         """
         turns, rows, there = self.pending_choices.advance(space, t, mask)
         choices: Any = {"obs": t.obs, "action": t.action}
@@ -52,11 +52,11 @@ def add_player_experience(
     mask: Bool[Array, "steps n"],
     by_policy: Bool[Array, ""],
 ) -> dict[str, PlayerExperience]:
-    """Add the transitions of a game, leaves [steps, n, ...], to the experience of all players, by role.
+    """Return the experience of all players, by role, with the transitions of a game added.
 
-    Only transitions for which `mask` is true are added. Their extras say, by role, which players act by their
-    best response, shape [steps, n, players]. If `by_policy` is false, all actions were random, and the
-    reservoirs receive none of them.
+    Transitions have leaves [steps, n, ...], and only those for which `mask` is true are added. Their extras
+    say, by role, which players act by their best response, shape [steps, n, players]. If `by_policy` is
+    false, all actions were random, and the reservoirs receive none of them.
     """
     found = {}
     for role in roles.roles:

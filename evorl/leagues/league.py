@@ -100,7 +100,7 @@ class League:
 
     @cached_property
     def acting(self) -> WorkflowPolicySet:
-        """Return the policy set, by which all policies of the league act."""
+        """Return the policy set with which all policies of the league act."""
         alone = with_env(self.workflow, SinglePlayerGame(self.env, self.role))
         return WorkflowPolicySet(alone, self.explores)
 
@@ -321,7 +321,7 @@ class League:
 
     @cached_property
     def agent(self) -> JointMixtureAgent:
-        """Return the actor for all players, which samples from a pool of one policy."""
+        """Return the actor for all players; its pool consists of a single policy."""
         return JointMixtureAgent(self.roles, {self.role: self.acting})
 
     def policy(self, state: LeagueState, explores: bool = False) -> PolicyFn:

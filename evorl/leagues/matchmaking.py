@@ -23,7 +23,8 @@ class Matchmaking:
     """Probabilities of the opponents in a league, and conditions for snapshots of learners.
 
     A main agent spends the episodes that `self_play` and `prioritized` leave against the past main agents and
-    main exploiters that win more often than they lose against it.
+    main exploiters that win more often than they lose against it, or against current main agents if there are
+    none of these.
     """
 
     self_play: Number = number(
@@ -162,8 +163,9 @@ def find_due_snapshots(
 ) -> Bool[Array, " learners"]:
     """Return a mask of the learners whose snapshot is due, shape [learners].
 
-    The snapshot of a main agent is due `snapshot_steps` env steps after the last one. That of an exploiter is
-    due when it beats all its opponents, or `timeout` env steps after the last one.
+    `steps` are the env steps since the last snapshot or restart. The snapshot of a main agent is due after
+    `snapshot_steps`. That of an exploiter is due when its win rate is at least `beaten` against each of its
+    opponents, or after `timeout` steps.
     """
     kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)

@@ -132,7 +132,7 @@ class NFSP(base.BaseStagedWorkflow):
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name.
 
-        The first iteration takes random_steps instead.
+        The first iteration takes random_steps env steps instead.
         """
         steps, players = self.response.num_envs * self.response.num_steps, self.roles.num_players
         return {"env_steps": (steps, steps), "gradient_steps": (0, 2 * players * self.response.num_updates)}
@@ -232,9 +232,8 @@ class NFSP(base.BaseStagedWorkflow):
             return found
         exact = partial(exploitability_metrics, self.tree)
         nothing = tree.zeros_like(jax.eval_shape(lambda: exact(self.average_strategy(state))))
-        examined = tree.any_unbatched(
-            jnp.asarray(played.plan.releases)
-        )  # otherwise each training iteration would compute it
+        # otherwise each training iteration would compute the exploitability
+        examined = tree.any_unbatched(jnp.asarray(played.plan.releases))
         judgement = jax.lax.cond(examined, lambda: exact(self.average_strategy(state)), lambda: nothing)
         return found | judgement | {"return_error": jnp.float32(0)}
 

@@ -128,7 +128,7 @@ class DivisibleOracle(Oracle, Protocol):
         ...
 
     def join_outputs(self, game: Env, answers: Sequence[OracleOutputs]) -> OracleOutputs:
-        """Join the answers for all players to the output of `respond`.
+        """Combine the answers for all players into the output of `respond`.
 
         Args:
             game: Multi-agent game.
@@ -197,17 +197,15 @@ class BestResponseOracle:
         key: Key,
     ) -> OracleOutputs:
         """Return the exact best response of one player, with 0 in the information sets of other players."""
-        every = self.respond(
-            game, rivals, rest, key
-        )  # one pass over the tree, which costs the same for a single player
+        # one pass over the tree, which would cost the same for a single player
+        every = self.respond(game, rivals, rest, key)
         own = jnp.asarray(self._get_tree(game).owner) == jnp.asarray(Roles(game).get_player_indices(role))[place]
         return replace(every, policies=jnp.where(own[:, None], every.policies, 0.0))
 
     def join_outputs(self, game: Env, answers: Sequence[OracleOutputs]) -> OracleOutputs:
         """Sum the tables of the players, each of which is 0 in the information sets of other players."""
-        own = sum(
-            (one.policies for one in answers[1:]), answers[0].policies
-        )  # each is 0 outside of the rows of its player
+        # each answer is 0 outside of the rows of its player
+        own = sum((one.policies for one in answers[1:]), answers[0].policies)
         return OracleOutputs(own, answers[-1].oracle_state, sum_counts([one.metrics for one in answers]))
 
     def policy_sets(self, game: Env) -> dict[str, PolicySet]:

@@ -23,7 +23,10 @@ CELLS_PER_BLOCK = 8  # profiles that are played in parallel
 
 
 def mask_newest_profiles(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array, "..."]:
-    """Which profiles, [capacity, ..., capacity], have the newest policy for some player, and none beyond it."""
+    """Return a mask of the profiles with the newest policy for some player and no later one.
+
+    It has the shape [capacity, ..., capacity].
+    """
     grid = jnp.stack(jnp.meshgrid(*[jnp.arange(capacity)] * players, indexing="ij"))
     return (grid == newest).any(0) & (grid <= newest).all(0)
 

@@ -72,15 +72,12 @@ class Payoffs:
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), cells, self)
 
     def combine(self, more: "Payoffs") -> "Payoffs":
-        """Add the episodes of another table, cell by cell (Chan et al. 1979).
+        """Return the table with the episodes of another one added, cell by cell (Chan et al. 1979).
 
         A cell of the other table that was computed exactly replaces the cell of this one.
 
         Args:
             more: The other table.
-
-        Returns:
-            The combined table.
         """
         a, b = self.episodes, more.episodes
         n = a + b

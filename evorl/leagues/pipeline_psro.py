@@ -1,4 +1,4 @@
-"""PSRO whose trainings overlap: levels that learn at once, each against the mixture of those below."""
+"""Pipeline PSRO: levels of policies train at the same time, each against the mixture of the policies below it."""
 
 from dataclasses import field, replace
 from typing import Any
@@ -19,10 +19,18 @@ from evorl.types import Key, Metrics, Numbers
 
 @part
 class PipelinePSRO(PSRO):
-    """PSRO with levels of policies that are still being trained, the lowest of which is done with an iteration.
+    """Pipeline PSRO, in which several levels of policies train at the same time (McAleer et al. 2020).
 
-    McAleer et al. 2020, arXiv:2006.08555. A level answers the mixture of all policies that are done and of the levels
-    below it, as they were when the iteration began; so a policy is trained in as many iterations as there are levels.
+    arXiv:2006.08555. A level trains against the mixture of all finished policies and of the levels below it,
+    as they were at the start of the iteration. Each iteration finishes the lowest level and adds a new one at
+    the top. A policy is therefore trained for as many iterations as there are levels.
+
+    Args:
+        oracle: TrainingOracle with warm=True.
+        levels: Number of levels, from 2 to capacity - 1.
+
+    Raises:
+        OptionError: If the oracle or the number of levels is another one.
     """
 
     oracle: Oracle = field(kw_only=True)
@@ -45,7 +53,13 @@ class PipelinePSRO(PSRO):
         return self.capacity - self.levels
 
     def init_without_payoffs(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
-        """Return the initial state with a policy at every level and no payoffs yet."""
+        """Return the initial state with a policy at every level and no payoffs yet.
+
+        Args:
+            key: Random key.
+            numbers: Hyperparameters, nested by field name; None for those of the components.
+            env_params: Environment parameters; None for the default parameters of the game.
+        """
         key_first, key_levels = jax.random.split(key)
         state = super().init_without_payoffs(key_first, numbers, env_params)
         oracle = bind(self, state.numbers, None).oracle
@@ -76,7 +90,11 @@ class PipelinePSRO(PSRO):
         return self.update_meta_strategy(state, replace(new, payoffs=paid), sum_counts([lowest.metrics, spent]))
 
     def level_mixtures(self, state: PSROState) -> Float[Array, "levels players capacity"]:
-        """What each level answers: mixtures of all policies below it."""
+        """Return the mixtures against which each level trains, shape [levels, players, capacity].
+
+        Args:
+            state: State of the workflow.
+        """
 
         def mix_below_level(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.num_policies + level
@@ -88,7 +106,12 @@ class PipelinePSRO(PSRO):
         return jnp.concatenate([self.target_mixtures(state)[None], above_the_lowest])
 
     def place_levels(self, state: PSROState, levels: OracleOutputs) -> Any:
-        """The pool with what levels have come to, the lowest after those that are done."""
+        """Return the pool with the current policies of all levels, directly after the finished policies.
+
+        Args:
+            state: State of the workflow.
+            levels: Outputs of the oracle for all levels, the lowest one first, leaves [levels, ...].
+        """
         first = jnp.minimum(state.num_policies, self.max_iterations)
         return jax.tree.map(
             lambda pool, new: jax.lax.dynamic_update_slice_in_dim(pool, new, first, 0), state.pool, levels.policies

@@ -1,4 +1,4 @@
-"""What players of fictitious self-play learn, and by what."""
+"""Players of NFSP: the states of their agents, and the learner that updates them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,31 +18,31 @@ from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
 @struct.dataclass
 class Player:
-    """What a player has learned."""
+    """States of the two agents of a player."""
 
-    response: State  # of its agent
-    average: State  # of its average policy
+    response: State  # of the agent of its best response
+    average: State  # of the agent of its average policy
 
     @property
     def strategies(self) -> NFSPParams:
-        """What it acts by."""
+        """Return the parameters of both policies."""
         return NFSPParams(self.response.actor.params, self.average.actor.params)
 
 
 @dataclass(frozen=True)
 class PlayerLearner:
-    """By what the players of a role learn: a best response off policy, and the average of their responses."""
+    """Learner for the players of a role: an off-policy best response, and the average of these responses."""
 
     response: OffPolicy
     average: AveragePolicy
 
     @property
     def pair(self) -> NFSPAgents:
-        """The agents of a player."""
+        """Return both agents of a player."""
         return NFSPAgents(self.response.agent, self.average)
 
     def init_player(self, key: Key) -> Player:
-        """A player that has learned nothing."""
+        """Return the initial state of a player."""
         key_response, key_average = jax.random.split(key)
         response = self.response.agent.init(key_response)
         return Player(response, self.average.init(key_average))
@@ -55,7 +55,14 @@ class PlayerLearner:
         key: Key,
         rounds: Int[Array, ""],
     ) -> tuple[Player, PlayerExperience, Metrics]:
-        """The player after as many gradient steps of both, rounds of the response."""
+        """Update the best response for `rounds` rounds, and the average policy for as many gradient steps.
+
+        A round has actor_interval gradient steps of the critic. If the reservoir is empty, the average policy
+        does not learn.
+
+        Returns:
+            The new player, its experience, and metrics.
+        """
         off, (key_response, key_average) = self.response, jax.random.split(key)
         own = tree.fill_fields(OffPolicyState, None, agent=player.response, replay=experience.replay)
         own, metrics = off.learn(own, key_response, rounds)

@@ -1,6 +1,6 @@
-"""Pictures of a league: what policies pay each other, their weights, and how exploitable they are.
+"""Plots of a league: payoffs of policies, their weights, and NashConv.
 
-plt is matplotlib.pyplot, as evorl.command.pyplot gives it.
+The argument plt is matplotlib.pyplot, as evorl.command.pyplot returns it.
 """
 
 from collections.abc import Sequence
@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-COLORMAP, MAX_LABELLED = "RdBu", 12  # of payoffs around 0; the most policies whose payoffs are written into cells
+COLORMAP, MAX_LABELLED = "RdBu", 12  # diverging around 0; most policies with text in the cells
 
-DARK = 0.6  # of the largest payoff, from which a cell is so dark that its text is white
+DARK = 0.6  # fraction of the largest payoff above which the text of a cell is white
 
 
 def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) -> Any:
-    """The figure of what each (row) gets against each (column), [n, n], with standard errors where there are few."""
+    """Plot the payoff of each row against each column, shape [n, n], as a figure.
+
+    With at most 12 policies, the cells contain the payoffs and their standard errors.
+    """
     mean = np.asarray(mean)
     size = 2 + 0.5 * len(names)
     figure, axis = plt.subplots(figsize=(size + 1, size))
@@ -32,7 +35,7 @@ def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) 
 
 
 def plot_iterations(plt: Any, weights: Any, nash_conv: Any = None) -> Any:
-    """The figure of one player's weights over iterations, [iterations, capacity], above NashConv, [iterations]."""
+    """Plot one player's weights, shape [iterations, capacity], above NashConv, shape [iterations], as a figure."""
     rows = 1 if nash_conv is None else 2
     figure, axes = plt.subplots(rows, 1, figsize=(6, 1 + 2.5 * rows), sharex=True, squeeze=False)
     shown = np.asarray(weights).T

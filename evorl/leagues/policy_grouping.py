@@ -1,4 +1,4 @@
-"""Many that act by policies of a pool, grouped by policy, since weights that are gathered for each are copied each."""
+"""Batched actions by policies of a pool, grouped by policy so that no parameters are copied for each row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +12,14 @@ from evorl import tree
 from evorl.leagues.policy_sets import PolicySet
 from evorl.types import Key, Memory
 
-ActFn = Callable[..., Any]  # of a policy and what one has, (policy, *row) -> results
+ActFn = Callable[..., Any]  # (policy, *row) -> results
 
 
 def apply_by_policy(act: ActFn, pool: Any, which: Int[Array, " n"], rows: tuple[Any, ...]) -> Any:
-    """What each does by its policy of the pool; rows lead with [n], leaves of the pool with [policies].
+    """Apply a function to each row and its policy of the pool.
 
-    Under vmap over what they have, all copies are grouped together. act must not close over what is traced.
+    Rows have leaves [n, ...], and the pool has leaves [policies, ...]. Under vmap over the rows, all copies
+    are grouped together. `act` must not close over traced values.
     """
 
     @custom_vmap
@@ -36,7 +37,7 @@ def apply_by_policy(act: ActFn, pool: Any, which: Int[Array, " n"], rows: tuple[
         elif of_which:
             flat = apply_batch(pool, *tree.merge_axes((which, rows)))
             found = jax.tree.map(lambda x: x.reshape(copies, -1, *x.shape[1:]), flat)
-        else:  # all copies have the same policies
+        else:  # each row has the same policy in all copies
             of_each = jax.vmap(lambda policy, row: act(policy, *row), (None, 0))
             turned = apply_by_policy(lambda policy, *row: of_each(policy, row), pool, which, _swap_axes(rows))
             found = _swap_axes(turned)
@@ -58,17 +59,20 @@ def act_from_pool(
     memory: Memory,
     key: Key,
 ) -> tuple[Any, Memory]:
-    """What players of a role do by policies of a pool, leaves [capacity, players, ...], and their memories after it."""
+    """Return the actions of a role's players by policies of a pool, and their new memory.
+
+    The pool has leaves [capacity, players, ...].
+    """
     flat, each = tree.merge_axes(pool), jax.tree.leaves(pool)
     which = policies * each[0].shape[1] + players if each else policies
     return apply_by_policy(cast.act, flat, which, (obs, memory, jax.random.split(key, len(which))))
 
 
 def _apply_in_blocks(act: ActFn, pool: Any, which: Int[Array, " n"], rows: Any) -> Any:
-    """In blocks of equal size, each of one policy, of which the last ones are not full."""
+    """Apply a function in blocks of equal size, each of one policy, of which the last blocks are padded."""
     n, leaves = len(which), jax.tree.leaves(pool)
     policies = len(leaves[0]) if leaves else max(n, 1)
-    size = n // (2 * policies)  # so that half as many rows again are computed for nothing, at most
+    size = n // (2 * policies)  # the padding adds at most half as many rows
     if size < 2:
         return jax.vmap(lambda i, row: act(tree.index(pool, i), *row))(which, rows)
     blocks = (n + policies * (size - 1)) // size

@@ -1,4 +1,4 @@
-"""What of a training's state its policy reads, so that a pool keeps that alone."""
+"""Policy sets, which act with the policies of a pool; the pool stores only what a policy reads of a training state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +17,31 @@ from evorl.types import Key, Memory, PolicyWorkflow, State
 
 @runtime_checkable
 class PolicySet(Protocol):
-    """How the players of a role act, by what a pool keeps of a policy."""
+    """Protocol of a policy set, with which the players of a role act by stored policies."""
 
     @property
     def initial_memory(self) -> Memory:
-        """The memory at the start of an episode."""
+        """Return the recurrent state at the start of an episode; None without one."""
         ...
 
     def act(self, kept: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
-        """An action, and the memory after it."""
+        """Select an action of one player.
+
+        Args:
+            kept: Policy as the pool stores it.
+            obs: Observation of the player.
+            memory: Recurrent state before the observation.
+            key: Random key.
+
+        Returns:
+            The action, and the recurrent state after the observation.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class RandomPolicySet:
-    """Players of whom nothing is kept: any legal action is as likely."""
+    """Policy set in which all legal actions are equally likely; nothing is stored."""
 
     role: Role
 
@@ -44,9 +54,9 @@ class RandomPolicySet:
 
 @dataclass(frozen=True, eq=False)
 class WorkflowPolicySet:
-    """How a workflow's policy acts, by the leaves of its state that it reads: {path: leaf}.
+    """Policy set of a workflow, which stores the leaves of its state that its policy reads, as {path: leaf}.
 
-    They are found by tracing, so that any workflow with a policy has players in a league, and none says how.
+    The leaves are found by tracing, so that any workflow with a policy can be used without declaring them.
     """
 
     workflow: PolicyWorkflow
@@ -58,12 +68,12 @@ class WorkflowPolicySet:
 
     @cached_property
     def state_shapes(self) -> State:
-        """The state by its shapes."""
+        """Return the shapes of the state of the workflow."""
         return jax.eval_shape(self.workflow.init, jax.random.key(0), abstract_numbers(self.workflow))
 
     @cached_property
     def read_paths(self) -> tuple[str, ...]:
-        """The paths of the leaves that the policy reads."""
+        """Return the paths of the leaves that the policy reads."""
         paths, leaves, structure = _flatten_with_path(self.state_shapes)
 
         def act(leaves: list[Any], obs: Any, memory: Memory, key: Key) -> Any:
@@ -79,18 +89,18 @@ class WorkflowPolicySet:
         return tuple(path for path, x in zip(paths, jaxpr.invars[: len(paths)], strict=True) if id(x) in needed)
 
     def extract_policy(self, state: State) -> dict[str, Any]:
-        """What of a state a pool keeps."""
+        """Return the leaves of a state that the pool stores."""
         paths, leaves, _ = _flatten_with_path(state)
         by_path = dict(zip(paths, leaves, strict=True))
         return {path: by_path[path] for path in self.read_paths}
 
     def insert_policy(self, state: State, kept: dict[str, Any]) -> State:
-        """The state with what was kept of another, by whose policy it goes on."""
+        """Return a state with the stored leaves of another one, so that it continues with the policy of that one."""
         paths, leaves, structure = _flatten_with_path(state)
         return jax.tree.unflatten(structure, [kept.get(path, x) for path, x in zip(paths, leaves, strict=True)])
 
     def act(self, kept: dict[str, Any], obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory]:
-        """An action by what was kept, and the memory after it."""
+        """Select an action with a stored policy."""
         return self._act_jit(kept, obs, memory, key)
 
     @cached_property
@@ -98,7 +108,7 @@ class WorkflowPolicySet:
         return jax.jit(lambda kept, obs, memory, key: self.policy(kept)(obs, memory, key)[:2])
 
     def policy(self, kept: dict[str, Any]) -> Any:
-        """The workflow's, of a state of which nothing else is known."""
+        """Return the policy of the workflow for a state that has the stored leaves and zeros elsewhere."""
         paths, leaves, structure = _flatten_with_path(self.state_shapes)
         whole = [kept[path] if path in kept else tree.zeros_like(x) for path, x in zip(paths, leaves, strict=True)]
         return self.workflow.policy(jax.tree.unflatten(structure, whole), self.explores)

@@ -1,4 +1,4 @@
-"""Weights by who beats whom: prioritized fictitious self-play, and rectified Nash."""
+"""Meta-solvers that weight policies by wins and losses: prioritized fictitious self-play, and rectified Nash."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,10 +27,20 @@ PRIORITIES: Mapping[str, Callable[[Array], Array]] = {"hard": lambda p: (1 - p) 
 
 @dataclass(frozen=True)
 class PFSP:
-    """Policies by how often the newest ones of the others win against them, p (Vinyals et al. 2019).
+    """Prioritized fictitious self-play (PFSP; Vinyals et al. 2019).
 
-    priority=hard weighs them by (1 - p)^2, priority=even by p (1 - p); where all weights are 0 all are alike. Payoffs
-    are taken for odds: p is 1/2 where the others' mean payoff is 0, and 0 or 1 where it is the table's largest.
+    A policy is weighted by the probability p with which the newest policies of the other players win against
+    it. priority=hard gives it the weight (1 - p)^2, and priority=even the weight p (1 - p). If all weights
+    are 0, all policies are equally likely.
+
+    p is computed from the mean payoff of the other players: it is 1/2 for a payoff of 0, 1 for the largest
+    absolute payoff of the table, and 0 for minus that payoff.
+
+    Args:
+        priority: "hard" or "even".
+
+    Raises:
+        OptionError: If `priority` is neither.
     """
 
     priority: str = "hard"
@@ -40,7 +50,7 @@ class PFSP:
             raise unknown_name_error("priority", self.priority, PRIORITIES)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all."""
+        """Accept every game."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         table, last = mask_payoffs(payoffs, mask), mask_newest_policies(mask).astype(jnp.float32)
@@ -53,27 +63,48 @@ class PFSP:
 
 @dataclass(frozen=True)
 class RectifiedNash:
-    """The weights of Nash, of which a new policy answers those alone that its player's best one beats or ties with.
+    """Rectified Nash: Nash weights, with new policies that respond to only some of them (Balduzzi et al. 2019).
 
-    Balduzzi et al. 2019, arXiv:1901.08106, algorithm 4, which in an iteration improves each policy with weight. Here a
-    player has one new policy an iteration: the best one is that with the most weight, and it beats or ties with those
-    from which it gets the value of the game. Such answers need not come to an equilibrium (McAleer et al. 2020).
+    arXiv:1901.08106, algorithm 4. The new policy of a player responds to the weights of those opponents that
+    the player's best policy beats or ties with. The best policy is the one with the largest weight. It beats
+    or ties with the opponents against which it gets at least the value of the game.
+
+    The paper improves each policy with a weight in every iteration; here a player gets one new policy per
+    iteration. These responses need not lead to an equilibrium (McAleer et al. 2020).
+
+    Args:
+        nash: Solver of the Nash weights.
     """
 
     nash: Nash = field(default_factory=Nash)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError beyond two players and constant sums."""
+        """Raise OptionError unless the game has two players and a constant sum.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game has a constant sum.
+        """
         self.nash.check(players, zero_sum)
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         return self.nash(payoffs, mask)
 
     def compute_opponent_mixtures(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
+        """Return the Nash weights of the policies that the other player's best policy beats or ties with.
+
+        Args:
+            payoffs: Payoff table, shape [players, capacity, capacity].
+            mask: Mask of the policies that exist, shape [players, capacity].
+            weights: Nash weights, shape [players, capacity].
+
+        Returns:
+            Mixtures of each player, to which the other player responds, shape [players, capacity].
+        """
         table = center_payoffs(payoffs, mask)
         value = (weights * compute_deviation_payoffs(table, weights)).sum(1, keepdims=True)
         best = weights.argmax(1)
-        gets = jnp.stack([table[0, best[0]], table[1, :, best[1]]])  # from each of the other's
+        gets = jnp.stack([table[0, best[0]], table[1, :, best[1]]])  # against each policy of the other player
         beaten = gets >= value - self.nash.tolerance * compute_payoff_range(payoffs, mask)
         left = jnp.where(beaten, weights[::-1], 0.0)[::-1]
         return normalize_weights(jnp.where(left.any(1, keepdims=True), left, weights), mask)

@@ -1,4 +1,4 @@
-"""Policy-space response oracles: populations of policies that answer mixtures of each other."""
+"""Policy-space response oracles (PSRO): populations of policies that respond to mixtures of each other."""
 
 from dataclasses import field, replace
 from functools import cached_property, partial
@@ -47,36 +47,52 @@ from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, State
 from evorl.workflows.base import as_evaluation
 
-MIN_SUPPORT_WEIGHT = 1e-3  # weight with which a policy counts as one that is played
-NASH_CONV_TOLERANCE = 1e-6  # of NashConv, up to which nothing is left to gain
-MAX_ROUNDING_ERROR = 1e-4  # the most of a payoff that adding up an episode's rewards may lose
+MIN_SUPPORT_WEIGHT = 1e-3  # minimum weight of a policy in the support
+NASH_CONV_TOLERANCE = 1e-6  # NashConv up to which there is nothing to gain
+MAX_ROUNDING_ERROR = 1e-4  # maximum rounding error of a sum of rewards, relative to the payoff
 
 
 @struct.dataclass
 class PSROState:
     numbers: Numbers
     env_params: PyTree
-    pool: PyTree  # what is kept of each policy, leaves [capacity, ...]
-    num_policies: Int[Array, ""]  # how many there are
+    pool: PyTree  # stored policies, leaves [capacity, ...]
+    num_policies: Int[Array, ""]  # number of policies of each player
     payoffs: Payoffs  # [players, capacity, ..., capacity]
-    weights: Float[Array, "players capacity"]  # the mixtures by the solver
-    gains: Float[Array, " players"]  # by how much the newest policies are better than the mixtures before them
-    nash_conv: Float[Array, ""]  # of the mixtures, 0 where the game has no tree
-    oracle_state: State  # what the oracle keeps
+    weights: Float[Array, "players capacity"]  # mixtures that the meta-solver computed
+    gains: Float[Array, " players"]  # payoff of the newest policies minus that of the mixtures before them
+    nash_conv: Float[Array, ""]  # of the mixtures, 0 if the game has no tree
+    oracle_state: State  # state of the oracle after its last answer
 
 
 @part
 class PSRO:
-    """An iteration is a policy for each player against the others' mixtures, what it is paid, and new mixtures.
+    """Policy-space response oracles (PSRO; Lanctot et al. 2017, arXiv:1711.00832).
 
-    Lanctot et al. 2017, arXiv:1711.00832; an opponent stays for an episode. What policies pay each other is the mean of
-    so many episodes or, in a game with a tree, with 0 episodes computed. The pool is full after capacity - 1
-    iterations, with which a training ends. What is evaluated is the mixture: `return` is minus its exploitability in a
-    game with a tree, else minus what a player gains on average by the newest policy. env_steps are those of the oracle
-    and of what is played for payoffs.
+    An iteration computes a policy for each player that responds to the mixtures of the other players, the
+    payoffs of the new profiles, and new mixtures (the meta-strategy). An opponent is sampled from its mixture
+    at the start of an episode. A payoff is the mean over `episodes` episodes or, with episodes=0, computed
+    from the game tree. The pool is full after capacity - 1 iterations, and the training ends.
 
-    Solvers of zero-sum games take those of any constant sum. Where a game has no tree, episodes tell: init raises
-    OptionError where the sum of all players' payoffs differs between them, or a training does before its first step.
+    The mixtures are evaluated. In a game with a tree, `return` is minus their exploitability. In other games,
+    it is minus the mean gain of the players by their newest policies over the mixtures before them. env_steps
+    counts the steps of the oracle and of the episodes for payoffs.
+
+    A solver of zero-sum games accepts games of any constant sum. If the game has no tree, episodes show
+    whether the sum is constant: `init` raises OptionError if the sum of all players' payoffs differs between
+    episodes. If `init` is jitted, a training raises it before its first step.
+
+    Args:
+        env: Multi-agent game.
+        oracle: Oracle, which computes the new policies.
+        solver: Meta-solver, which computes the mixtures from the payoffs.
+        capacity: Maximum number of policies of each player.
+        episodes: Number of episodes for the payoffs of each new profile; 0 to compute them, in a game with a
+            tree.
+
+    Raises:
+        OptionError: If the oracle or the solver cannot be used in the game, or if episodes=0 and the game has
+            no tree.
     """
 
     env: Env
@@ -97,17 +113,20 @@ class PSRO:
 
     @cached_property
     def tree(self) -> GameTree | None:
-        """That of the game, where it has one."""
+        """Return the game tree, or None if the game has no tree."""
         return find_game_tree(self.env)
 
     @cached_property
     def roles(self) -> Roles:
-        """The players of the game."""
+        """Return the players of the game, by role."""
         return Roles(self.env)
 
     @cached_property
     def meta_solver(self) -> MetaSolver:
-        """The solver of the tables; of AutoSolver the one for the game, where its kind is known beforehand."""
+        """Return the meta-solver; for AutoSolver, the one that it selects if the kind of game is known.
+
+        The kind of a two-player game without a tree is not known in advance.
+        """
         players, tree = self.roles.num_players, self.tree
         if not isinstance(self.solver, AutoSolver) or (tree is None and players == 2):
             return self.solver
@@ -115,7 +134,7 @@ class PSRO:
 
     @property
     def max_iterations(self) -> int:
-        """After how many the pool is full."""
+        """Return the number of iterations after which the pool is full."""
         return self.capacity - 1
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
@@ -124,7 +143,13 @@ class PSRO:
         return self.check_accepted(replace(state, payoffs=self.update_payoffs(state, key_pay)[0]))
 
     def init_without_payoffs(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
-        """Return the initial state, in which no payoff is known yet."""
+        """Return the initial state, in which no payoffs are known yet.
+
+        Args:
+            key: Random key.
+            numbers: Hyperparameters, nested by field name; None for those of the components.
+            env_params: Environment parameters; None for the default parameters of the game.
+        """
         numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         players = self.roles.num_players
@@ -148,13 +173,30 @@ class PSRO:
         return self.update_meta_strategy(state, replace(new, payoffs=paid), sum_counts([answers.metrics, spent]))
 
     def add_policies(self, state: PSROState, answers: OracleOutputs) -> PSROState:
-        """The state with the answers in the pool; in a full one they take the place of the last."""
+        """Add the policies of an oracle to the pool; if the pool is full, they replace the last ones.
+
+        Args:
+            state: State of the workflow.
+            answers: Outputs of the oracle.
+
+        Returns:
+            The new state.
+        """
         place = jnp.minimum(state.num_policies, self.max_iterations)
         pool = tree.set_row(state.pool, place, answers.policies)
         return replace(state, pool=pool, num_policies=place + 1, oracle_state=answers.oracle_state)
 
     def update_meta_strategy(self, state: PSROState, new: PSROState, spent: Metrics) -> tuple[PSROState, Metrics]:
-        """A state whose newest policies are paid, weighted anew; they have answered the mixtures of the one before."""
+        """Compute new mixtures from the payoffs, and the gains of the newest policies.
+
+        Args:
+            state: State before the newest policies, which responded to its mixtures.
+            new: State with the newest policies and their payoffs.
+            spent: Env steps, episodes and gradient steps of the iteration so far.
+
+        Returns:
+            The new state, and the metrics of the iteration.
+        """
         weights, gap = bind(self, new.numbers).meta_solver(new.payoffs.mean, self.valid_policies(new))
         each = compute_deviation_payoffs(new.payoffs.mean, state.weights)
         gains = each[:, new.num_policies - 1] - (each * state.weights).sum(1)
@@ -178,39 +220,65 @@ class PSRO:
         return as_evaluation(self.mixture_metrics(state))
 
     def mixture_metrics(self, state: PSROState) -> Metrics:
-        """How good the mixtures are: "return", and of a game with a tree "nash_conv" and "exploitability"."""
+        """Return the metrics of the mixtures: "return"; with a game tree, "nash_conv" and "exploitability", too.
+
+        Args:
+            state: State of the workflow.
+        """
         if self.tree is None:
-            return {
-                "return": jnp.where(state.num_policies > 1, -state.gains.mean(), jnp.nan)
-            }  # nothing was tried before
+            # no gain is known before the first iteration
+            return {"return": jnp.where(state.num_policies > 1, -state.gains.mean(), jnp.nan)}
         return nash_conv_to_metrics(state.nash_conv, self.tree.players)
 
     def compute_nash_conv(self, state: PSROState) -> Float[Array, ""]:
-        """NashConv of the mixtures, 0 where the game has no tree."""
+        """Return NashConv of the mixtures; 0 if the game has no tree.
+
+        Args:
+            state: State of the workflow.
+        """
         return jnp.float32(0) if self.tree is None else nash_conv(self.tree, self.mixture(state))
 
     def mixture(self, state: PSROState) -> Float[Array, "sets actions"]:
-        """The policy that plays as the mixtures do, of a game with a tree."""
+        """Return the policy that is equivalent to the mixtures, shape [sets, actions]; the game must have a tree.
+
+        Args:
+            state: State of the workflow.
+        """
         assert self.tree is not None
         return mix_policies(self.tree, self.oracle.tabulate_policies(self.env, state.pool), state.weights)
 
     def target_mixtures(self, state: PSROState) -> Float[Array, "players capacity"]:
-        """The mixtures that the next policies answer."""
+        """Return the mixtures to which the next policies respond, shape [players, capacity].
+
+        Args:
+            state: State of the workflow.
+        """
         return select_opponent_mixtures(self.meta_solver, state.payoffs.mean, self.valid_policies(state), state.weights)
 
     def valid_policies(self, state: PSROState) -> Bool[Array, "players capacity"]:
-        """Which places of the pool are filled."""
+        """Return a mask of the filled places of the pool, shape [players, capacity].
+
+        Args:
+            state: State of the workflow.
+        """
         return jnp.broadcast_to(jnp.arange(self.capacity) < state.num_policies, (self.roles.num_players, self.capacity))
 
     def check_accepted(self, state: PSROState) -> PSROState:
-        """Return the state; raises OptionError where it is refused, unless it is traced."""
+        """Return the state if a training can continue from it. A traced state is not checked.
+
+        Args:
+            state: State of the workflow.
+
+        Raises:
+            OptionError: If there is a `failure_reason`.
+        """
         why = None if isinstance(state.num_policies, Tracer) else self.failure_reason(state)
         if why is not None:
             raise OptionError(why)
         return state
 
     def failure_reason(self, state: PSROState) -> str | None:
-        """Name the payoff that is not finite, or the solver that does not solve games of such sums; else None."""
+        """Return a message about a payoff that is not finite or a game that the solver cannot solve; else None."""
         table, there = state.payoffs, self.valid_policies(state)
         mean = jnp.where(compute_profile_mask(there), table.mean, 0.0)
         try:
@@ -229,7 +297,11 @@ class PSRO:
         return None
 
     def has_constant_sum(self, state: PSROState) -> bool:
-        """Whether all players together got the same in all episodes that were played so far; on the host."""
+        """Return whether the players' payoffs had the same sum in all episodes so far. Runs on the host.
+
+        Args:
+            state: State of the workflow.
+        """
         table, there = state.payoffs, self.valid_policies(state)
         lost = min(float(jnp.finfo(jnp.float32).eps) * self.env.max_episode_steps, MAX_ROUNDING_ERROR)
         allowed = CONSTANT_SUM_TOLERANCE * jnp.sqrt(table.variance.max(0)) + lost * jnp.abs(table.mean).max()
@@ -237,7 +309,16 @@ class PSRO:
         return bool(each.all() & is_constant_sum(table.mean, there))
 
     def update_payoffs(self, state: PSROState, key: Key, num_extra: int = 0) -> tuple[Payoffs, Metrics]:
-        """The table with the cells of the newest policies and so many beyond them, and what was played for it."""
+        """Compute the payoffs of all profiles that contain the newest policies.
+
+        Args:
+            state: State of the workflow.
+            key: Random key of the episodes.
+            num_extra: Number of policies after the newest ones whose profiles are filled, too.
+
+        Returns:
+            The payoff table, and the counts of env steps and episodes.
+        """
         newest = [state.num_policies - 1 + i for i in range(1 + num_extra)]
         found = zero_counts()
         table, roles = state.payoffs, self.roles
@@ -259,7 +340,17 @@ class PSRO:
     def evaluate_profiles(
         self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key
     ) -> tuple[Payoffs, Metrics]:
-        """What profiles of a pool are paid, leaves [cells, players], and what was played for it."""
+        """Compute the payoffs of given profiles of a pool.
+
+        Args:
+            pool: Policies as the pool stores them, leaves [capacity, ...].
+            env_params: Environment parameters of the game.
+            profiles: Index of each player's policy, shape [cells, players].
+            key: Random key of the episodes.
+
+        Returns:
+            The payoffs, leaves [cells, players], and the counts of env steps and episodes.
+        """
         if self.episodes > 0:
             policies, casts = self.oracle.split_pool_by_role(self.env, pool), self.oracle.policy_sets(self.env)
             returns, steps = evaluate_profiles(self.roles, casts, policies, env_params, profiles, self.episodes, key)
@@ -274,16 +365,16 @@ class PSRO:
 
     @cached_property
     def agent(self) -> JointMixtureAgent:
-        """All players as they draw their policies."""
+        """Return the actor for all players, which samples a policy of each player for an episode."""
         return JointMixtureAgent(self.roles, self.oracle.policy_sets(self.env))
 
     def policy(self, state: PSROState, explores: bool = False) -> PolicyFn:
-        """How all players act by the mixtures; exploring or not is the oracle's choice."""
+        """Return the policy by which all players act with their mixtures; `explores` is ignored, the oracle decides."""
         del explores
         return partial(
             self.agent.act, PolicyMixtures(self.oracle.split_pool_by_role(self.env, state.pool), state.weights)
         )
 
     def inherit(self, state: PSROState, parent: PSROState) -> PSROState:
-        """The parent, but with the state's own params of the game."""
+        """Return the state of the parent, with the env_params of the inheriting state."""
         return replace(parent, env_params=state.env_params)

@@ -1,4 +1,4 @@
-"""Ratings: players by numbers, from how often they win against each other."""
+"""Ratings of players from their results against each other."""
 
 import math
 
@@ -13,26 +13,27 @@ from evorl.errors import OptionError
 from evorl.leagues.meta_games import CONSTANT_SUM_TOLERANCE, require_finite
 from evorl.leagues.nash import Nash
 
-ELO_SCALE = 400 / math.log(10)  # of Elo: points that make the odds e to 1
-NEWTON_STEPS, MAX_STEP = 50, 2.0  # of Newton's method, the latter in units of ELO_SCALE
-MIN_PROBABILITY = 1e-12  # a probability
+ELO_SCALE = 400 / math.log(10)  # Elo points that make the odds e to 1
+NEWTON_STEPS, MAX_STEP = 50, 2.0  # of Newton's method; MAX_STEP is in units of ELO_SCALE
+MIN_PROBABILITY = 1e-12  # lower bound of values that must be positive
 
 
 @struct.dataclass
 class EloRatings:
-    """Ratings whose mean is 0, and their standard errors."""
+    """Elo ratings with mean 0, and their standard errors."""
 
     rating: Float[Array, " n"]
     standard_error: Float[Array, " n"]
 
 
 def fit_elo(won: Float[Array, "n n"], prior: float = 4000.0) -> EloRatings:
-    """Ratings by maximum likelihood of how often each (row) has won against each (column), a draw as half of a win.
+    """Fit Elo ratings by maximum likelihood to the wins of each row against each column, with a draw as half a win.
 
-    A weak Gaussian prior of that many points keeps finite who has always won, or lost, and leaves players who have no
-    opponent in common where they are, with an error of about its size. Errors are of the distance from the mean.
+    A weak Gaussian prior with a standard deviation of `prior` points keeps the ratings finite of players that
+    always won or always lost. Players that are not connected by games keep their relative rating of the
+    prior, with a standard error of about its size. Standard errors are those of the difference from the mean.
 
-    Raises OptionError where a cell beside the diagonal is not finite; under jit all ratings are NaN then.
+    Raise OptionError if a cell off the diagonal is not finite; under jit, all ratings are NaN then.
     """
     n, precision = len(won), (ELO_SCALE / prior) ** 2
     won = jnp.where(jnp.eye(n, dtype=bool), 0.0, won)
@@ -57,14 +58,14 @@ def fit_elo(won: Float[Array, "n n"], prior: float = 4000.0) -> EloRatings:
 
 @struct.dataclass
 class Skills:
-    """A normal distribution of each player's skill."""
+    """Normal distributions of the players' skills."""
 
     mean: Float[Array, " n"]
     std: Float[Array, " n"]
 
     @classmethod
     def from_prior(cls, n: int, mean: float = 25.0, std: float = 25 / 3) -> "Skills":
-        """Of players of whom nothing is known."""
+        """Return the prior distribution for n players."""
         return cls(jnp.full(n, mean), jnp.full(n, std))
 
 
@@ -75,12 +76,12 @@ def update_trueskill(
     noise: float = 25 / 6,
     margin: float = 0.74,
 ) -> Skills:
-    """Skills after games in their order, of which the first player has won where it was no draw.
+    """Update skills by games in order, each won by its first player unless it is drawn.
 
-    TrueSkill for two (Herbrich et al. 2006): each plays by its skill and noise, it is a draw where they are within a
-    margin, and what is known of both is matched by mean and variance.
+    TrueSkill for two players (Herbrich et al. 2006): each plays with its skill plus Gaussian noise, a game is
+    drawn if the two differ by less than `margin`, and the posterior of both is matched by mean and variance.
 
-    Raises OptionError where a skill is not finite; under jit those that it meets are NaN too.
+    Raise OptionError if a skill is not finite; under jit, the skills of its opponents become NaN, too.
     """
     require_finite("skills.mean", skills.mean)
     require_finite("skills.std", skills.std)
@@ -105,24 +106,25 @@ def update_trueskill(
 
 @struct.dataclass
 class MultidimensionalElo:
-    """Log-odds as rating[i] - rating[j] plus planes in which players go round: cycles[i] x cycles[j], added up."""
+    """Multidimensional Elo: log-odds rating[i] - rating[j] plus cycles[i] x cycles[j], summed over all planes."""
 
     rating: Float[Array, " n"]  # log-odds
     cycles: Float[Array, "n planes 2"]
-    cyclic_share: Float[Array, ""]  # the share of the squared log-odds that no rating tells
+    cyclic_share: Float[Array, ""]  # fraction of the squared log-odds that ratings cannot explain
 
     @property
     def log_odds(self) -> Float[Array, "n n"]:
-        """Of each against each, as they are told by these."""
+        """Return the log-odds of each player against each other, as the ratings and cycles predict them."""
         a, b = self.cycles[..., 0], self.cycles[..., 1]
         return self.rating[:, None] - self.rating + a @ b.T - b @ a.T
 
 
 def fit_multidimensional_elo(log_odds: Float[Array, "n n"], planes: int = 1) -> MultidimensionalElo:
-    """Elo and cycles of antisymmetric log-odds of each (row) against each (Balduzzi et al. 2018, arXiv:1806.02643).
+    """Fit ratings and cycles to antisymmetric log-odds of each row against each column (Balduzzi et al. 2018).
 
-    The rating is the mean over opponents; what it leaves, its curl, is told by as many planes as are given, the largest
-    first. Raises OptionError where they are not finite or not antisymmetric; under jit all is NaN then.
+    arXiv:1806.02643. The rating is the mean over opponents. The remainder, its curl, is approximated by
+    `planes` planes, the largest ones first. Raise OptionError if the log-odds are not finite or not
+    antisymmetric; under jit, all results are NaN then.
     """
     log_odds = _require_antisymmetric("log_odds", log_odds)
     rating = log_odds.mean(1)
@@ -138,11 +140,12 @@ def fit_multidimensional_elo(log_odds: Float[Array, "n n"], planes: int = 1) -> 
 
 
 def nash_averaging(payoffs: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """What each earns against an equilibrium of an antisymmetric table, and the weights of that equilibrium.
+    """Return each player's payoff against an equilibrium of an antisymmetric table, and its weights.
 
-    Balduzzi et al. 2018, arXiv:1806.02643: who is there twice counts once, and 0 is the most. Where there are several
-    equilibria theirs is the one of the highest entropy, here that near the centre. Raises OptionError where the table
-    is not finite or not antisymmetric; under jit all is NaN then.
+    Balduzzi et al. 2018, arXiv:1806.02643. A duplicate of a player does not change the result, and the
+    maximum payoff is 0. If there are several equilibria, the paper takes the one of maximum entropy; here it
+    is one near their center. Raise OptionError if the table is not finite or not antisymmetric; under jit,
+    all results are NaN then.
     """
     payoffs = _require_antisymmetric("payoffs", payoffs)
     weights, _ = Nash()(jnp.stack([payoffs, -payoffs]), jnp.ones((2, len(payoffs)), bool))
@@ -151,7 +154,10 @@ def nash_averaging(payoffs: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Fl
 
 
 def _require_antisymmetric(name: str, table: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Return a table that is antisymmetric up to 1e-4 of its largest cell, one of NaN for another that is traced."""
+    """Return a table if it is antisymmetric up to 1e-4 of its largest cell, otherwise raise OptionError.
+
+    Under jit, another table becomes NaN.
+    """
     require_finite(name, table)
     apart, largest = jnp.abs(table + table.T), jnp.abs(table).max()
     fits = jnp.isfinite(largest) & (apart.max() <= CONSTANT_SUM_TOLERANCE * largest)

@@ -1,4 +1,4 @@
-"""Replicator dynamics in a table: policies grow by what they get more than their mixture."""
+"""Replicator dynamics on a payoff table: the weight of a policy grows with its payoff advantage over the mixture."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,19 @@ from evorl.leagues.meta_games import (
     with_gap,
 )
 
-PROJECTION_STEPS = 4  # of Newton's method, which a projection of a few low weights takes
+PROJECTION_STEPS = 4  # Newton steps, enough to project mixtures with a few low weights
 
 
 @dataclass(frozen=True)
 class Replicator:
-    """The average over the path from even mixtures, by steps of dt (Taylor and Jonker 1978)."""
+    """Replicator dynamics (Taylor and Jonker 1978): the average mixture over a path that starts at uniform mixtures.
 
-    dt: float = 1e-3  # in units of 1 / payoff
+    Args:
+        dt: Size of a step, in units of 1 / payoff.
+        steps: Number of steps.
+    """
+
+    dt: float = 1e-3
     steps: int = 50_000
 
     def __post_init__(self) -> None:
@@ -32,7 +37,7 @@ class Replicator:
         require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+        """Accept every game, although the averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = _average_trajectory(center_payoffs(payoffs, mask), mask, self.dt, self.steps, 0.0)
@@ -41,9 +46,17 @@ class Replicator:
 
 @dataclass(frozen=True)
 class ProjectedReplicator:
-    """The same where each step is projected to weights above a floor (Lanctot et al. 2017, arXiv:1711.00832)."""
+    """Replicator dynamics in which each step is projected to mixtures with a minimum weight (Lanctot et al. 2017).
 
-    dt: float = 1e-3  # in units of 1 / payoff
+    arXiv:1711.00832.
+
+    Args:
+        dt: Size of a step, in units of 1 / payoff.
+        floor: Minimum weight of a policy.
+        steps: Number of steps.
+    """
+
+    dt: float = 1e-3
     floor: float = 1e-10
     steps: int = 50_000
 
@@ -53,7 +66,7 @@ class ProjectedReplicator:
         require_int("steps", self.steps)
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all, though averages need not converge beyond two-player zero-sum games."""
+        """Accept every game, although the averages need not converge beyond two-player zero-sum games."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         require(self.floor * mask.shape[1] <= 1, "floor", self.floor, f"must be at most 1 / {mask.shape[1]} policies")
@@ -62,7 +75,7 @@ class ProjectedReplicator:
 
 
 def _average_trajectory(table: Table, mask: Mask, dt: float, steps: int, floor: float) -> Weights:
-    """Of the start and so many steps."""
+    """Return the average of the initial mixtures and of those after each step."""
 
     def step(i: jax.Array, carry: tuple[Weights, ...]) -> tuple[Weights, ...]:
         now, lost, total, lost_of_total = carry
@@ -77,7 +90,10 @@ def _average_trajectory(table: Table, mask: Mask, dt: float, steps: int, floor: 
 
 
 def _project_change(weights: Weights, change: Weights, mask: Mask, floor: float) -> Weights:
-    """The change to the nearest mixtures with no weight below a floor: to max(w - x, floor), x pays for the lifted."""
+    """Return the change to the nearest mixtures in which no weight is below `floor`.
+
+    A weight w becomes max(w - x, floor), where x compensates for the weights that are raised to `floor`.
+    """
     x = jnp.zeros((len(mask), 1))
     low = jnp.zeros_like(mask)
     for _ in range(PROJECTION_STEPS):
@@ -88,7 +104,7 @@ def _project_change(weights: Weights, change: Weights, mask: Mask, floor: float)
 
 
 def _add_compensated(total: Weights, lost: Weights, more: Weights) -> tuple[Weights, Weights]:
-    """A sum and what rounding has lost of it (Kahan 1965), so that small changes add up."""
+    """Return a sum and its rounding error (Kahan 1965), so that small changes accumulate."""
     more -= lost
     new = total + more
     return new, (new - total) - more

@@ -1,4 +1,4 @@
-"""The players of a game by what they see and do."""
+"""Players of a game, by role: players with equal observation and action spaces have the same role."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,21 +13,21 @@ from evorl.types import Env
 
 @dataclass(frozen=True)
 class Role:
-    """Players of equal spaces, which are groups of a game; one of several members plays as the team of its group."""
+    """Players with equal spaces. Each player is a group of the game, and acts as a team if `is_team`."""
 
     players: tuple[str, ...]
     group_observation_space: Members
     group_action_space: Members
-    is_team: bool  # whether its players act as teams do, as all do where one has several members
+    is_team: bool  # true for all roles of a game if any of its groups has several members
 
     @property
     def name(self) -> str:
-        """That of its first player."""
+        """Return the name of its first player."""
         return self.players[0]
 
     @property
     def observation_space(self) -> Space:
-        """What one that plays alone observes: its member's, or of a team that of a game of this group, `team`."""
+        """Return the observation space of a single player: that of its member, or of a game with the group `team`."""
         return Dict({"team": self.group_observation_space}) if self.is_team else self.group_observation_space.space
 
     @property
@@ -35,17 +35,17 @@ class Role:
         return Dict({"team": self.group_action_space}) if self.is_team else self.group_action_space.space
 
     def to_single_player(self, values: Any) -> Any:
-        """What a player has, leaves [members, ...], as one that plays alone has it."""
+        """Convert values of a player, leaves [members, ...], to those of the single-player environment."""
         return {"team": values} if self.is_team else tree.index(values, 0)
 
     def from_single_player(self, values: Any) -> Any:
-        """What one that plays alone has, as a player has it, leaves [members, ...]."""
+        """Convert values of the single-player environment to those of a player, leaves [members, ...]."""
         return values["team"] if self.is_team else tree.broadcast(values, 1)
 
 
 @dataclass(frozen=True)
 class Roles:
-    """All players of a game, in its order; by role those with equal spaces."""
+    """All players of a game, in its order, and their roles."""
 
     game: Env
 
@@ -57,17 +57,17 @@ class Roles:
 
     @cached_property
     def players(self) -> tuple[str, ...]:
-        """Their names, those of the groups."""
+        """Return the names of the players, which are those of the groups."""
         return tuple(groups(self.game.action_space))
 
     @property
     def num_players(self) -> int:
-        """How many there are."""
+        """Return the number of players."""
         return len(self.players)
 
     @cached_property
     def roles(self) -> tuple[Role, ...]:
-        """The players by what they see and do."""
+        """Return the roles, each of all players with the same spaces."""
         sees, does = groups(self.game.observation_space), groups(self.game.action_space)
         alike: dict[Any, list[str]] = {}
         for name in self.players:
@@ -76,20 +76,20 @@ class Roles:
         return tuple(Role(tuple(names), *spaces, is_team=is_team) for spaces, names in alike.items())
 
     def find_role(self, player: str) -> Role:
-        """That of a player; raises OptionError where there is none."""
+        """Return the role of a player; raise OptionError if there is no such player."""
         for role in self.roles:
             if player in role.players:
                 return role
         raise unknown_name_error("player", player, self.players)
 
     def get_player_indices(self, role: Role) -> list[int]:
-        """Which of all players those of a role are."""
+        """Return the indices of a role's players among all players."""
         return [self.players.index(name) for name in role.players]
 
     def stack_players(self, role: Role, values: dict[str, Any]) -> Any:
-        """What the players of a role have of values by group, as they have it who play alone, leaves [players, ...]."""
+        """Stack the values of a role's players, given by group, in single-player form, leaves [players, ...]."""
         return tree.stack([role.to_single_player(values[name]) for name in role.players])
 
     def unstack_players(self, role: Role, values: Any) -> dict[str, Any]:
-        """The reverse of stack_players: by group, leaves [members, ...]."""
+        """Return stacked values of a role's players by group, leaves [members, ...]; the inverse of `stack_players`."""
         return {name: role.from_single_player(tree.index(values, i)) for i, name in enumerate(role.players)}

@@ -1,4 +1,4 @@
-"""The sequence form of a game tree."""
+"""Sequence form of a game tree."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,38 +14,48 @@ from evorl.envs.games.game_tree import GameTree
 from evorl.envs.games.rules import TERMINAL
 from evorl.errors import OptionError
 
-PaddedIndices: TypeAlias = Int[np.ndarray, "_ _"]  # [groups, the most of any], padded
+PaddedIndices: TypeAlias = Int[np.ndarray, "_ _"]  # [groups, maximum size of a group], padded
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceForm:
-    """What players do themselves until a game ends (von Stengel 1996, Efficient computation of behavior strategies).
+    """Sequence form of a game tree (von Stengel 1996, Efficient computation of behavior strategies).
 
-    A sequence is an information set with an action, and all that its player did before; each player has an empty one.
-    They are in order of length: the empty ones, then one for each action of those sets whose player has not moved yet,
-    and so on, so that all that is done here takes as many steps as a player has turns. All arrays are NumPy's.
+    A sequence is an information set with an action, and all earlier actions of its player. Each player also
+    has an empty sequence. Sequences are sorted by length: first the empty ones, then one for each action of
+    the information sets whose player has not moved yet, and so on. All computations therefore take as many
+    steps as a player has turns. All arrays are NumPy arrays.
     """
 
     tree: GameTree
-    set_order: Int[np.ndarray, " sets"]  # information sets by how often their player has moved before
-    depth_offsets: tuple[int, ...]  # where those of each number of moves begin there, and their number
-    parent_sequences: Int[np.ndarray, " sets"]  # in that order, the sequence that leads to each
-    end_sequences: Int[np.ndarray, "players ends"]  # each player's sequence at each end of the game
-    end_payoffs: Float[np.ndarray, "players ends"]  # its payoff there, times the probability of chance
-    end_indices: tuple[PaddedIndices, ...]  # of each length: where in end_sequences, flat, each is, else beyond it
-    child_sets: tuple[PaddedIndices, ...]  # and which of the sets of one move more it leads to, else beyond them
+    set_order: Int[np.ndarray, " sets"]  # information sets, sorted by the number of earlier moves of their player
+    depth_offsets: tuple[int, ...]  # first position in set_order for each number of moves, then the number of sets
+    parent_sequences: Int[np.ndarray, " sets"]  # sequence that leads to each set, in the order of set_order
+    end_sequences: Int[np.ndarray, "players ends"]  # sequence of each player at each terminal node
+    end_payoffs: Float[np.ndarray, "players ends"]  # payoffs at the terminal nodes, times the probability of chance
+    # for each length of sequences, the positions of each sequence in the flattened end_sequences, padded with its size
+    end_indices: tuple[PaddedIndices, ...]
+    # for each length of sequences, the sets to which each leads, as positions among the sets with that many moves,
+    # padded with their number
+    child_sets: tuple[PaddedIndices, ...]
 
     @classmethod
     def from_tree(cls, tree: GameTree) -> "SequenceForm":
-        """That of a tree; raises OptionError where a player forgets what it did or knew (imperfect recall)."""
+        """Return the sequence form of a tree, in which no player may forget what it did or knew.
+
+        Raise OptionError if a player does (imperfect recall).
+        """
         return _build_sequence_form(tree)
 
     def select_sets(self, moves: int) -> Int[np.ndarray, " some"]:
-        """The information sets whose player has moved so often before."""
+        """Return the information sets whose player has made `moves` moves before."""
         return self.set_order[self.depth_offsets[moves] : self.depth_offsets[moves + 1]]
 
     def compute_realization_plan(self, policy: Float[Array, "sets actions"]) -> Float[Array, " sequences"]:
-        """How likely a player makes each of its sequences, as far as that is up to itself (its realization plan)."""
+        """Return the realization plan of a policy, shape [sequences].
+
+        The entry of a sequence is the product of the player's own action probabilities along it.
+        """
         found, begin = [jnp.ones(self.tree.players)], 0
         for moves in range(len(self.depth_offsets) - 1):
             above = self.parent_sequences[self.depth_offsets[moves] : self.depth_offsets[moves + 1]] - begin
@@ -54,11 +64,14 @@ class SequenceForm:
         return jnp.concatenate(found)
 
     def to_table(self, plan: Float[Array, " sequences"]) -> Float[Array, "sets actions"]:
-        """The sequences of a plan that are not empty, by the information set and the action that they end with."""
+        """Return the nonempty sequences of a plan, by the information set and the action with which they end."""
         return plan[self.tree.players :].reshape(self.tree.legal_mask.shape)[np.argsort(self.set_order)]
 
     def compute_counterfactual_payoffs(self, plan: Float[Array, " sequences"]) -> Float[Array, "players ends"]:
-        """Each player's payoff at each end, times how likely chance and the others come there."""
+        """Return each player's payoff at each terminal node, weighted by chance and the other players.
+
+        The weight is the probability that chance and the other players reach the node.
+        """
         own = plan[self.end_sequences]
         rivals = [np.delete(np.arange(len(own)), player) for player in range(len(own))]
         return jnp.asarray(self.end_payoffs) * jnp.stack([own[who].prod(0) for who in rivals])
@@ -68,9 +81,10 @@ class SequenceForm:
         worth: Float[Array, "players ends"],
         fold: Callable[[Float[Array, "some actions"], Int[np.ndarray, " some"]], Float[Array, " some"]],
     ) -> tuple[Float[Array, " players"], Float[Array, "sets actions"]]:
-        """From what ends are worth, what each player's game is, and each action in each information set.
+        """Return the value of the game for each player, and of each action in each information set.
 
-        `fold` makes of the worth of all actions in some information sets, whose numbers it is given, that of the sets.
+        `worth` contains the values of the terminal nodes. `fold` computes the values of some information sets
+        from the values of their actions, given the indices of the sets.
         """
         worth = jnp.append(worth, 0.0)
 
@@ -89,7 +103,7 @@ def _build_sequence_form(tree: GameTree) -> SequenceForm:
     players, actions, num_sets = tree.players, tree.num_actions, len(tree.owner)
     led, above = _find_sequences(tree)
     moved = np.zeros(num_sets, int)
-    for row in np.flatnonzero(above >= players).tolist():  # the set before has a smaller number
+    for row in np.flatnonzero(above >= players).tolist():  # earlier sets have smaller indices
         moved[row] = 1 + moved[(above[row] - players) // actions]
     order = np.argsort(moved, kind="stable")
     starts = np.searchsorted(moved[order], np.arange(moved.max(initial=-1) + 2)).tolist()
@@ -107,7 +121,7 @@ def _build_sequence_form(tree: GameTree) -> SequenceForm:
 
 
 def _find_sequences(tree: GameTree) -> tuple[Int[np.ndarray, "nodes players"], Int[np.ndarray, " sets"]]:
-    """Each player's sequence at each node, and that before each information set, sets in the tree's order."""
+    """Return each player's sequence at each node, and the sequence before each information set, in the tree's order."""
     led = np.tile(np.arange(tree.players), (len(tree.player), 1))
     for level in range(1, len(tree.level_offsets) - 1):
         nodes = np.arange(*tree.level_offsets[level : level + 2])
@@ -127,7 +141,7 @@ def _find_sequences(tree: GameTree) -> tuple[Int[np.ndarray, "nodes players"], I
 
 
 def _compute_chance_reach(tree: GameTree) -> Float[np.ndarray, " nodes"]:
-    """How likely chance, as far as that is up to it, makes each history."""
+    """Return the contribution of chance to the reach probability of each node."""
     found = tree.chance_prob.copy()
     for level in range(1, len(tree.level_offsets) - 1):
         nodes = tree.level_slice(level)
@@ -136,7 +150,7 @@ def _compute_chance_reach(tree: GameTree) -> Float[np.ndarray, " nodes"]:
 
 
 def _group_indices(numbers: Int[np.ndarray, " items"], low: int, high: int) -> PaddedIndices:
-    """Where each number from low on and below high is among numbers, padded with their length."""
+    """Return the positions of each number from `low` to below `high`, padded with the length of `numbers`."""
     order = np.argsort(numbers, kind="stable")
     begin, end = np.searchsorted(numbers[order], [np.arange(low, high), np.arange(low + 1, high + 1)])
     place = begin[:, None] + np.arange((end - begin).max(initial=0))

@@ -1,4 +1,4 @@
-"""A game as one of its players plays it, against others that are drawn from a pool."""
+"""Game from the view of one player, against opponents whose policies are sampled from a pool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,45 +21,45 @@ from evorl.types import Env, Key, MemberEnds, Memory, State, TimeStep
 
 @struct.dataclass
 class MatchParams:
-    """Who plays whom: params of SinglePlayerGame."""
+    """Environment parameters of `SinglePlayerGame`: the player, and the pool and mixtures of its opponents."""
 
-    game: PyTree  # params of the game
-    player: Int[Array, ""]  # which of its role's players is the one that plays
-    pool: dict[str, PyTree]  # by role what its policies read, leaves [capacity, players, ...]
-    weights: Float[Array, "players capacity"]  # how likely each player's opponents are drawn
+    game: PyTree  # environment parameters of the game
+    player: Int[Array, ""]  # index of the learning player within its role
+    pool: dict[str, PyTree]  # by role, as its policy set reads them, leaves [capacity, players, ...]
+    weights: Float[Array, "players capacity"]  # probability with which each player samples each policy
 
 
 @struct.dataclass
 class SinglePlayerState:
     game: State
-    obs: PyTree  # of the game
-    opponents: Int[Array, " players"]  # which policy of the pool each of them plays until the episode ends
-    memory: dict[str, Memory]  # of each role's players, leaves [players, ...]
+    obs: PyTree  # of all players
+    opponents: Int[Array, " players"]  # index of each player's policy in the pool, fixed during the episode
+    memory: dict[str, Memory]  # of each role's opponents, leaves [opponents, ...]
 
 
 @dataclass(frozen=True)
 class SinglePlayerGame:
-    """One player's game, by its role; an opponent of each other player is drawn when an episode begins, and stays.
+    """Game as one of its players sees it; opponents are sampled at the start of an episode and stay until its end.
 
-    What is played is told by params, MatchParams, so that all players of a role are copies of one program.
+    The environment parameters, MatchParams, determine the player and its opponents, so that all players of a
+    role are copies of one program.
     """
 
     game: Env
-    role: str  # the name of one of its players
-    policy_sets: Mapping[str, PolicySet] = field(
-        default_factory=dict, hash=False, compare=False
-    )  # by the names of roles
+    role: str  # name of one of its players
+    # by the name of the role
+    policy_sets: Mapping[str, PolicySet] = field(default_factory=dict, hash=False, compare=False)
 
-    fresh_reset = True  # of each episode the opponents are drawn anew
+    fresh_reset = True  # each episode samples new opponents
 
     @property
     def roles(self) -> Roles:
-        """The players of the game."""
+        """Return the players of the game, by role."""
         return Roles(self.game)
 
     @property
     def player_role(self) -> Role:
-        """That of the one that plays."""
+        """Return the role of the player that learns."""
         return self.roles.find_role(self.role)
 
     @property
@@ -76,7 +76,7 @@ class SinglePlayerGame:
 
     @property
     def default_params(self) -> MatchParams:
-        """A match against nobody: only its shapes are of use."""
+        """Return the parameters of a match without opponents, of which only the shapes are useful."""
         players = len(self.roles.players)
         return MatchParams(self.game.default_params, jnp.int32(0), {}, jnp.ones((players, 1)))
 
@@ -103,7 +103,7 @@ class SinglePlayerGame:
             theirs, memory[role.name] = act_from_pool(
                 cast, params.pool.get(role.name, {}), env_state.opponents[number], who, *having
             )
-            if role == self.player_role:  # own, next, next, ...: turned so that each stands in its place
+            if role == self.player_role:  # the actions start with the own one; rotate them into the players' order
                 line = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), action, theirs)
                 theirs = tree.index(line, (jnp.arange(len(role.players)) - params.player) % len(role.players))
             actions |= self.roles.unstack_players(role, theirs)
@@ -117,7 +117,7 @@ class SinglePlayerGame:
         return SinglePlayerState(game, timestep.obs, env_state.opponents, memory), own
 
     def apply_member_ends(self, own: TimeStep, ends: MemberEnds, player: Int[Array, ""]) -> TimeStep:
-        """The player's step, which ends its episode where it is out of the game for good, or all of its team are."""
+        """End the player's episode if the player, or its whole team, is permanently out of the game."""
         game, of_player = (own.terminated, own.truncated), partial(self.select_player, player=player)
         ends = MemberEnds(of_player(ends.terminated), of_player(ends.truncated))
         if not self.player_role.is_team:
@@ -128,14 +128,18 @@ class SinglePlayerGame:
         return replace(own, terminated=terminated, truncated=truncated, member_ends=ends)
 
     def select_player(self, obs: Any, player: Int[Array, ""]) -> Any:
-        """What one of the players observes, of a game's observations, or else has of what is by group."""
+        """Return the observation of one player of the role, or its part of any other values by group."""
         return tree.index(self.roles.stack_players(self.player_role, obs), player)
 
     def get_policy_set(self, role: Role) -> PolicySet:
-        """How the players of a role act, where nothing is said at random."""
+        """Return the policy set of a role; without one, its players act at random."""
         return self.policy_sets.get(role.name) or RandomPolicySet(role)
 
     def get_other_players(self, role: Role, player: Int[Array, ""]) -> Int[Array, " others"]:
-        """Which players of a role are not the one that plays, from the next one on."""
+        """Return the indices of a role's players, except that of the learning player.
+
+        They start at the next player and wrap around. For another role, they are the indices of all its
+        players.
+        """
         n = len(role.players)
         return (player + 1 + jnp.arange(n - 1)) % n if role == self.player_role else jnp.arange(n)

@@ -1,4 +1,4 @@
-"""Meta-solvers: how policies are weighted by the table of what they pay."""
+"""Meta-solvers, which compute mixtures of policies from their payoff table."""
 
 from dataclasses import dataclass
 
@@ -11,41 +11,62 @@ from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalize_weight
 
 @runtime_checkable
 class MetaSolver(Protocol):
-    """What makes mixtures of a table; unfilled cells may hold anything."""
+    """Protocol of a meta-solver, which computes mixtures of policies from a payoff table."""
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Raises OptionError for games that it cannot solve; those of a constant sum count as zero-sum games."""
+        """Raise OptionError if the solver cannot solve a game.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game is zero-sum; a game of any constant sum counts as zero-sum.
+        """
         ...
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
-        """Return the weights of policies and how far they are from an equilibrium of the table.
+        """Compute the mixtures of a payoff table.
 
-        Both are NaN under jit where a filled cell is not finite, or where the table is none that it solves; outside of
-        jit that raises OptionError.
+        Args:
+            payoffs: Payoff table, shape [players, capacity, ..., capacity]. Cells of policies that do not
+                exist may have any value.
+            mask: Mask of the policies that exist, shape [players, capacity].
+
+        Returns:
+            The mixture of each player, shape [players, capacity], and the maximum gain of any player by
+            deviating from it (0 in an equilibrium). Under jit, both are NaN if a payoff is not finite or the
+            solver cannot solve the table.
+
+        Raises:
+            OptionError: If a payoff is not finite or the solver cannot solve the table, outside of jit.
         """
         ...
 
 
 @runtime_checkable
 class RectifyingSolver(MetaSolver, Protocol):
-    """A solver whose mixtures are not what new policies answer."""
+    """Protocol of a meta-solver that lets new policies respond to other mixtures than its weights."""
 
     def compute_opponent_mixtures(self, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
-        """Each player's mixture as the others' new policies meet it, where its weights are these."""
+        """Return the mixture of each player to which the new policies of the other players respond.
+
+        Args:
+            payoffs: Payoff table, shape [players, capacity, ..., capacity].
+            mask: Mask of the policies that exist, shape [players, capacity].
+            weights: Mixtures that the solver has computed, shape [players, capacity].
+        """
         ...
 
 
 def select_opponent_mixtures(solver: MetaSolver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
-    """The mixtures that new policies answer: a solver's weights, or what it makes of them."""
+    """Return the mixtures to which new policies respond: the solver's weights, or those that it derives from them."""
     return solver.compute_opponent_mixtures(payoffs, mask, weights) if isinstance(solver, RectifyingSolver) else weights
 
 
 @dataclass(frozen=True)
 class UniformMixture:
-    """All policies alike, which makes PSRO fictitious self-play (Heinrich et al. 2015)."""
+    """Uniform mixtures of all policies, with which PSRO is fictitious self-play (Heinrich et al. 2015)."""
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all."""
+        """Accept every game."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = normalize_weights(jnp.ones(mask.shape), mask)
@@ -54,10 +75,10 @@ class UniformMixture:
 
 @dataclass(frozen=True)
 class NewestPolicySolver:
-    """The newest policy alone, which makes PSRO self-play."""
+    """All weight on the newest policy of each player, with which PSRO is self-play."""
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """Solves all."""
+        """Accept every game."""
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
         weights = mask_newest_policies(mask).astype(jnp.float32)
@@ -66,7 +87,12 @@ class NewestPolicySolver:
 
 @dataclass(frozen=True)
 class UniformlyMixedSolver:
-    """The weights of another solver, with a share of even ones, so that no policy is forgotten."""
+    """Weights of another meta-solver, mixed with uniform weights so that no policy is forgotten.
+
+    Args:
+        solver: The other meta-solver.
+        uniform: Fraction of the uniform weights, from 0 to 1.
+    """
 
     solver: MetaSolver
     uniform: float = 0.2
@@ -75,7 +101,15 @@ class UniformlyMixedSolver:
         require(0 <= self.uniform <= 1, "uniform", self.uniform, "must be between 0 and 1")
 
     def check(self, players: int, zero_sum: bool) -> None:
-        """As its solver does."""
+        """Check the game with the other meta-solver.
+
+        Args:
+            players: Number of players.
+            zero_sum: Whether the game has a constant sum.
+
+        Raises:
+            OptionError: If that meta-solver cannot solve the game.
+        """
         self.solver.check(players, zero_sum)
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
@@ -85,6 +119,6 @@ class UniformlyMixedSolver:
 
 
 def mask_newest_policies(mask: Mask) -> Mask:
-    """The last policy that each player has."""
+    """Return a mask of the newest policy of each player, shape [players, capacity]."""
     last = mask.shape[1] - 1 - jnp.argmax(mask[:, ::-1], axis=1)
     return jnp.arange(mask.shape[1]) == last[:, None]

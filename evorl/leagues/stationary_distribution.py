@@ -1,20 +1,22 @@
-"""The stationary distribution of a Markov chain, however rare some of its moves are."""
+"""Stationary distribution of a Markov chain, accurate even if some transitions are very rare."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-STATES_PER_BLOCK = 64  # states that are eliminated together
+STATES_PER_BLOCK = 64  # number of states that are eliminated together
 
 
 def compute_stationary_distribution(moves: Float[Array, "n n"], there: Bool[Array, " n"]) -> Float[Array, " n"]:
-    """Of a chain that moves from a state (row) to another (column) in proportion to moves; the diagonal is not read.
+    """Return the stationary distribution of a Markov chain.
 
-    By elimination without a subtraction (Grassmann, Taksar and Heyman 1985), so that each weight has a small relative
-    error. Only states that are there count, each of which must be reached from each other.
+    `moves` contains the transition probabilities from states (rows) to states (columns), up to a common
+    factor; the diagonal is ignored. States are eliminated without subtractions (Grassmann, Taksar and Heyman
+    1985), so that each weight has a small relative error. Only the states in `there` count; each of them must
+    be reachable from each other one.
     """
     n = len(moves)
-    order = jnp.argsort(~there, stable=True)  # those that are not there come last, and are not visited
+    order = jnp.argsort(~there, stable=True)  # states that are not in `there` come last and are not visited
     blocks = -(-n // STATES_PER_BLOCK)
     padding = blocks * STATES_PER_BLOCK - n
     both = there[order][:, None] & there[order]
@@ -33,7 +35,10 @@ def compute_stationary_distribution(moves: Float[Array, "n n"], there: Bool[Arra
 
 
 def _eliminate_block(q: Float[Array, "m m"], first: Int[Array, ""]) -> Float[Array, "m m"]:
-    """The chain among the states before a block, its own columns divided by how fast each is left for those before."""
+    """Eliminate a block of states; return the chain among the states before it.
+
+    The columns of the block are divided by the rate at which each of its states is left for earlier states.
+    """
     m, places = len(q), jnp.arange(len(q))
     rows = jax.lax.dynamic_slice(q, (first, 0), (STATES_PER_BLOCK, m))
     columns = jax.lax.dynamic_slice(q, (0, first), (m, STATES_PER_BLOCK))

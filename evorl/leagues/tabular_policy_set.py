@@ -1,4 +1,4 @@
-"""Players of a policy that is a table."""
+"""Policy set of tabular policies."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from evorl.types import Key, Memory
 
 @dataclass(frozen=True, eq=False)
 class TabularPolicySet:
-    """Players of a tabulated policy, which find their information set by what they see."""
+    """Policy set of tabular policies; players find their information set by the features that they observe."""
 
     tree: GameTree
 
@@ -27,7 +27,7 @@ class TabularPolicySet:
         return jax.random.categorical(key, jnp.log(jnp.where(chances.sum() > 0, chances, obs["legal"]))), memory
 
     def find_information_set(self, features: Float[Array, " width"]) -> Int[Array, ""]:
-        """The information set that has these features, any where there is none."""
+        """Return the information set with the given features, or an arbitrary one if there is none."""
         names, sets, most = self._fingerprint_index
         own = hash_tree(features)
         some = jnp.searchsorted(jnp.asarray(names[:, 0]), own[0]) + jnp.arange(most)
@@ -35,7 +35,10 @@ class TabularPolicySet:
 
     @cached_property
     def _fingerprint_index(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Names of sets in their order, [sets, 2], which those are, and how many begin alike at most."""
+        """Return the sorted hashes of all information sets, [sets, 2], and the sets in this order.
+
+        The third result is the maximum number of sets whose hashes have the same first word.
+        """
         with jax.ensure_compile_time_eval():
             names = np.asarray(jax.vmap(hash_tree)(jnp.asarray(self.tree.features[: len(self.tree.owner)])))
         sets = np.lexsort((names[:, 1], names[:, 0]))

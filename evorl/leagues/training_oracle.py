@@ -1,4 +1,4 @@
-"""Trainings that answer mixtures of policies."""
+"""Oracle that responds to mixtures of policies by training."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,51 +23,68 @@ from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
 
 
 def make_single_player_env(env: Env) -> Env:
-    """The environment of a training: a game as its first player plays it; raises OptionError for other games."""
+    """Return a game as its first player plays it, for training; raise OptionError if it is not a multi-agent game."""
     return SinglePlayerGame(env, Roles(env).players[0])
 
 
 @struct.dataclass
 class OracleTrainingState:
-    """One on its way."""
+    """State of a training while it runs."""
 
     state: State
-    best_return: Float[Array, ""]  # the highest return of an iteration
+    best_return: Float[Array, ""]  # highest return of an iteration so far
     iterations_since_best: Float[Array, ""]
     counts: Metrics
 
 
 @part
 class TrainingOracle:
-    """A training of any workflow for each player, whose environment is the game against the others' mixtures.
+    """Oracle that trains a policy of each player with any workflow, in the game against the others' mixtures.
 
-    Of so many restarts, all at once, the one is taken that has the highest return when it is evaluated. Trainings begin
-    anew or, where `warm`, where the last one ended. Policies are kept as they explore, or greedy.
+    All restarts are trained at the same time, and the one with the highest evaluation return is kept.
+
+    Args:
+        workflow: Workflow of a training, in the game as a single player plays it.
+        restarts: Number of trainings of each player.
+        warm: Whether a training continues from the state of the last one; otherwise it starts from new
+            parameters.
+        explores: Whether policies in the pool act with exploration; otherwise they are greedy.
     """
 
     workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
     restarts: int = 1
     warm: bool = False
     explores: bool = True
-    iterations: Number = number(32.0, 1, about="of a training, at most")
-    patience: Number = number(float("inf"), 1, about="iterations without a higher return, after which a training ends")
+    iterations: Number = number(32.0, 1, about="maximum number of iterations of a training")
+    patience: Number = number(
+        float("inf"), 1, about="number of iterations without a higher return after which a training ends"
+    )
 
     def __post_init__(self) -> None:
         require_int("restarts", self.restarts)
 
     def check(self, game: Env) -> None:
+        """Raise OptionError if the workflow cannot be used in the game."""
         for role in Roles(game).roles:
             self.build_role_workflow(game, role)
 
     def build_role_workflow(self, game: Env, role: Role, casts: Any = None) -> PolicyWorkflow:
-        """The workflow of a role, against casts, or against chance."""
+        """Return the workflow of the players of a role.
+
+        Args:
+            game: Multi-agent game.
+            role: Role of the players.
+            casts: Policy sets of the opponents by role; None for opponents that act at random.
+        """
         env = SinglePlayerGame(game, role.name, casts or {})
         return with_env(self.workflow, env)
 
     def policy_sets(self, game: Env) -> dict[str, WorkflowPolicySet]:
+        """Return the policy set of each role, which acts by what its workflow's policy reads."""
         return _build_policy_sets(get_skeleton(self), game)
 
     def init_policies(self, game: Env, key: Key) -> OracleOutputs:
+        """Return the policies of the first restarts, before any training."""
         policies, rest = {}, {}
         for i, role in enumerate(Roles(game).roles):
             begin = jax.vmap(jax.vmap(lambda key, role=role: self.build_role_workflow(game, role).init(key)))
@@ -80,6 +97,7 @@ class TrainingOracle:
         return OracleOutputs(policies, rest, zero_counts())
 
     def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
+        """Train all players of a role in parallel, and the roles sequentially."""
         policies, after, spent = {}, {}, []
         for role in Roles(game).roles:
             each = tree.vmap_unless_single(
@@ -99,7 +117,16 @@ class TrainingOracle:
         rest: Any,
         key: Key,
     ) -> OracleOutputs:
-        """The best of the restarts of a player, which go on from rest where they are warm."""
+        """Train one player with all restarts, from `rest` if they are warm, and return the best one.
+
+        Args:
+            game: Multi-agent game.
+            role: Role of the player.
+            place: Index of the player within its role.
+            rivals: Pool of policies, and the mixture of each player.
+            rest: State of the oracle after its last answer.
+            key: Random key, the same for all players.
+        """
         workflow = self.build_role_workflow(game, role, self.policy_sets(game))
         match = MatchParams(rivals.env_params, place, rivals.pool, rivals.weights)
 
@@ -114,16 +141,21 @@ class TrainingOracle:
 
         key = jax.random.fold_in(key, Roles(game).roles.index(role))
         keys = jax.random.split(key, (len(role.players), self.restarts))[place]
-        done, values = tree.vmap_unless_single(train)(
-            keys, tree.index(rest[role.name], place)
-        )  # of one no value is asked
+        # a single restart is not evaluated
+        done, values = tree.vmap_unless_single(train)(keys, tree.index(rest[role.name], place))
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
         after = replace(done.state, env_params=None, numbers=None) if self.warm else None
         policies = self.policy_sets(game)[role.name].extract_policy(chosen)
         return OracleOutputs(policies, after, jax.tree.map(jnp.sum, done.counts))
 
     def run_training(self, workflow: PolicyWorkflow, state: Any, key: Key) -> OracleTrainingState:
-        """A training until its iterations are done, or none of the last few had a higher return."""
+        """Run a training until its iterations are complete, or `patience` iterations in a row had no higher return.
+
+        Args:
+            workflow: Workflow of the training.
+            state: Its initial state.
+            key: Random key.
+        """
 
         def iteration(i: Int[Array, ""], run: OracleTrainingState) -> OracleTrainingState:
             state, metrics = workflow.step(run.state, jax.random.fold_in(key, i))
@@ -137,6 +169,7 @@ class TrainingOracle:
         return tree.masked_fori_loop(jnp.asarray(self.iterations).astype(jnp.int32), iteration, begun, going_on)
 
     def join_outputs(self, game: Env, answers: Sequence[OracleOutputs]) -> OracleOutputs:
+        """Stack the policies and the states of the players by role."""
         policies, rest = {}, {}
         for role in Roles(game).roles:
             own = [answers[player] for player in Roles(game).get_player_indices(role)]
@@ -145,15 +178,17 @@ class TrainingOracle:
         return OracleOutputs(policies, rest, sum_counts([one.metrics for one in answers]))
 
     def split_pool_by_role(self, game: Env, pool: Any) -> dict[str, Any]:
+        """Return the pool, which is stored by role."""
         del game
         return pool
 
     def tabulate_policies(self, game: Env, pool: Any) -> Float[Array, "capacity sets actions"]:
+        """Return tables in which each information set has the probabilities of the player that moves there."""
         nodes = find_game_tree(game)
         assert nodes is not None
 
         def tabulate_player(kept: Any, role: Role) -> Float[Array, "sets actions"]:
-            """Of a player's policy, in all information sets, also those of others."""
+            """Return the action probabilities of a player's policy in all information sets, also in those of others."""
             return tabulate_policy(nodes, self.policy_sets(game)[role.name].policy(kept).action_probabilities)
 
         def tabulate_joint(policies: Any) -> Float[Array, "sets actions"]:
@@ -168,7 +203,7 @@ class TrainingOracle:
 
 
 def with_env(part: Any, env: Env) -> Any:
-    """A part, and those within it, in another environment."""
+    """Return a component, and all components inside it, with another environment and its spaces."""
     new = {"env": env, "observation_space": env.observation_space, "action_space": env.action_space}
     if not dataclasses.is_dataclass(part) or isinstance(part, (type, Env)):
         return part

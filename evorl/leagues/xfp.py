@@ -1,4 +1,4 @@
-"""Fictitious play in extensive form: averages of exact best responses to each other."""
+"""Extensive-form fictitious play: averages of exact best responses to each other."""
 
 from dataclasses import replace
 from functools import cached_property, partial
@@ -32,12 +32,20 @@ class XFPState:
 
 @part
 class XFP:
-    """An iteration averages the policies so far with a best response of each player to them (Heinrich et al. 2015).
+    """Extensive-form fictitious play (XFP; Heinrich et al. 2015).
 
-    pi + a x_br (br - pi) / ((1 - a) x_pi + a x_br) in each information set, where x is how likely the player itself
-    comes there (eq. 4) and a = 1 / (t + 1), so that all best responses and the policy at first, which takes all actions
-    alike, weigh the same. Of actions that are worth the same the first is taken. Needs a game with a tree; `return` is
-    minus the exploitability. An iteration counts as an episode.
+    An iteration averages the policies so far with each player's best response br to them. In each information
+    set, the new policy is pi + a x_br (br - pi) / ((1 - a) x_pi + a x_br), where x is the player's own
+    probability of reaching the set (eq. 4) and a = 1 / (t + 1). All best responses and the initial uniform
+    policy therefore have the same weight. Among actions of equal value, the first one is taken.
+
+    `return` is minus the exploitability. An iteration counts as one episode.
+
+    Args:
+        env: Multi-agent game with a tree, whose players are groups of their own.
+
+    Raises:
+        OptionError: If `env` is not such a game.
     """
 
     env: Env
@@ -51,14 +59,14 @@ class XFP:
 
     @property
     def tree(self) -> GameTree:
-        """That of the game."""
+        """Return the game tree."""
         tree = find_game_tree(self.env)
         assert tree is not None
         return tree
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
-        """What an iteration takes: nothing is played, and no gradient is followed."""
+        """Return 0 env steps and 0 gradient steps, since nothing is played or trained."""
         return {"env_steps": (0, 0), "gradient_steps": (0, 0)}
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> XFPState:
@@ -71,9 +79,8 @@ class XFP:
         del key
         form = SequenceForm.from_tree(self.tree)
         response = form.compute_realization_plan(best_response(self.tree, self.average_strategy(state))[1])
-        plan = state.realization_plan + (response - state.realization_plan) / (
-            state.iteration + 2
-        )  # plans average as policies do by reach
+        # averaging plans averages policies by reach probability
+        plan = state.realization_plan + (response - state.realization_plan) / (state.iteration + 2)
         new = replace(state, realization_plan=plan, iteration=state.iteration + 1)
         return new, zero_counts() | {"episodes": jnp.int32(1)} | exploitability_metrics(
             self.tree, self.average_strategy(new)
@@ -84,20 +91,24 @@ class XFP:
         return as_evaluation(exploitability_metrics(self.tree, self.average_strategy(state)))
 
     def average_strategy(self, state: XFPState) -> Float[Array, "sets actions"]:
-        """The average policies: how likely each action is in each information set."""
+        """Return the average policies as action probabilities in each information set, shape [sets, actions].
+
+        Args:
+            state: State of the workflow.
+        """
         return normalize_policy(self.tree, SequenceForm.from_tree(self.tree).to_table(state.realization_plan))
 
     @cached_property
     def agent(self) -> JointMixtureAgent:
-        """All players, who act by one table."""
+        """Return the actor for all players, which acts by one table."""
         return JointMixtureAgent(Roles(self.env), BestResponseOracle().policy_sets(self.env))
 
     def policy(self, state: XFPState, explores: bool = False) -> PolicyFn:
-        """How all players act by the average policies, exploring or not."""
+        """Return the policy in which all players play their average policies; `explores` is ignored."""
         del explores
         pool = BestResponseOracle().split_pool_by_role(self.env, self.average_strategy(state)[None])
         return partial(self.agent.act, PolicyMixtures(pool, jnp.ones((self.tree.players, 1))))
 
     def inherit(self, state: XFPState, parent: XFPState) -> XFPState:
-        """The parent, but with the state's own params of the game."""
+        """Return the state of the parent, with the env_params of the inheriting state."""
         return replace(parent, env_params=state.env_params)

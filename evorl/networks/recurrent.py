@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from evorl.errors import require_int
 from evorl.networks.mlp import Dense
+from evorl.part_docs import complete_docstring
 from evorl.types import Key, Memory
 
 Cell = Callable[[Array, Array, Memory], Memory]  # (inputs times kernel, hidden state times kernel, memory)
@@ -149,6 +150,7 @@ class Recurrent(nn.Module):
         return memories, memories[0]
 
 
+@complete_docstring
 class GRU(Recurrent):
     """Gated recurrent unit (GRU) core.
 
@@ -158,6 +160,7 @@ class GRU(Recurrent):
     cell, gates, parts = staticmethod(gru), 3, 1
 
 
+@complete_docstring
 class LSTM(Recurrent):
     """Long short-term memory (LSTM) core.
 

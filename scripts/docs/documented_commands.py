@@ -30,7 +30,8 @@ RUNS = {  # what NAME is: the first one of which a command line holds a word
     "agent=ppo env=cartpole": ("",),
 }
 # those of other pages that need their files, a keyboard or a browser
-OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true", "browser=true")
+OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true")
+OWN_LINES += ("browser=true",)
 
 
 def commands() -> list[str]:

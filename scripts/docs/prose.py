@@ -64,9 +64,9 @@ def python_passages(path: Path, text: str) -> Iterator[Passage]:
             docstrings.add(node.body[0].value)  # pyright: ignore[reportAttributeAccessIssue]
             yield from docstring_passages(path, node)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-            if len(re.findall(r"[a-z]{2,}", node.value)) >= 3:
-                yield Passage(path, node.lineno, node.value, sentences=False)
+        match node:
+            case ast.Constant(value=str(words)) if node not in docstrings and len(re.findall("[a-z]{2,}", words)) >= 3:
+                yield Passage(path, node.lineno, words, sentences=False)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield Passage(path, token.start[0], token.string.lstrip("# "), sentences=False)
@@ -119,7 +119,7 @@ def find_faults(passage: Passage) -> Iterator[str]:
         if opening:
             yield f"a sentence begins with '{opening[1]}', as a fragment does: '{sentence[:60]}'"
         for clause in re.split(r"[;:] ", sentence):  # a list of conditions is no long sentence
-            words = len(re.findall(r"[\w'’`./-]*\w[\w'’`./-]*", clause))
+            words = len(re.findall(r"[\w'`./-]*\w[\w'`./-]*", clause))
             if words > RULES["clause_words"]:
                 yield f"{words} words without a stop, above {RULES['clause_words']}: '{clause[:60]}...'"
 

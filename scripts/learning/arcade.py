@@ -1,4 +1,4 @@
-"""PPO on each game of the arcade: returns of four seeds beside random actions; prints the table of docs/environments/arcade.md.
+"""PPO on each game of the arcade: returns of four seeds and of random actions, as the table of arcade.md.
 
 python scripts/learning/arcade.py --rows arcade.jsonl                     5 million steps of each, hours on one core
 python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/environments/arcade.md

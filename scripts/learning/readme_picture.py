@@ -57,7 +57,7 @@ def rows(folder: Path, panel: str, label: str, options: str) -> list[dict[str, A
 
 
 def of_seeds(found: list[dict[str, Any]], name: str) -> np.ndarray:
-    """[evaluations, seeds]"""
+    """Return a metric of the rows, shape [evaluations, seeds]."""
     return np.array([row["seeds"][name] for row in found], float)
 
 

@@ -1,4 +1,4 @@
-"""Run `python -m evorl.sanity` for every agent, and compare which checks fail with what docs/environments/sanity.md records.
+"""Run `python -m evorl.sanity` for every agent, and compare the failed checks with docs/environments/sanity.md.
 
 python scripts/learning/sanity.py              all agents, and all that remember; hours on two cores
 python scripts/learning/sanity.py ppo td3      some

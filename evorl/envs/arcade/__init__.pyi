@@ -1,7 +1,7 @@
 """Small arcade games, most of them with PufferLib's rules.
 
-In each game with randomness, `chance(key)` draws the random events of a step, and `advance(env_state, action,
-chance)` takes the step with them.
+In each game with randomness, `chance(key)` samples the random events of a step, and `advance(env_state,
+action, chance)` takes the step with them.
 """
 
 from evorl.envs.arcade.asteroids import Asteroids as Asteroids

@@ -1,4 +1,4 @@
-"""Games: environments in which several members of several groups act at once, or in turn."""
+"""Games: environments with several agents in groups, which act simultaneously or in turn."""
 
 from evorl.envs.games.extensive_form import ExtensiveFormGame as ExtensiveFormGame
 from evorl.envs.games.game_tree import GameTree as GameTree

@@ -12,9 +12,11 @@ from evorl.envs.host.layout import SpacesAndLayout, describe_spaces
 from evorl.envs.host.serial_envs import MaskedEnv
 from evorl.envs.suites.common import unfreeze
 from evorl.errors import OptionError, require, unknown_name_error
+from evorl.part_docs import complete_docstring
 from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, choice_counts
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class HostEnv(NamedHostEnv):
     """Any Gymnasium environment by its id, `gymnasium.make(name, **options)`, run on the host.

@@ -11,10 +11,12 @@ from evorl.envs.host.layout import SpacesAndLayout, describe_spaces
 from evorl.envs.host.parallel import ParallelEnvAdapter, find_max_cycles, get_observation_space, make_parallel_env
 from evorl.envs.suites.common import import_extra, unfreeze
 from evorl.errors import require, unknown_name_error
+from evorl.part_docs import complete_docstring
 from evorl.spaces import Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import Array, HostParams, HostState, Key, MemberEnds, TimeStep
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class HostGame(NamedHostEnv):
     """Any PettingZoo parallel environment, run on the host, by its id or by `module:function`, which creates it.

@@ -1,4 +1,4 @@
-"""The maze: levels as data, where they come from, what one can do to them, and the environment."""
+"""Mazes: levels, generators and edits of levels, and the environments that play them."""
 
 from evorl.envs.maze import edits as edits
 from evorl.envs.maze import ood as ood

@@ -21,6 +21,7 @@ from evorl.envs.mpe.world import (
     compute_offsets,
     init_entities,
 )
+from evorl.part_docs import complete_docstring
 from evorl.types import Key
 
 LENGTH, RADIUS, IN_PLACE = 1.25, 0.5, 0.05  # line length, circle radius, distance that counts as solved
@@ -82,6 +83,7 @@ class Formation(ABC):
         return compute_assigned_distances(compute_distances(state.agent_positions, self.get_target_positions(state)))
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class SimpleLine(Formation):
     """Agents that have to spread evenly along the line between two landmarks (mpe2's simple_line).
@@ -120,6 +122,7 @@ class SimpleLine(Formation):
         return first[:, None] + (last - first)[:, None] * along
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class SimpleFormation(Formation):
     """Agents that have to spread evenly on a circle of radius 0.5 around a landmark (mpe2's simple_formation).

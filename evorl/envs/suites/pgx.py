@@ -13,6 +13,7 @@ from jaxtyping import Array, Int
 from evorl import mesh, tree
 from evorl.envs.suites.common import SuiteState, import_extra
 from evorl.errors import require, require_int, unknown_name_error
+from evorl.part_docs import complete_docstring
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
 from evorl.types import Agent, Key, State, TimeStep
 
@@ -102,6 +103,7 @@ class PgxBase:
         return [path]
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class Pgx(PgxBase):
     """A pgx game for one or two players, such as Pgx("connect_four"), in which an agent plays one seat.
@@ -196,6 +198,7 @@ class Pgx(PgxBase):
         return {"legal": game.legal_action_mask, "obs": self.observe_board(game, player)}
 
 
+@complete_docstring
 @dataclass(frozen=True)
 class PgxGame(PgxBase):
     """A pgx game for any number of players, such as PgxGame("connect_four"), as a multi-agent environment.
