@@ -33,6 +33,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "sweeps/worker_pool.py": "a worker's log, to write",
     "cli/league.py": "a table, to write",
     "cli/export.py": "runs.load, which opens a run",
+    "cli/play.py": "a picture or a viewer that was just written, for the browser",
     "command.py": "an option of the command line; os.devnull, to write",
     "envs/host/worker.py": "what its parent sends through a pipe",
     "envs/host/subprocess_backend.py": "what a worker sends through a pipe",
