@@ -137,12 +137,12 @@ def test_workers_that_die_without_end_end_it(monkeypatch):
 def test_what_cannot_be_sent_is_told_in_one_line():
     oracle = BestResponseOracle()
     object.__setattr__(oracle, "lock", __import__("threading").Lock())
-    with pytest.raises(OptionError, match="executor=ray: the training cannot be sent: cannot pickle"):
+    with pytest.raises(OptionError, match="executor=ray: the training cannot be pickled: cannot pickle"):
         state_of(PSRO(KUHN, oracle, capacity=6), RayExecutor(1))
 
 
 def test_more_than_there_are_are_refused(cluster):
     there = int(cluster.cluster_resources()["CPU"])
-    more = f"workers={there + 1}: take {there + 1} CPUs, and there are {there}; cpus_per_worker="
+    more = f"workers={there + 1}: need {there + 1} CPUs, and {there} are available; use cpus_per_worker="
     with pytest.raises(OptionError, match=more):
         state_of(EXACT, RayExecutor(there + 1))

@@ -135,7 +135,7 @@ def test_an_illegal_action_loses_at_once():
         _, timestep = env.step(KEY, state, 4, None)
     assert timestep.terminated
     assert timestep.reward == -1
-    with pytest.raises(OptionError, match="is a game of 3"):
+    with pytest.raises(OptionError, match="has 3 players"):
         Pgx("sparrow_mahjong")
 
 

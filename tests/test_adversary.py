@@ -149,15 +149,15 @@ LARGER = replace(ENV, levels=RandomWalls(5, 5, fewest=3, most=3))
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"num_students": 1}, "num_students=1: RelativeRegret compares at least 2"),
+    ({"num_students": 1}, "num_students=1: RelativeRegret needs at least 2"),
     ({"num_students": 0}, "num_students=0: must be at least 1"),
     ({"student": replace(STUDENT, env=CARTPOLE)}, "env=Gymnax: has no levels"),
-    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
+    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least max_episode_steps"),
     ({"teacher": replace(TEACHER, num_envs=3, batch_size=0)}, "teacher.num_envs=3: must divide num_envs of the"),
-    ({"teacher": replace(TEACHER, num_steps=4, batch_size=0)}, "num_steps=4: must be the steps in which it"),
-    ({"teacher": OnPolicy(CARTPOLE, OF_CARTPOLE, 2, batch_size=0)}, "teacher.env=Gymnax: makes no levels"),
+    ({"teacher": replace(TEACHER, num_steps=4, batch_size=0)}, "num_steps=4: must be the number of steps that build"),
+    ({"teacher": OnPolicy(CARTPOLE, OF_CARTPOLE, 2, batch_size=0)}, "teacher.env=Gymnax: must implement evorl.types"),
     ({"teacher": replace(TEACHER, env=LARGER.make_editor())}, "teacher.env=MazeEditor: its levels must have the"),
-    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several values"),
+    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several value functions"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):

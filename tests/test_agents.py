@@ -393,5 +393,7 @@ def test_an_optimizer_that_sees_shapes():
 @pytest.mark.parametrize("optimizer", [optax.adam(1e-3), optax.sgd(0.1)])
 def test_an_optimizer_with_a_rate_of_its_own_is_refused(optimizer):
     agent = DQN(hidden=(8,), optimizer=optimizer, observation_space=OBS, action_space=CHOICE)
-    with pytest.raises(OptionError, match=r"optimizer=.*: must give what is subtracted: leave out its learning rate"):
+    with pytest.raises(
+        OptionError, match=r"optimizer=.*: must return the direction to subtract, without a learning rate"
+    ):
         jax.eval_shape(agent.init, jax.random.key(0))

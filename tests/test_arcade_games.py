@@ -225,7 +225,7 @@ def test_a_game_meets_the_protocol_and_is_drawn(env, tmp_path):
 def test_wrong_options_are_refused():
     for make, said in (
         (lambda: Snakes(num_snakes=0), "num_snakes=0: must be at least 1"),
-        (lambda: Snakes(2, 2, 2, 2), "food=2: must be from 1 to 1, which leaves a cell"),
+        (lambda: Snakes(2, 2, 2, 2), "food=2: must be from 1 to 1, to leave a free cell"),
         (lambda: PongDuel(frameskip=0), "frameskip=0: must be at least 1"),
     ):
         with pytest.raises(OptionError, match=said):

@@ -407,7 +407,10 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
             lambda: jax.eval_shape(*stepping(MapElites())),
             "unknown descriptors descriptor; allowed: position, return",
         ),
-        (lambda: jax.eval_shape(*stepping(MapElites(descriptors=("position", "return")))), "are 3 numbers, where 2"),
+        (
+            lambda: jax.eval_shape(*stepping(MapElites(descriptors=("position", "return")))),
+            "must have 2 values in total, not 3",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(wrong, says):

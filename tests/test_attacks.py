@@ -98,7 +98,7 @@ def test_a_resume_that_is_refused_leaves_the_budget_as_it_was(run, capfd):
     before = (run / config_file.FILE_NAME).read_bytes()
     with pytest.raises(SystemExit):
         train.main([f"resume={run}", "iterations=7"])
-    assert "no checkpoint is whole" in capfd.readouterr().err
+    assert "all checkpoints are damaged" in capfd.readouterr().err
     assert (run / config_file.FILE_NAME).read_bytes() == before
 
 
@@ -146,10 +146,10 @@ def test_nothing_that_a_configuration_says_is_run(what, place, run, monkeypatch,
 
 @pytest.mark.program
 @pytest.mark.parametrize(("given", "told"), [
-    ({}, "has schema 0, must be 4; it opens with the evorl that wrote it"),
-    ({"schema": 5, "versions": {"evorl": "0.9.1"}}, "has schema 5, must be 4; it opens with evorl 0.9.1"),
-    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is no number, must be 4; it opens with the "),
-    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 4; it opens with the evorl that wrote it"),
+    ({}, "has schema 0, must be 4; open it with the version of evorl that wrote it"),
+    ({"schema": 5, "versions": {"evorl": "0.9.1"}}, "has schema 5, must be 4; open it with evorl 0.9.1"),
+    ({"schema": "1", "versions": {"evorl": "\x1b[31m"}}, "a schema that is not a number, must be 4; open it with the "),
+    ({"schema": 0, "versions": ["0.9"]}, "has schema 0, must be 4; open it with the version of evorl that wrote it"),
 ])  # fmt: skip
 def test_a_run_of_another_schema_is_refused_with_what_opens_it(run, given, told):
     data = yaml.safe_load((run / config_file.FILE_NAME).read_text())
@@ -271,7 +271,7 @@ def test_a_class_of_ones_own_is_trusted_where_its_user_names_it(run, capfd, monk
     (run.parent / "configs" / "env").mkdir(parents=True)
     (run.parent / "configs" / "env" / "windy.yaml").write_text("_target_: windy.make\n")  # which counts no more
     for use in USES:
-        assert "names windy.make, which is not of evorl; trust=[windy]" in refused(run, use, capfd)
+        assert "names windy.make, which is not part of evorl; use trust=[windy]" in refused(run, use, capfd)
     assert evorl.load(run, trust=["windy"]).env.max_episode_steps == 20
     play.main([str(run), "episodes=1", "trust=[windy]", "out=null"])
     train.main([f"resume={run}", "iterations=2", "trust=[windy]"])
@@ -297,7 +297,7 @@ def test_what_an_environment_variable_gave_is_asked_for_again(tmp_path, monkeypa
     play.main(["run", "episodes=1", "out=null", "env.max_episode_steps=20"])
     train.main(["resume=run", "iterations=2", "env.max_episode_steps=20"])
     assert yaml.safe_load((tmp_path / "run" / config_file.FILE_NAME).read_text())["env"]["max_episode_steps"] == "???"
-    with pytest.raises(OptionError, match="give what is missing only"):
+    with pytest.raises(OptionError, match="only missing values can be given"):
         evorl.load("run", given=steps | {"env.name": "ant"})
     train.main([*options, "env=mine", "run_dir=child", "init_from=run", "iterations=1"])
 
@@ -361,7 +361,7 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions(capfd):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert capfd.readouterr().err == "stopping after this chunk; once more to stop without saving\n"
+    assert capfd.readouterr().err == "stopping after this chunk; interrupt again to stop without saving\n"
 
 
 @pytest.mark.program
@@ -381,7 +381,7 @@ with StopHandler() as stopping:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True, timeout=50)
     assert done.returncode == 128 + signal.SIGINT
-    assert done.stderr == "stopping after this chunk; once more to stop without saving\nstopped without saving\n"
+    assert done.stderr == "stopping after this chunk; interrupt again to stop without saving\nstopped without saving\n"
 
 
 @pytest.mark.program

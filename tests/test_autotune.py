@@ -47,8 +47,8 @@ def test_each_group_is_tried_with_what_was_clearly_best_before(capsys):
     assert autotune.search(groups, measure) == {"devices": 2, "n": 8}
     assert asked[3:5] == [{"devices": 2, "n": 4}, {"devices": 2, "n": 8}]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["trial 1 of 7: as it is", "  100 env steps/s"]
-    assert lines[6:8] == ["trial 4 of 7: devices=2, n=4", "  cannot be run"]
+    assert lines[:2] == ["trial 1 of 7: default settings", "  100 env steps/s"]
+    assert lines[6:8] == ["trial 4 of 7: devices=2, n=4", "  cannot run"]
 
 
 def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypatch, capsys):
@@ -72,7 +72,7 @@ def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypa
     monkeypatch.setattr(autotune, "search", None)
     autotune.main(PPO)
     assert capsys.readouterr().out.startswith(
-        "known of this machine (again=true measures anew): devices=1, PJRT_NPROC=1,"
+        "cached result for this machine (again=true measures again): devices=1, PJRT_NPROC=1,"
     )
     assert json_cache.JsonCache(autotune.CACHE_FILE)._read_all()
 
@@ -109,7 +109,7 @@ def test_a_trial_is_a_training_of_its_own_and_one_that_is_refused_has_no_speed()
 @pytest.mark.parametrize(("options", "message"), [
     (["seconds=0"], "seconds=0: must be a number above 0"),
     (["again=2"], "again=2: must be true or false"),
-    (["chunk=3"], "chunk=3: is not for a trial"),
+    (["chunk=3"], "chunk=3: is not supported in autotune trials"),
     (["write=a/b"], "write=a/b: must be a name"),
     (["agent.workflow.num_env=3"], "num_envs"),
 ])  # fmt: skip

@@ -54,23 +54,23 @@ SPACES = [
     (lambda: Box((0.0, 3.0), 2.0, (2,)), r"low=\(0.0, 3.0\): must not be above high, 2.0"),
     (lambda: Box(0.0, 1.0, (3, 0)), r"shape=\(3, 0\): must have lengths of at least 1"),
     (lambda: Box(0.0, 1.0, 3), "shape=3: must be a tuple of whole numbers"),
-    (lambda: Box((0.0, 1.0, 2.0), 4.0, (2,)), "its bounds are no numbers of its shape and dtype"),
-    (lambda: Box("a", 1.0, (2,)), "its bounds are no numbers"),
-    (lambda: Box(None, 1.0, (2,)), "its bounds are no numbers"),
-    (lambda: Box(-1, 1, (2,), "uint8"), "its bounds are no numbers of its shape and dtype"),
-    (lambda: Box(0, 1, (2,), "floot"), "its bounds are no numbers of its shape and dtype"),
+    (lambda: Box((0.0, 1.0, 2.0), 4.0, (2,)), "its bounds do not fit its shape and dtype"),
+    (lambda: Box("a", 1.0, (2,)), "its bounds do not fit its shape"),
+    (lambda: Box(None, 1.0, (2,)), "its bounds do not fit its shape"),
+    (lambda: Box(-1, 1, (2,), "uint8"), "its bounds do not fit its shape and dtype"),
+    (lambda: Box(0, 1, (2,), "floot"), "its bounds do not fit its shape and dtype"),
     (lambda: Discrete(0), "n=0: must be at least 1"),
     (lambda: Discrete(2.5), "n=2.5: must be a whole number, at least 1"),
     (lambda: Discrete(True), "n=True: must be a whole number, at least 1"),
     (lambda: Discrete(2**31 - 1, 5), "start=5: must be at most 1"),
-    (lambda: MultiDiscrete(()), r"choices=\(\): must be at least one number"),
+    (lambda: MultiDiscrete(()), r"choices=\(\): must have at least one number"),
     (lambda: MultiDiscrete((2, 0)), "choices=0: must be at least 1"),
-    (lambda: MultiDiscrete((2, 3), (1,)), r"starts=\(1,\): must be one for each of choices, 2"),
-    (lambda: MultiDiscrete((2, 3), shape=(3,)), r"shape=\(3,\): must have as many numbers as choices, 2"),
+    (lambda: MultiDiscrete((2, 3), (1,)), r"starts=\(1,\): must have as many numbers as choices, 2"),
+    (lambda: MultiDiscrete((2, 3), shape=(3,)), r"shape=\(3,\): must have as many entries as choices, 2"),
     (lambda: MultiBinary((0,)), r"shape=\(0,\): must have lengths of at least 1"),
-    (lambda: Dict({}), "parts={}: must be spaces by name"),
+    (lambda: Dict({}), "parts={}: must be a mapping from names to spaces"),
     (lambda: Dict({"a": 3}), "a=3: must be a space"),
-    (lambda: Tuple(()), r"parts=\(\): must be spaces in order"),
+    (lambda: Tuple(()), r"parts=\(\): must be a sequence of spaces"),
     (lambda: ObsWithActionMask(Discrete(2), (0,)), "choices=0: must be at least 1"),
     (lambda: Members(Discrete(2), 0), "n=0: must be at least 1"),
 ]
@@ -79,9 +79,9 @@ BOUNDS = [
     (lambda: Uniform(1.0, 1.0), "high=1.0: must be above low, 1.0"),
     (lambda: LogUniform(1.0, 0.1), "high=0.1: must be above low, 1.0"),
     (lambda: Integer(3, 3), "high=3: must be above low, 3"),
-    (lambda: BoundedSBX(low=1.0, high=1.0), "bounds=1.0, 1.0: the first must be the lower"),
-    (lambda: PolynomialMutation(low=NAN), "bounds=nan, inf: the first must be the lower"),
-    (lambda: MapElites(low=(0.0, 1.0), high=1.0), r"bounds=\[0.0, 1.0\], 1.0: the first must be the lower"),
+    (lambda: BoundedSBX(low=1.0, high=1.0), "bounds=1.0, 1.0: low must be below high"),
+    (lambda: PolynomialMutation(low=NAN), "bounds=nan, inf: low must be below high"),
+    (lambda: MapElites(low=(0.0, 1.0), high=1.0), r"bounds=\[0.0, 1.0\], 1.0: low must be below high"),
     (lambda: number(0.5, 1.0, 0.0), "high=0: must be above low, 1"),
     (lambda: number(2.0, 0.0, 1.0), "default=2.0: must be between 0 and 1"),
 ]
@@ -97,14 +97,14 @@ NUMBERS = [
     ),
     (lambda: replace(OFF_POLICY, agent=None), "agent=NoneType: must be an object with the members of Actor"),
     (lambda: fit(OFF_POLICY, budget=9), "budget=9: must be a Budget"),
-    (lambda: OFF_POLICY.init(jax.random.key(0), 3), "numbers=3: must be a mapping, by field name"),
+    (lambda: OFF_POLICY.init(jax.random.key(0), 3), "numbers=3: must be a mapping from field names to values"),
     (lambda: fit(OFF_POLICY, budget=ONCE, devices=0), "devices=0: must be at least 1"),
     (lambda: fit(OFF_POLICY, budget=ONCE, evaluation_share="1"), "evaluation_share=1: must be above 0 and at most 1"),
     (lambda: fit(OFF_POLICY, budget=ONCE, num_seeds=10**9), "num_seeds=1000000000: must be at most 1048576"),
     (lambda: replace(OFF_POLICY, num_envs=0), "num_envs=0: must be at least 1"),
     (lambda: replace(OFF_POLICY, num_envs=2.5), "num_envs=2.5: must be a whole number, at least 1"),
     (lambda: replace(OFF_POLICY, num_envs="4"), "num_envs=4: must be a whole number, at least 1"),
-    (lambda: replace(OFF_POLICY, capacity=7), "capacity=7: must hold a batch, 8"),
+    (lambda: replace(OFF_POLICY, capacity=7), "capacity=7: must be at least batch_size, 8"),
     (lambda: replace(OFF_POLICY, random_steps=65), "random_steps=65: must be from 0 to capacity, 64"),
     (lambda: replace(AGENT, num_critics=1.5), "num_critics=1.5: must be a whole number"),
     (lambda: replace(AGENT, hidden=(0,)), r"hidden=\[0\]: widths must be whole numbers, at least 1"),
@@ -173,8 +173,8 @@ class Grows(Walk):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Whole(), r"env=Whole: reset: obs is int32 \[1\], must be float32 \[1\], as its observation_space is"),
-        (Grows(), r"env=Grows: step: obs is float32 \[2\], must be float32 \[1\], as its observation_space is"),
+        (Whole(), r"env=Whole: reset: obs is int32 \[1\], must be float32 \[1\], as its observation_space declares"),
+        (Grows(), r"env=Grows: step: obs is float32 \[2\], must be float32 \[1\], as its observation_space declares"),
     ],
 )
 def test_observations_must_be_as_declared(env, message):
@@ -196,7 +196,7 @@ def asked(evolver, key):
     return evolver.ask(key, evolver.init(key, jnp.zeros(2)))
 
 
-LEGACY = r"^key=uint32 \[(2|2, 2)\]: must be a typed key, jax.random.key\(seed\), and no PRNGKey"
+LEGACY = r"^key=uint32 \[(2|2, 2)\]: must be a typed key, jax.random.key\(seed\), not a PRNGKey"
 TAKE_A_KEY = {
     "workflow.init": lambda key: OFF_POLICY.init(key),
     "workflow.step": lambda key: OFF_POLICY.step(None, key),
@@ -245,7 +245,7 @@ def test_64_bits_are_refused_by_name():
 def test_memory_is_told_by_the_seeds_that_fit(monkeypatch):
     monkeypatch.setattr(devices, "memory_limit", lambda: 3500)
     states = {name: jax.ShapeDtypeStruct((5, n), jnp.float32) for name, n in {"replay": 200, "agent": 50}.items()}
-    why = "the state needs 5 kB of memory and there are 3.5 kB; its largest field is replay, 4 kB"
+    why = "the state needs 5 kB of memory, and 3.5 kB are available; its largest field is replay, 4 kB"
     for seeds, fits in ((5, "num_seeds=5: at most 3 fit; "), (1, "")):
         with pytest.raises(OptionError, match=f"^{fits}{why}$"):
             dry_run.require_memory(states, seeds)

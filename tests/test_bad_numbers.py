@@ -203,7 +203,7 @@ def test_a_training_says_it_once_and_ends_where_no_step_counts(capsys):
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if "rewards and 0 observations were NaN or infinite" in line]) == 1
     with pytest.raises(
-        DivergedError, match=r"no step of the environments counts: .* rewards and 0 observations were NaN or infinite"
+        DivergedError, match=r"no environment step is valid: .* rewards and 0 observations were NaN or infinite"
     ):
         fit(student(AlwaysBad()), budget=Budget(env_steps=4096), chunk=1, evaluations=1)
 

@@ -50,7 +50,7 @@ def test_the_map_is_the_identity_in_the_middle_and_stays_inside_whatever_comes()
     assert jax.tree.structure(folded) == jax.tree.structure(params)
     np.testing.assert_array_equal([folded["a"][1, 0], folded["b"]], [0.5, 9.0])
     assert not BoundTransform(-INF, INF).is_bounded
-    with pytest.raises(OptionError, match=r"^bounds=2.0, 1.0: the first must be the lower$"):
+    with pytest.raises(OptionError, match=r"^bounds=2.0, 1.0: low must be below high$"):
         BoundTransform(2.0, 1.0)
 
 

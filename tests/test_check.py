@@ -254,8 +254,8 @@ WRONG = [
     (object(), "max_episode_steps: cannot be read"),
     (OtherSpace(), "observation_space is tuple, must be one of evorl.spaces: Box, Discrete"),
     (UpsideDown(), r"observation_space: cannot be read, OptionError: low=.*: must not be above high, 2\.0"),
-    (Unbounded(), "action_space: its bounds are -inf and 1.0, those of actions must be finite"),
-    (Fixed(), r"action_space: its bounds are \(-1\.0, 1\.0\) and 1\.0, those of actions must be .* low below high"),
+    (Unbounded(), "action_space: its bounds are -inf and 1.0, bounds of actions must be finite"),
+    (Fixed(), r"action_space: its bounds are \(-1\.0, 1\.0\) and 1\.0, bounds of actions must be .* low below high"),
     (Right(max_episode_steps=0), "max_episode_steps is 0, must be a whole number, at least 1"),
     (Right(max_episode_steps=5.0), "max_episode_steps is 5.0, must be a whole number"),
     (Right(fresh_reset="yes"), "fresh_reset is 'yes', must be True or False"),
@@ -269,12 +269,12 @@ WRONG = [
     (Lost(), r"reset: obs\.side is missing, must be int32 \[\]"),
     (Weak(), r"step: state\.place is float32 \[2\], must be int32 \[2\] as from reset\n"),
     (Weak(), r"step: state\.steps is int32 \[\], must be int32 \[\] of weak type \(a Python number: give it a dtype\)"),
-    (Pair(), r"step gives tuple, must give \(state, TimeStep\)"),
+    (Pair(), r"step returns tuple, must return \(state, TimeStep\)"),
     (changed(reward=lambda t, _: jnp.int32(t.reward)), r"step: reward is int32 \[\], must be float32 \[\]"),
     (changed(terminated=lambda t, _: jnp.float32(t.terminated)), r"step: terminated is float32 \[\], must be bool"),
     (GlobalNoise(), r"step\.timestep\.reward differs between calls with and without jit"),
-    (HostNoise(), r"step\.timestep\.reward differs between calls made twice with one key"),
-    (Mixes(), r"step\.state\.place differs between calls vmapped and one by one"),
+    (HostNoise(), r"step\.timestep\.reward differs between calls with the same key"),
+    (Mixes(), r"step\.state\.place differs between calls with and without vmap"),
     (Remembers(), r"reset or step changes self\.resets"),
     (InPlace(), r"step changes state\.inner\.\w+ of its arguments in place"),
     (changed(obs=lambda t, s: t.obs | {"place": t.obs["place"] + 2.0 * (s.steps == 2)}),
@@ -287,8 +287,8 @@ WRONG = [
     (changed(truncated=lambda t, s: s.steps > 9, terminated=lambda t, s: s.steps > 9),
      "step: neither terminated nor truncated at step 5, which is max_episode_steps"),
     (changed(truncated=lambda t, s: s.steps > 3, terminated=lambda t, s: s.steps > 3),
-     "step: terminated and truncated are both set at step 4"),
-    (ResetsItself(), r"step: what counts the steps .* is back at its start where the episode ends, step [345]"),
+     "step: terminated and truncated are both true at step 4"),
+    (ResetsItself(), r"step: the step counter .* is back at its initial value at the end of the episode, step [345]"),
 ]  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def test_all_that_is_wrong_is_told_at_once_a_line_each():
     with pytest.raises(EnvError) as caught:
         envs.check_env(Right(max_episode_steps=True, fresh_reset=1))
     assert str(caught.value).splitlines() == [
-        "Right is not as evorl needs an environment:",
+        "Right does not follow the environment interface, evorl.types.Env:",
         "  max_episode_steps is True, must be a whole number, at least 1",
         "  fresh_reset is 1, must be True or False",
     ]
@@ -320,11 +320,11 @@ def test_what_may_be_right_is_a_note(capsys):
     envs.check_env(changed(terminated=lambda t, s: s.steps >= 5, truncated=lambda t, s: s.steps < 0), episodes=4)
     assert "all 4 episodes were terminated at step 5, which is max_episode_steps" in capsys.readouterr().err
     envs.check_env(probe.DelayedReward(), episodes=4)
-    assert "4 keys gave the same start" in capsys.readouterr().err
+    assert "4 keys gave the same initial state" in capsys.readouterr().err
     envs.check_env(Keyed(), episodes=4)
-    assert "state.1 is a key; its noise repeats in copied states" in capsys.readouterr().err
+    assert "state.1 is a random key; copies of the state repeat its noise" in capsys.readouterr().err
     envs.check_env(changed(reward=lambda t, _: {"speed": t.reward, "costs": jnp.stack([t.reward] * 2)}), episodes=4)
-    assert "reward is of 3 numbers" in capsys.readouterr().err
+    assert "reward has 3 values" in capsys.readouterr().err
     envs.check_env(probe.ObsDependentReward(), episodes=8)  # one step that ends the task
     assert capsys.readouterr().err == ""
 

@@ -11,7 +11,7 @@ from evorl.training.summary import summarize_training
 
 EVALUATED = {"env_steps": 10, "return": -0.25, "low": -0.25, "high": -0.25}
 PUSH = ["env=mpe/push", "env.continuous=true", "agent/solver=uniform", "agent.workflow.episodes=20"]
-AT_RANDOM = "minus the exploitability of play at random is -0.4583: this is better"  # OpenSpiel: 0.916667 / 2
+AT_RANDOM = "random policy, minus its exploitability: -0.4583; this is better"  # OpenSpiel: 0.916667 / 2
 
 
 @pytest.mark.program
@@ -27,7 +27,7 @@ def test_returns_that_are_minus_a_gain_are_not_set_beside_random_ones(options, c
     said = list(
         summarize_training(workflow, config.to_plain_data(cfg), progress, Budget(iterations=2), Path("run"), "go on")
     )
-    assert said[: said.index("saved in run")] == ["return -0.25 after 10 env steps", *compared]
+    assert said[: said.index("saved in run")] == ["final return -0.25 after 10 env steps", *compared]
 
 
 def test_what_was_not_evaluated_has_no_returns():

@@ -203,7 +203,9 @@ def test_a_space_is_changed_where_that_is_asked_for():
         "env=fast", "agent=pbt", "agent.workflow.search=[clip,agent.discount]", "critic_weight=${uniform:1,2}"
     )
     assert sorted(only.search_space.priors) == ["agent.clip", "agent.critic_weight", "agent.discount"]
-    with pytest.raises(OptionError, match=r"search=value_clip: must be a number with a prior: agent\.learning_rate, "):
+    with pytest.raises(
+        OptionError, match=r"search=value_clip: must be a hyperparameter with a prior: agent\.learning_rate, "
+    ):
         built("env=fast", "agent=pbt", "agent.workflow.search=[value_clip]")
     with pytest.raises(OptionError, match=r"learning_rate=LogUniform\(.*: a prior needs a meta-workflow"):
         built("env=fast", "agent=ppo", "learning_rate=${log_uniform:1e-4,1e-3}")
@@ -258,7 +260,7 @@ WRONG = [
     (["env=antt"], "unknown env antt; did you mean ant?"),
     (["env=zzz"], "unknown env zzz; all "),
     (["agent/evolver=cemm"], "unknown agent/evolver cemm; did you mean cem?"),
-    (["agent/selection=pairs"], "agent/selection: agent has no such part"),
+    (["agent/selection=pairs"], "agent/selection: agent has no such component"),
     (["agent=pbt", "agent/selection=pair"], "unknown agent/selection pair; did you mean pairs?"),
     (["agent=pbt", "agent/population=shared_replay"], "agent.inner.workflow=OnPolicy: must be OffPolicy"),
     (["experiment=paper/cemrl_ants"], "did you mean paper/cemrl_ant"),
@@ -274,11 +276,11 @@ WRONG = [
     (["agent.workflow.agent.discount=1.5"], "agent.workflow.agent.discount=1.5: must be between 0 and 1"),
     (["agent.workflow.agent.actor_lr=-1"], "actor_lr=-1: must be between 0 and 1"),
     (["agent.workflow.agent.actor_lr=abc"], "actor_lr=abc: must be a number"),
-    (["agent.workflow.agent.actor_lr=${linear:1e-3}"], "schedule=${linear:0.001}: must be as ${linear:start,end} over"),
+    (["agent.workflow.agent.actor_lr=${linear:1e-3}"], "schedule=${linear:0.001}: must be ${linear:start,end} for"),
     (["agent.workflow.agent.actor_lr=${linear:2,0}"], "actor_lr=Linear(start=2, end=0, over=1000000): must be between"),
     (
         ["agent.workflow.agent.hidden=${linear:2,0}"],
-        "agent.hidden=Linear: must be a part with a _target_",
+        "agent.hidden=Linear: must be a component with a _target_",
     ),
     (["++agent.workflow.agent.actor_lr={}"], "actor_lr={}: must be a number"),
     (["agent/evolver=snes", "agent.workflow.evolver.numbers.std_init=abc"], "numbers.std_init=abc: must be a number"),
@@ -306,8 +308,8 @@ CONFLICTS = {
     f"agent=td3 {PPO_CARTPOLE}": f"agent=td3: {PPO_CARTPOLE} is made for agent=ppo; give one of the two",
     "experiment=paper/pbt_cso_ppo_ant agent=pbt": "paper/pbt_cso_ppo_ant is made for agent=pbt_cso;",
     "experiment=paper/pbt_sac agent/inner=ppo": "agent/inner=ppo: experiment=paper/pbt_sac is made for agent/inner=sac",
-    "experiment=maze/ppo env=cartpole": "env=cartpole: experiment=maze/ppo sets env.num_actions, which this does not",
-    "experiment=paper/cemrl_ant agent/evolver=openes": "sets agent.workflow.evolver.shrink, which this does not have",
+    "experiment=maze/ppo env=cartpole": "env=cartpole: has no env.num_actions, which experiment=maze/ppo sets",
+    "experiment=paper/cemrl_ant agent/evolver=openes": "has no agent.workflow.evolver.shrink, which ",
 }
 
 
@@ -375,7 +377,7 @@ ant: Grid
     (tmp_path / "configs" / "env" / "ant.yaml").write_text("_target_: Brax\nname: fast\n")
     assert config.compose_config(["env=ant"]).env.name == "fast"
     (tmp_path / "configs" / "env" / "_table.yaml").write_text("ant: 3\n")
-    with pytest.raises(OptionError, match=r"_table\.yaml: ant: 3: must be a class, or what a file would hold in"):
+    with pytest.raises(OptionError, match=r"_table\.yaml: ant: 3: must be a class, or a mapping with _target_ in"):
         config.compose_config(["env=ant"])
     (tmp_path / "configs" / "env" / "_table.yaml").write_text("ant: {\n")
     with pytest.raises(OptionError, match=r"_table\.yaml: cannot be read: "):
@@ -422,7 +424,7 @@ class TestSuitesAndWrappers:
             (["env=cartpole", "wrappers=[{sticky:{prob:1}}]"], "unknown option wrappers: sticky.prob; allowed: probab"),
             (["env=cartpole", "wrappers=[{sticky:{probability:2}}]"], r"wrappers\[0\].probability=2.0: must be at"),
             (["env=cartpole", "wrapper=sticky"], "unknown option wrapper; did you mean wrappers"),
-            (["problem=zdt1", "wrappers=[sticky]"], "wrappers=.'StickyAction'.: are around an environment"),
+            (["problem=zdt1", "wrappers=[sticky]"], "wrappers=.'StickyAction'.: apply to environments"),
         ],
     )
     def test_mistakes_are_one_line(self, overrides, message):

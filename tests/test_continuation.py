@@ -138,5 +138,5 @@ def test_options_are_of_what_they_are_given_for(given, expected):
 
 
 def test_a_part_is_not_chosen_for_an_agent_that_is_inherited():
-    with pytest.raises(OptionError, match="core: needs an agent=NAME beside it, as init_from gives the agent"):
+    with pytest.raises(OptionError, match="core: needs agent=NAME too; otherwise the agent comes from init_from"):
         continuation.split_overrides(["init_from=run", "core=gru"])

@@ -460,19 +460,22 @@ def test_what_they_do_not_play_is_told_in_a_line():
     for wrong, line in (
         (
             lambda: decomposed(CHASE, MonotonicMixer()),
-            "env: QMIX over opponents: .* here are the groups hare, hunter; .*idqn",
+            "env: QMIX needs a single group .* not the groups hare, hunter; .*idqn",
         ),
-        (lambda: decomposed(CHASE, SumMixer()), "env: VDN over opponents"),
+        (lambda: decomposed(CHASE, SumMixer()), "env: VDN needs a single group"),
         (
             lambda: MADDPG(observation_space=Box(-1.0, 1.0, (2,)), action_space=Box(-1.0, 1.0, (1,))),
-            "MADDPG plays games",
+            "must be a multi-agent environment for MADDPG",
         ),
-        (lambda: MAAC(observation_space=Box(-1.0, 1.0, (2,)), action_space=Discrete(2)), "MAAC plays games"),
+        (
+            lambda: MAAC(observation_space=Box(-1.0, 1.0, (2,)), action_space=Discrete(2)),
+            "must be a multi-agent environment for MAAC",
+        ),
         (
             lambda: MADDPG(
                 observation_space=game(Box(-1.0, 1.0, (2, 2)))[0], action_space=game(Box(-1.0, 1.0, (2, 2)))[1]
             ),
-            "vectors of real numbers, or choices, not Box",
+            "a Box with one axis or discrete actions, not Box",
         ),
         (
             lambda: MADDPG(
@@ -482,7 +485,7 @@ def test_what_they_do_not_play_is_told_in_a_line():
         ),
         (
             lambda: MAAC(observation_space=real[0], action_space=real[1]),
-            "MAAC needs actions that are one choice, not .* of group hare",
+            "MAAC needs discrete actions, not .* of group hare",
         ),
         (
             lambda: MAAC(width=6, observation_space=game(Discrete(2))[0], action_space=game(Discrete(2))[1]),

@@ -214,7 +214,7 @@ def test_cores_follow_their_protocol(core, seen):
 
 @pytest.mark.parametrize(("core", "options", "message"), [
     (GRU, {"width": 0}, "width=0: must be at least 1"),
-    (S5, {"states": 6}, "states=6: must be a multiple of twice the blocks, 4"),
+    (S5, {"states": 6}, r"states=6: must be a multiple of 2 \* blocks, 4"),
     (S5, {"norm": "past"}, "unknown norm past; did you mean post?"),
 ])  # fmt: skip
 def test_cores_that_cannot_be_are_refused(core, options, message):

@@ -79,7 +79,7 @@ def test_a_label_of_other_settings_or_of_a_seed_twice_is_refused(tmp_path):
     a, b = write(tmp_path / "a"), write(tmp_path / "b", seed=1, agent=CFG["agent"] | {"workflow": {"lr": 0.2}})
     with pytest.raises(OptionError, match=r"b: has the label of .*a and differs from it in agent.workflow.lr, 0"):
         drawn(f"A={a}", f"A={b}")
-    with pytest.raises(OptionError, match=r"run=.*a: has the label of .*a and seed 0 too; give it a label of its own"):
+    with pytest.raises(OptionError, match=r"run=.*a: has the label of .*a and also seed 0; use another label"):
         drawn(f"A={a}", f"A={a}")
     apart = write(tmp_path / "c", (50, 60, 70), seed=1)
     with pytest.raises(OptionError, match=r"run=.*c: has no evaluation at the env steps of .*a"):
@@ -110,7 +110,7 @@ def test_each_environment_has_a_panel(tmp_path, capsys):
     assert [axis.get_title() for axis in figure.axes[::2]] == titles
     curve.main([str(tmp_path / "curve.png"), *runs])
     said = capsys.readouterr().out
-    assert said.startswith("3 environments, whose returns do not compare: each has a panel and a table\n")
+    assert said.startswith("3 environments with different returns: one panel and one table for each\n")
     assert "| a | CartPole-v1 | 1 | 20 | 2.0 | 3 | 3 | 3 |" in said
 
 
@@ -139,5 +139,5 @@ def test_a_folder_without_a_configuration_is_a_line_of_its_own(tmp_path):
         write(tmp_path / name)
         (tmp_path / name / "config.yaml").unlink()
     assert [one.label for one in drawn(str(tmp_path / "a"), str(tmp_path / "b"))] == ["a", "b"]
-    with pytest.raises(OptionError, match=r"run=.*b: has the label of .*a and no config.yaml tells of other seeds"):
+    with pytest.raises(OptionError, match=r"run=.*b: has the label of .*a and no config.yaml that gives its seeds"):
         drawn(f"A={tmp_path / 'a'}", f"A={tmp_path / 'b'}")

@@ -103,11 +103,11 @@ def test_a_file_gives_back_what_was_written(tmp_path):
     [
         ({"obs": np.zeros((30, 3), np.float32)}, r"obs is float32 \[30, 3\], must be float32 \[30, 4\]"),
         ({"action": np.zeros(30)}, r"action is float64 \[30\], must be int32 \[30\]"),
-        ({"reward": np.full(30, np.nan, np.float32)}, "reward holds NaN or infinity"),
-        ({"terminated": np.zeros(0, bool)}, "holds no transitions"),
+        ({"reward": np.full(30, np.nan, np.float32)}, "reward contains NaN or infinity"),
+        ({"terminated": np.zeros(0, bool)}, "has no transitions"),
         (
             {"more": np.zeros(1)},
-            "must hold action, next_obs, obs, .*; it holds action, more",
+            "must contain action, next_obs, obs, .*; it contains action, more",
         ),
         ({"obs": np.array([{}] * 30)}, "cannot be read: Object arrays cannot be loaded"),
     ],
@@ -160,10 +160,10 @@ def test_a_replay_buffer_holds_each_transition_once(replay):
     ("options", "message"),
     [
         ({"n_step": 3}, "preload=n_step=3: must be n_step=1"),
-        ({"capacity": 29, "batch_size": 4}, "preload=30 transitions: capacity=29 is too little"),
+        ({"capacity": 29, "batch_size": 4}, "preload=30 transitions: capacity=29 is too small"),
         (
             {"replay": SequenceReplay(2, 1), "capacity": 1000},
-            "preload=SequenceReplay: must be a replay buffer of single steps",
+            "preload=SequenceReplay: must be a replay buffer of single transitions",
         ),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_replay_buffer_that_does_not_fit_is_named(options, message):
 
 @pytest.mark.program
 def test_without_demonstrations_nothing_is_learned_from():
-    with pytest.raises(OptionError, match="num_steps=0: learns from demonstrations alone; preload=FILE gives them"):
+    with pytest.raises(OptionError, match="num_steps=0: needs demonstrations; use preload=FILE"):
         fit(OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, **SMALL), budget=Budget(iterations=1))
 
 
@@ -191,7 +191,7 @@ def test_a_run_whose_checkpoint_has_no_replay_buffer_does_not_learn_from_nothing
             if iterations == 1:
                 fit(workflow, budget=Budget(iterations=1), demonstrations=rows, **given)
                 continue
-            with pytest.raises(OptionError, match="num_steps=0: learns from demonstrations alone"):
+            with pytest.raises(OptionError, match="num_steps=0: needs demonstrations"):
                 fit(workflow, budget=Budget(iterations=2), **given)
 
 
@@ -226,7 +226,7 @@ def test_an_agent_that_also_acts_begins_with_a_full_buffer():
 
 def test_a_budget_that_is_never_reached_is_refused():
     workflow = OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, **SMALL | {"random_steps": 0})
-    why = "is never reached, since an iteration takes no env steps; give iterations or minutes"
+    why = "is never reached, because an iteration takes no env steps; use iterations or minutes"
     for name in ("env_steps", "episodes"):
         with pytest.raises(OptionError, match=f"{name}=100: {why}"):
             fit(workflow, budget=Budget(**{name: 100}))

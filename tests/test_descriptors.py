@@ -87,13 +87,15 @@ WRONG = {
     r"unknown metric of Brax's hopper x_velocty; did you mean x_velocity": lambda: stepped(
         Brax("hopper", "spring", metrics={"x_velocty": "mean"})
     ),
-    r"env: FinalPosition knows the bodies of Brax, not those of Bandit": lambda: FinalPosition(Bandit()),
-    r"options.debug=None: FeetContact reads contacts, which Brax keeps with": lambda: FeetContact(Brax("hopper")),
-    r"backend=mjx: keeps no contacts": lambda: FeetContact(Brax("hopper", "mjx", options=DEBUG)),
-    r"feet=\[\]: must be some of the 2 links of inverted": lambda: (
+    r"env: FinalPosition needs a Brax environment, not Bandit": lambda: FinalPosition(Bandit()),
+    r"options.debug=None: FeetContact needs contacts, which Brax returns only with": lambda: FeetContact(
+        Brax("hopper")
+    ),
+    r"backend=mjx: is not supported by FeetContact": lambda: FeetContact(Brax("hopper", "mjx", options=DEBUG)),
+    r"feet=\[\]: must be indices of the 2 links of inverted": lambda: (
         FeetContact(Brax("inverted_pendulum", "spring", options=DEBUG)).foot_links
     ),
-    r"feet=\[9\]: must be some of the 4 links of hopper, from 0": lambda: (
+    r"feet=\[9\]: must be indices of the 4 links of hopper, starting at 0": lambda: (
         FeetContact(Brax("hopper", "spring", options=DEBUG), [9]).foot_links
     ),
 }

@@ -79,7 +79,7 @@ def test_four_devices_compute_what_one_does_of_fictitious_self_play_from_fixed_s
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():
     with pytest.raises(OptionError, match=r"devices=3: does not divide 4 members; (2|4) does"):
         fit(META["pbt_ppo"], budget=Budget(iterations=1), devices=3)
-    with pytest.raises(OptionError, match=r"devices=4: must be at most 1, as many as there are"):
+    with pytest.raises(OptionError, match=r"devices=4: must be at most 1, the number of available devices"):
         fit(on_policy(PPO(), batch_size=16), budget=Budget(iterations=1), devices=4)
 
 

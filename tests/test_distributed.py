@@ -165,11 +165,11 @@ class AllAtOnce:
         (lambda folder: coordinate_psro(EXACT, staleness=-1), "staleness=-1: must not be negative"),
         (
             lambda folder: coordinate_psro(PSRO(KUHN, AllAtOnce())),
-            "oracle=AllAtOnce: answers for all players at once only",
+            "oracle=AllAtOnce: must compute the best responses of players",
         ),
         (
             lambda folder: coordinate_psro(PLAYED, seed=1, results=ResultStore(folder)),
-            "resume: what is kept is of another",
+            "resume: the stored results are from another",
         ),
     ],
 )
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("agent=sac env=pendulum executor=serial", "agent=sac: only PSRO and on-policy agents have such tasks"),
+        ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO or an on-policy agent"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
         ("agent=psro_exact env=kuhn executor=serial env_steps=9", "env_steps=9: is of a training in one program"),
         ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),
@@ -195,14 +195,14 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
         ("agent=psro_exact env=kuhn workers=0", "workers=0: must be at least 1"),
         ("agent=psro_exact env=kuhn workers=two", "workers=two: must be a whole number"),
         ("agent=psro_exact env=kuhn cpus_per_worker=0", "cpus_per_worker=0: must be above 0"),
-        ("agent=psro_exact env=kuhn workers=4000", "workers=4000: take 4000 CPUs, and there are "),
+        ("agent=psro_exact env=kuhn workers=4000", "workers=4000: need 4000 CPUs, and "),
         (
             "agent=impala env=cartpole staleness=1 executor=serial",
-            "staleness=1: is of PSRO; agent.workflow.staleness says",
+            "staleness=1: is for PSRO; use agent.workflow.staleness",
         ),
         (
             "agent=psro_exact env=kuhn parts=2 executor=serial",
-            "parts=2: is of rollouts, which agents such as ppo learn from",
+            "parts=2: is for agents that learn from rollouts, such as ppo",
         ),
         ("agent=impala env=cartpole parts=two executor=serial", "parts=two: must be a whole number"),
         ("agent=impala env=cartpole parts=3 executor=serial", "parts=3: must divide num_envs, 16"),
@@ -284,9 +284,9 @@ def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, caps
     distribute.main(f"agent=psro_exact env=kuhn {small} iterations=2 executor=serial run_dir=run".split())
     distribute.main(["resume=run", "iterations=5", "executor=serial"])
     said = capsys.readouterr().out
-    assert "see it with: python -m evorl.play run" in said
-    assert "minus the exploitability of play at random is -0.4583: this is better" in said
-    assert "go on with: python -m evorl.distribute resume=run executor=serial iterations=4" in said
+    assert "watch it: python -m evorl.play run" in said
+    assert "random policy, minus its exploitability: -0.4583; this is better" in said
+    assert "resume: python -m evorl.distribute resume=run executor=serial iterations=4" in said
     rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
     assert len(rows) == 5
     assert leaves_equal(runs.restore_run(tmp_path / "run", "run", "last").state.pool, state_of(EXACT).pool)

@@ -83,7 +83,7 @@ def test_several_actions_are_the_choices_of_each_by_name():
     action = head.to_action(drawn)
     np.testing.assert_array_equal(action["a"]["c"], drawn[:, :2])
     np.testing.assert_array_equal(action["b"], drawn[:, 2])
-    with pytest.raises(OptionError, match="each to be a choice"):
+    with pytest.raises(OptionError, match="all of them to be discrete"):
         Head(Dict({"a": Discrete(2), "b": Box(-1.0, 1.0, (2,))}))
 
 
@@ -99,5 +99,5 @@ def test_a_straight_through_sample_is_one_hot_and_has_the_gradient_of_the_softma
 
 
 def test_refuses_actions_without_bounds():
-    with pytest.raises(OptionError, match="a policy needs actions between finite bounds"):
+    with pytest.raises(OptionError, match="a policy needs actions with finite bounds"):
         Head(Box(-np.inf, np.inf, (2,)))

@@ -5,6 +5,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -78,9 +79,9 @@ def test_every_algorithm_page_has_the_same_sections():
             "Differences from the paper",
         ]
         assert [one for one in sections if one in expected] == [one for one in expected if one in sections], page.name
-        assert {"Equations", "Command line", "Python", "Results", "Differences from the paper"} <= set(sections), (
-            page.name
-        )
+        if page.stem != "evosax":  # which stands for many
+            needed = {"Equations", "Command line", "Python", "Results", "Differences from the paper"}
+            assert needed <= set(sections), page.name
 
 
 COMMANDS = {page.stem: front_matter(page)["command"] for page in ALGORITHMS}
@@ -91,7 +92,7 @@ COMMANDS = {page.stem: front_matter(page)["command"] for page in ALGORITHMS}
     "name", [name for name, command in COMMANDS.items() if command.startswith("python -m evorl.train")]
 )
 def test_the_command_of_an_algorithm_can_be_built(name):
-    workflow, _ = runs.build(config.compose_config(COMMANDS[name].split()[3:]))
+    workflow, _ = runs.build(config.compose_config(shlex.split(COMMANDS[name])[3:]))
     jax.eval_shape(workflow.init, jax.random.key(0))
 
 

@@ -70,7 +70,7 @@ def test_what_is_learned_is_the_same_bits_wherever_it_is_evaluated():
 
 def test_an_environment_that_the_policy_cannot_play_in_is_refused():
     with pytest.raises(
-        OptionError, match=r"eval_env=FrameStack: its observation_space is .*, must be that of the training"
+        OptionError, match=r"eval_env=FrameStack: its observation_space is .*, must be .* as in training"
     ):
         EvalEnvEvaluator(workflow(Counting()), FrameStack(Counting(), 2))
     cfg = config.compose_config(["agent=search", "problem=zdt1", "eval_env=cartpole"])

@@ -93,7 +93,7 @@ def test_a_training_ends_with_nothing_left():
     [
         ({"name": "CartPole-v7"}, "unknown EnvPool environment CartPole-v7; did you mean CartPole-v"),
         ({"name": "Pong-v5", "options": {"nonsense": 1}}, "env.options={'nonsense': 1}: .*nonsense"),
-        ({"name": "Blackjack-v1"}, "max_episode_steps=0: Blackjack-v1 has no limit of its own; give one"),
+        ({"name": "Blackjack-v1"}, "max_episode_steps=0: Blackjack-v1 has no default limit; give one"),
         ({"name": "Pong-v5", "threads": -1}, "threads=-1: must not be negative"),
     ],
 )

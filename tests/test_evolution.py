@@ -12,7 +12,7 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from evorl import tree, vector_env
-from evorl.agents import TD3, MLPPolicy
+from evorl.agents import PPO, TD3, MLPPolicy
 from evorl.ec import (
     ARS,
     CSO,
@@ -31,7 +31,7 @@ from evorl.workflows import CEMRL, ERL, Evolution, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
-from tests.tiny import Walk
+from tests.tiny import CHOICES, Walk
 
 ES = {"learning_rate": 0.1, "std": 0.3}
 
@@ -402,3 +402,10 @@ def test_a_population_is_in_memory_once():
     compiled = step.lower(state, jax.random.key(0), jnp.bool_(False)).compile()
     population = 128 * tree.nbytes(state.agent.actor.params)
     assert compiled.memory_analysis().temp_size_in_bytes < 1.2 * population
+
+
+def test_a_policy_with_empty_parameters_is_evolved():
+    """PPO with discrete actions has a head without standard deviations, an array of size 0."""
+    workflow = Evolution(CHOICES, PPO(hidden=(4,)), OpenES(8), eval_episodes=2)
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
+    assert jax.eval_shape(workflow.step, state, jax.random.key(0))[1]["return"].shape == ()

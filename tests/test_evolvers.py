@@ -378,7 +378,7 @@ def test_what_an_evolver_overrides_says_what_it_does():
 def test_what_is_no_evolver_is_refused_in_a_line():
     with pytest.raises(OptionError, match=r"evolver=TD3: must be a subclass of evorl\.types\.Evolver"):
         require_evolver(TD3())
-    with pytest.raises(OptionError, match="evolver=OpenES: has no learned weights; LearnedES"):
+    with pytest.raises(OptionError, match="evolver=OpenES: has no learned weights; use LearnedES"):
         OpenES().weights(MEAN)
     with pytest.raises(OptionError, match=r"agent\.workflow\.evolver=TD3: must be a subclass of evorl\.types\.Evolver"):
         runs.build(config.compose_config(["agent=openes", "env=fast", "agent.workflow.evolver._target_=TD3"]))

@@ -182,7 +182,7 @@ class Forgetful(Kuhn):
 
 def test_a_player_who_forgets_has_no_exact_values():
     tree = GameTree.from_game(Forgetful())
-    with pytest.raises(OptionError, match="player 0 forgets what it did or knew before 'player 0: Q") as told:
+    with pytest.raises(OptionError, match="player 0 has imperfect recall at 'player 0: Q") as told:
         nash_conv(tree, make_uniform_policy(tree))
     assert "\n" not in str(told.value)
 
@@ -213,7 +213,7 @@ def test_what_agents_play_as_a_table():
     np.testing.assert_array_equal(
         tabulate_policy(tree, lambda obs: obs["legal"] / obs["legal"].sum()), make_uniform_policy(tree)
     )
-    with pytest.raises(OptionError, match="agent=MLPPolicy: remembers"):
+    with pytest.raises(OptionError, match="agent=MLPPolicy: is recurrent"):
         tabulate_agent(tree, MLPPolicy(core=GRU(4), observation_space=spaces[0], action_space=spaces[1]), ())
 
 

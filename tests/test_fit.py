@@ -329,7 +329,7 @@ def test_no_iteration_begins_after_the_budget_is_used(name, most, least):
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
-        (5, "env_steps=5: the first iteration of OffPolicy acts at random for 12 env steps, and is the only one"),
+        (5, "env_steps=5: the only iteration of OffPolicy takes 12 env steps with random actions"),
         (13, "env_steps=13: an iteration of OffPolicy takes 8 env steps; training ends after 20"),
         (12 + 5 * 8, None),
         (1_000, None),
@@ -343,7 +343,7 @@ def test_a_workflow_that_does_not_bound_its_steps_keeps_to_the_chunk():
     class Own:
         """Has no `iteration_cost`."""
 
-    own = "env_steps=30 and episodes=4: Own does not bound the env steps of an iteration; training ends with a chunk, "
+    own = "env_steps=30 and episodes=4: Own has no limit of env steps per iteration; training ends after a whole chunk "
     assert list(find_unmet_limits(Own(), Budget(env_steps=30, episodes=4), 8)) == [f"{own}of 8 iterations"]
     assert list(find_unmet_limits(Own(), Budget(iterations=7), 8)) == []
     assert Budget(iterations=7).count_remaining_iterations(BudgetUsage(iterations=3), 5, StepBound()) == 2
@@ -369,7 +369,7 @@ def test_a_resume_forgets_the_rows_that_it_will_write_again(tmp_path, whole):
         lines = list(csv.DictReader(file))
     assert [float(line["critic_loss"]) for line in lines] == [row["critic_loss"] for row in kept]
     assert {line["seed"] for line in lines} == {"3"}
-    with pytest.raises(OptionError, match="has lost rows, 4 lines are left of 5"):
+    with pytest.raises(OptionError, match="has lost rows: 4 of 5 lines are left"):
         recorders[0].resume(Progress(row_counts={"train": 5}))
 
 

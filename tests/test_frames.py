@@ -196,7 +196,7 @@ def test_an_agent_learns_the_same_from_frames():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"count": 0}, "count=0: must be at least 1"),
-    ({"count": 1, "rows": SequenceReplay()}, "rows=SequenceReplay: must be a replay of single rows"),
+    ({"count": 1, "rows": SequenceReplay()}, "rows=SequenceReplay: must be a replay buffer of single transitions"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(OptionError, match=message):

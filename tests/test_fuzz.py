@@ -105,7 +105,7 @@ def answer(command):
         except SystemExit as ended:
             code = ended.code
     lines = err.getvalue().splitlines(keepends=True)
-    return code, out.getvalue(), "".join(one for one in lines if ": in place of " not in one)  # which is no error
+    return code, out.getvalue(), "".join(one for one in lines if ": replaces " not in one)  # which is no error
 
 
 def check(command, folder):

@@ -84,7 +84,7 @@ def test_other_games_of_open_spiel_are_played():
     check_env(goofspiel, episodes=2)
     with pytest.raises(OptionError, match="tree=kuhn_pokr: Unknown game 'kuhn_pokr'"):
         ExtensiveFormGame("kuhn_pokr")
-    with pytest.raises(OptionError, match="tree=pig: has no information states as tensors"):
+    with pytest.raises(OptionError, match="tree=pig: has no information state tensors"):
         ExtensiveFormGame("pig")
 
 
@@ -289,17 +289,17 @@ class Odd(Kuhn):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: ExtensiveFormGame(Kuhn(), limit=57), r"limit=57: Kuhn\(players=2\) has more nodes than that"),
+        (lambda: ExtensiveFormGame(Kuhn(), limit=57), r"limit=57: the game tree of Kuhn\(players=2\) has more nodes"),
         (
             lambda: ExtensiveFormGame(Odd(mistake="none")),
-            "no action of player 1 is legal at 'player 0: J player 1: Q pot: 2 0 p",
+            "player 1 has no legal action at 'player 0: J player 1: Q pot: 2 0 p",
         ),
-        (lambda: ExtensiveFormGame(Odd(mistake="high")), r"legal actions=\[0, 2\]: of .* must be from 0 to 1"),
+        (lambda: ExtensiveFormGame(Odd(mistake="high")), r"legal actions=\[0, 2\]: must be from 0 to 1 for "),
         (
             lambda: ExtensiveFormGame(Odd(mistake="uneven")),
-            r"legal actions=\[0, 1\]: of .* are \[0\] elsewhere in the same info",
+            r"legal actions=\[0, 1\]: must be \[0\], as elsewhere in the same info",
         ),
-        (lambda: ExtensiveFormGame(Odd(mistake="chance")), "probabilities of chance do not sum to 1 at 'pot: 2'"),
+        (lambda: ExtensiveFormGame(Odd(mistake="chance")), "chance probabilities do not sum to 1 at 'pot: 2'"),
     ],
 )
 def test_mistakes_are_told_on_one_line(make, said):

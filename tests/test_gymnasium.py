@@ -101,7 +101,7 @@ def test_mistakes_are_told():
     with pytest.raises(OptionError, match="render_mode=human: must be None or one of"):
         to_gymnasium(CARTPOLE, render_mode="human")
     env = to_gymnasium(CARTPOLE)
-    with pytest.raises(OptionError, match="comes after reset"):
+    with pytest.raises(OptionError, match="call reset first"):
         env.step(0)
     env.reset(seed=0)
     with pytest.raises(OptionError, match=r"action=\[2\]: must be \[\]"):

@@ -65,8 +65,8 @@ def test_params_by_name(key):
 
 @pytest.mark.parametrize(("params", "message"), [
     ({"memory_lenght": 3}, "unknown param of MemoryChain-bsuite memory_lenght; did you mean memory_length"),
-    ({"max_steps_in_episode": 3}, "params.max_steps_in_episode=3: is max_episode_steps here"),
-    ({"memory_length": "long"}, "params.memory_length=long: must be a number, as gymnax's 5"),
+    ({"max_steps_in_episode": 3}, "params.max_steps_in_episode=3: use max_episode_steps instead"),
+    ({"memory_length": "long"}, "params.memory_length=long: must be a number, such as gymnax's default 5"),
 ])  # fmt: skip
 def test_params_that_are_none_are_refused(params, message):
     with pytest.raises(OptionError, match=message):
@@ -75,6 +75,6 @@ def test_params_that_are_none_are_refused(params, message):
 
 def test_downloads_nothing():
     with pytest.raises(
-        OptionError, match=r"env.name=MNISTBandit-bsuite: needs the four files of MNIST in .*, which are not"
+        OptionError, match=r"env.name=MNISTBandit-bsuite: needs the four files of MNIST in .*, which are missing"
     ):
         Gymnax("MNISTBandit-bsuite")

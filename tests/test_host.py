@@ -110,7 +110,7 @@ def test_runs_of_equal_names_have_identities_of_their_own_in_wandb(wandb, tmp_pa
     first, second = wandb.opened
     assert (first["name"], second["name"]) == ("seed-0", "seed-0")
     assert first["id"] != second["id"]
-    with pytest.raises(OptionError, match=r"wandb\.project=other: must be evorl, where this run was recorded before"):
+    with pytest.raises(OptionError, match=r"wandb\.project=other: must be evorl, as before the run was resumed"):
         Wandb(tmp_path / "a" / "seed-0", {}, project="other")
 
 
@@ -122,7 +122,7 @@ def test_runs_of_equal_names_have_identities_of_their_own_in_wandb(wandb, tmp_pa
 )  # fmt: skip
 def test_an_identity_in_wandb_that_evorl_did_not_write_is_refused(written, wandb, tmp_path):
     (tmp_path / "wandb.json").write_text(written)
-    with pytest.raises(OptionError, match=r"wandb\.json: is not as evorl writes it"):
+    with pytest.raises(OptionError, match=r"wandb\.json: is not a valid file of evorl"):
         Wandb(tmp_path, {})
     assert wandb.opened == []
 
@@ -212,7 +212,7 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
 
 def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
-    with pytest.raises(OptionError, match=r"checkpoints take .* MB and 1 kB are free; .* checkpoint.replay=false"):
+    with pytest.raises(OptionError, match=r"checkpoints need .* MB and 1 kB are free; .* checkpoint.replay=false"):
         fit(OFF_POLICY, 3, Budget(iterations=1), checkpoints=Checkpoints(tmp_path))
 
 
@@ -249,7 +249,7 @@ def test_a_run_is_stopped_by_ctrl_c_and_goes_on(tmp_path):
                 break
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped and saved; go on with: python -m evorl.train resume=run" in rest
+    assert "stopped and saved; resume: python -m evorl.train resume=run" in rest
     done = rows(tmp_path / "run")[-1]["iteration"]
     result = command(tmp_path, "resume=run", f"iterations={done + 16}")
     assert result.returncode == 0, result.stderr

@@ -400,7 +400,7 @@ def test_members_share_a_call(monkeypatch):
     ("given", "said"),
     [
         ({"batch": -1, "workers": 1}, "batch=-1: must not be negative"),
-        ({"batch": 2}, "batch=2: needs workers, env.workers=1 or more"),
+        ({"batch": 2}, "batch=2: needs env.workers=1 or more"),
     ],
 )
 def test_refuses_in_one_line(given, said):
@@ -411,7 +411,7 @@ def test_refuses_in_one_line(given, said):
 def test_refuses_what_does_not_go_together():
     with pytest.raises(OptionError, match=r"env\.batch=5: must be at most the number of environments, 4"):
         fit(ppo(told(5)), budget=Budget(iterations=1))
-    with pytest.raises(OptionError, match=r"env\.batch=2: must be 0 where a wrapper, such as ActionRepeat, takes"):
+    with pytest.raises(OptionError, match=r"env\.batch=2: must be 0 with a wrapper that takes several steps in one"):
         fit(ppo(ActionRepeat(told(2), 2)), budget=Budget(iterations=1))
 
 

@@ -121,7 +121,7 @@ def test_envs_go_on_where_they_were_and_a_step_is_taken_once():
     assert not mask.any()
     assert stats.steps.sum() == 0
     lease = int(envs.env_state.lease[0])
-    why = f"step: refused, step 5 of lease {lease} is not its next one"
+    why = f"step: rejected, step 5 of lease {lease} is not the next step of this lease"
     assert str(pool_registry.find_fault()) == f"environment 0, in this process, step 5: {why}"
 
 
@@ -395,7 +395,7 @@ def test_several_objectives_are_taken_where_they_are_declared(workers):
     _, stats, (rows, _) = jax.device_get(played(env, 2, 5))
     np.testing.assert_array_equal(rows.reward[:, 0], [[i, -i] for i in range(1, 6)])
     np.testing.assert_array_equal(stats.returns, [[15, -15]] * 2)
-    with pytest.raises(OptionError, match=r"a reward of shape \[2\] is not one number; LinearReward"):
+    with pytest.raises(OptionError, match=r"the reward has shape \[2\], must be a scalar; use LinearReward"):
         ppo(env).init(jax.random.key(0))
     _, stats, _ = jax.device_get(played(LinearReward(env, (1.0, 0.4)), 2, 5))
     np.testing.assert_allclose(stats.returns, [9, 9], rtol=1e-6)
@@ -411,11 +411,13 @@ def test_actions_are_masked_by_infos(several, workers, capfd):
     pool_registry.close_all()
     played(HostEnv("tests.hosted:Masked-v0", {"several": several}), 2, 10)
     assert "is not legal" in str(pool_registry.find_fault())
-    assert capfd.readouterr().err.count("infos of the environment hold an action_mask, which is not used") == 1
+    assert capfd.readouterr().err.count("infos of the environment contain an action_mask, which is ignored") == 1
 
 
 def test_a_mask_is_of_choices():
-    with pytest.raises(OptionError, match="action_mask=True: must be false, as actions are a Box"):
+    with pytest.raises(
+        OptionError, match="action_mask=True: must be false: only discrete actions have a mask, not Box"
+    ):
         HostEnv("tests.hosted:Walk-v0", action_mask=True)
 
 

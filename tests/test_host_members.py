@@ -225,10 +225,10 @@ def test_members_of_nested_populations_are_found():
         assert leaves_equal(state, tree.index(tree.index(found.state.members, outer), inner))
     for member, message in (
         (3, "must be from 0 to 2"),
-        ([3, 0], "number 1 must be from 0 to 2"),
-        ([2, 4], "number 2 must be from 0 to 3"),
-        ([2, 0, 1], "has more numbers than this run has populations within each other, 2"),
-        ([True], "must be a whole number, or one of each population from the outermost: [2, 0]"),
+        ([3, 0], "index 1 must be from 0 to 2"),
+        ([2, 4], "index 2 must be from 0 to 3"),
+        ([2, 0, 1], "must have at most 2 indices, one per nested population"),
+        ([True], "must be an index, or a list of one index per nested population, outermost first: [2, 0]"),
     ):
         with pytest.raises(OptionError, match=f"^{re.escape(f'member={member}: {message}')}$"):
             found.select_policy(None, member)
@@ -239,7 +239,7 @@ def test_members_of_nested_populations_are_found():
 
 @pytest.mark.parametrize("member", [None, 2])
 def test_what_trains_no_policy_that_lasts_says_so(member):
-    with pytest.raises(OptionError, match=r"^agent=mine: MetaES keeps no policy; train one with what it has found$"):
+    with pytest.raises(OptionError, match=r"^agent=mine: MetaES has no policy; train an agent with its results$"):
         made(META_ES).select_policy(None, member)
 
 

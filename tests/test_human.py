@@ -86,14 +86,17 @@ def test_keys_are_read_as_they_come(keyboard):
 
 @pytest.mark.program
 def test_who_cannot_play_is_told_in_a_line(keyboard, monkeypatch, tmp_path, capsys):
-    for env, lacks in ((Gymnax("Pendulum-v1"), "a choice of at most 24 actions"), (Bandit(), "Bandit draws none")):
+    for env, lacks in (
+        (Gymnax("Pendulum-v1"), "a discrete action space of at most 24"),
+        (Bandit(), "Bandit cannot be rendered"),
+    ):
         with pytest.raises(OptionError, match=lacks):
             human.play_by_keyboard(env, ())
     with open(os.devnull) as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         with pytest.raises(SystemExit):
             play.main([str(tmp_path), "human=true"])
-    assert capsys.readouterr().err == "error: human=true: needs a terminal, which stdin is not\n"
+    assert capsys.readouterr().err == "error: human=true: needs a terminal as standard input\n"
 
 
 def test_a_picture_is_half_blocks():

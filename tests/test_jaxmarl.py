@@ -123,9 +123,9 @@ def test_shaped_rewards_are_an_option(jaxmarl):
             {"name": "overcooked", "map": "cramped_rom"},
             "unknown map of overcooked cramped_rom; did you mean cramped_room",
         ),
-        ({"name": "hanabi", "map": "3m"}, "env.map=3m: hanabi has none; SMAX, HeuristicEnemySMAX, overcooked"),
-        ({"name": "hanabi", "shaping": 1.0}, "env.shaping=1.0: must be 0 where a game has no shaped rewards"),
-        ({"name": "hanabi", "options": {"hands": 3}}, "env.options={'hands': 3}: hanabi cannot be made, TypeError"),
+        ({"name": "hanabi", "map": "3m"}, "env.map=3m: hanabi has no maps; only SMAX, HeuristicEnemySMAX, overcooked"),
+        ({"name": "hanabi", "shaping": 1.0}, "env.shaping=1.0: must be 0; only "),
+        ({"name": "hanabi", "options": {"hands": 3}}, "env.options={'hands': 3}: hanabi cannot be created, TypeError"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(jaxmarl, given, said):

@@ -214,10 +214,10 @@ def test_the_main_agent_plays_all_seats(played):
         (lambda: Roster(main=0), "main=0: must be at least 1"),
         (lambda: Roster(league_exploiters=-1), "league_exploiters=-1: must not be negative"),
         (lambda: Roster(capacity=0), "capacity=0: must be at least 1"),
-        (lambda: League(unequal(), LEAGUE.workflow), "env: a league's policies play every seat"),
+        (lambda: League(unequal(), LEAGUE.workflow), "env: the players of a league must have equal spaces"),
         (
             lambda: replace(LEAGUE, matches=Matchmaking(decay=Linear(0.9, 1, over=100))),
-            "matches.decay=.*: League counts no env steps; only numbers of workflow may change",
+            "matches.decay=.*: must not be a schedule: League counts no env steps; only workflow may have schedules",
         ),
     ],
 )

@@ -115,8 +115,8 @@ def test_evaluations_are_of_fresh_levels(history):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"capacity": 13}, "capacity=13: must be at most the levels that are tried, 12"),
-    ({"episodes": 1}, "score=Learnability: is the same for every level unless 2 episodes"),
+    ({"capacity": 13}, r"capacity=13: must be at most num_batches \* num_candidates, 12"),
+    ({"episodes": 1}, "score=Learnability: needs at least 2 complete episodes"),
     ({"share": 1.5}, "share=1.5: must be from 0 to 1"),
     ({"every": 0}, "every=0: must be at least 1"),
     ({"score": MaxMC()}, "score=MaxMC: needs"),

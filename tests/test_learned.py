@@ -86,7 +86,7 @@ def test_a_strategy_is_learned():
 
 
 def test_what_cannot_be_learned_is_refused():
-    with pytest.raises(OptionError, match="algorithm=SNES: has no learned weights; LearnedES is one that has"):
+    with pytest.raises(OptionError, match="algorithm=SNES: has no learned weights; use LearnedES"):
         Evosax(SNES, 4).weights(jnp.zeros(3))
     with pytest.raises(OptionError, match="unknown BBOB function spher; did you mean sphere"):
         LearnedStrategy(Evosax(LearnedES, 4), functions=["spher"])

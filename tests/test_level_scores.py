@@ -129,12 +129,12 @@ def test_every_score_is_one():
     (scores.TrueRegret(), "rank", ("value", "best"), 1,
      "score=TrueRegret: needs an environment with optimal_return(level)"),
     (scores.Learnability(), "rank", (), 1,
-     "score=Learnability: needs an environment that tells which episodes were solved"),
+     "score=Learnability: needs an environment that reports solved episodes"),
     (scores.ValueDisagreement(), "rank", ("value",), 1,
-     "score=ValueDisagreement: needs a student with several values, num_values"),
+     "score=ValueDisagreement: needs a student with several value functions, num_values"),
     (scores.MaxMC(), "proportional", ("value", "best"), 1,
-     "prioritization=proportional: MaxMC may be negative, which has a rank but no proportion"),
-    (scores.RelativeRegret(), "rank", (), 1, "num_students=1: RelativeRegret compares at least 2"),
+     "prioritization=proportional: must be rank, because MaxMC can be negative"),
+    (scores.RelativeRegret(), "rank", (), 1, "num_students=1: RelativeRegret needs at least 2"),
 ])  # fmt: skip
 def test_what_cannot_be_scored_is_refused_in_one_line(score, prioritization, gives, students, message):
     with pytest.raises(OptionError) as error:

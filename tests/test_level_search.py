@@ -132,9 +132,9 @@ class Plain(Gymnax):
 
 
 @pytest.mark.parametrize(("generator", "message"), [
-    (BredLevels(elites=4), "elites=4: must be below the levels of an iteration, 4"),
-    (BredLevels(2), "generator=BredLevels: levels of Plain have no crossover"),
-    (EvolvedLevels(OpenES(4)), "decode=null: levels of Plain have no vectors"),
+    (BredLevels(elites=4), "elites=4: must be below the number of levels per iteration, 4"),
+    (BredLevels(2), "generator=BredLevels: Plain does not implement evorl.types.LevelCrossoverEnv"),
+    (EvolvedLevels(OpenES(4)), "decode=null: Plain does not implement evorl.types.DecodableLevelEnv"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(generator, message):
     with pytest.raises(OptionError, match=message):

@@ -124,14 +124,17 @@ def test_games_by_name():
     ("options", "said"),
     [
         ({"game": "stag_hunts"}, "unknown matrix game stag_hunts; did you mean stag_hunt?"),
-        ({"game": ""}, 'env.game="": give a name, or payoffs'),
-        ({"payoffs": [[1, 2], [3, 4]]}, "env.game=prisoners_dilemma: give a name, or payoffs"),
-        ({"game": "", "payoffs": [[1, 2], [3, 4]]}, r"env.payoffs=of shape \[2, 2\]: must be \[n, actions of player 0"),
+        ({"game": ""}, 'env.game="": give either a name or payoffs'),
+        ({"payoffs": [[1, 2], [3, 4]]}, "env.game=prisoners_dilemma: give either a name or payoffs"),
+        ({"game": "", "payoffs": [[1, 2], [3, 4]]}, r"env.payoffs=shape \[2, 2\]: must be \[n, actions of player 0"),
         (
             {"game": "", "payoffs": [[1, 2], [3]]},
-            r"env.payoffs=\(\(1, 2\), \(3,\)\): must be numbers in lists, of one length",
+            r"env.payoffs=\(\(1, 2\), \(3,\)\): must be nested lists of numbers, with equal lengths",
         ),
-        ({"game": "", "payoffs": THREE.tolist(), "together": True}, "env.together=True: needs players who see and do"),
+        (
+            {"game": "", "payoffs": THREE.tolist(), "together": True},
+            "env.together=True: needs players with the same observation",
+        ),
         ({"rounds": 0}, "env.rounds=0: must be at least 1"),
     ],
 )

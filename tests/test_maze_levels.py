@@ -123,8 +123,8 @@ def test_drawings_are_levels():
 
 @pytest.mark.parametrize(
     ("drawing", "message"),
-    [("", "one length"), (">G\n.", "one length"), (">.", "no goal"), ("G.", "no agent"), (">GG", "more than one goal"),
-     (">x", "a cell is one of"), (">R<", "more than one agent")],
+    [("", "same length"), (">G\n.", "same length"), (">.", "no goal"), ("G.", "no agent"),
+     (">GG", "more than one goal"), (">x", "a cell must be one of"), (">R<", "more than one agent")],
 )  # fmt: skip
 def test_drawings_that_are_no_levels_are_refused(drawing, message):
     with pytest.raises(OptionError, match=message):
@@ -211,7 +211,7 @@ def test_a_table_gives_each_of_its_levels():
     levels = drawn(source, 400)
     assert set(levels.goal[:, 0].tolist()) == {0, 2}
     assert set(levels.direction.tolist()) == {0, 1, 2, 3}
-    with pytest.raises(OptionError, match="one size"):
+    with pytest.raises(OptionError, match="same size"):
         LevelTable((">.G", ">.\n.G"))
 
 

@@ -301,10 +301,10 @@ def test_ends_of_members_are_checked(env):
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("returns", r"ends: presser/0 had ended and is in the game again; .* at step"),
+        ("returns", r"ends: presser/0 had ended and is active again; .* at step"),
         ("both", r"ends: presser/0 is both terminated and truncated, must be one of them, at step"),
-        ("earns", r"ends: presser/0 earns after its end; who may still earn only waits, and has not ended, at step"),
-        ("all", r"all members have ended at step \d+, so the game must be terminated or truncated"),
+        ("earns", r"ends: presser/0 has a reward after its end; .* must not have ended, at step"),
+        ("all", r"all agents have ended at step \d+; the episode must be terminated or truncated"),
     ],
 )
 def test_wrong_ends_are_told(fault, told):

@@ -136,7 +136,7 @@ def test_a_policy_that_remembers_learns_what_another_cannot():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"sampling": Shuffled(3)}, "sampling.length=3: must divide num_steps, 8"),
-    ({"batch_size": 12}, "batch_size=12: must be a multiple of the steps of a segment, 8"),
+    ({"batch_size": 12}, "batch_size=12: must be a multiple of the segment length, 8"),
 ])  # fmt: skip
 def test_segments_that_do_not_fit_are_refused(options, message):
     with pytest.raises(OptionError, match=message):

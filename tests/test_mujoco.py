@@ -135,7 +135,7 @@ def test_it_is_an_environment():
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: MuJoCo("HalfCheeta-v5"), "unknown task of Gymnasium's MuJoCo HalfCheeta-v5; did you mean HalfCheetah-v5"),
     (lambda: MuJoCo("Ant-v5", {"ctrl_cost": 1}), "unknown option of Ant-v5 ctrl_cost; did you mean ctrl_cost_weight"),
-    (lambda: MuJoCo("Ant-v5", {"xml_file": "none.xml"}), "Gymnasium's Ant-v5 answers: .*none.xml does not exist"),
+    (lambda: MuJoCo("Ant-v5", {"xml_file": "none.xml"}), "Gymnasium's Ant-v5 raises .*none.xml does not exist"),
     (lambda: MuJoCo("Ant-v5", threads=-1), "threads=-1: must not be negative"),
 ])  # fmt: skip
 def test_mistakes_are_told_in_a_line(make, message):

@@ -201,13 +201,16 @@ def test_games_that_hold_nan_are_the_parents(run):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nfsp(of_agent={"core": GRU(4)}, replay=SequenceReplay(length=2)), "response.agent=DQN: must not rem"),
+        (
+            lambda: nfsp(of_agent={"core": GRU(4)}, replay=SequenceReplay(length=2)),
+            "response.agent=DQN: must not be recurrent",
+        ),
         (lambda: nfsp(n_step=2), "response.n_step=2: must be 1"),
         (lambda: nfsp(reservoir=0), "reservoir=0: must be at least 1"),
-        (lambda: NFSP(Chase(), WORKFLOW.response, WORKFLOW.average), "env=Chase: must be a game whose groups have one"),
+        (lambda: NFSP(Chase(), WORKFLOW.response, WORKFLOW.average), "env=Chase: must have one agent in each group"),
         (
             lambda: NFSP(ExtensiveFormGame(Kuhn(), together=True), WORKFLOW.response, WORKFLOW.average),
-            "is of one group",
+            "has one group",
         ),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_table_gives_slices_of_itself():
 def test_mistakes_are_told():
     with pytest.raises(OptionError, match="source"):
         Noise("hsah")
-    with pytest.raises(OptionError, match="table_size=100: must exceed the 200 numbers of a member"):
+    with pytest.raises(OptionError, match="table_size=100: must be above the number of parameters, 200"):
         Noise("table", 100).sample_members(jnp.zeros(200), 1.0, jnp.zeros(100), jax.random.key(0), 2)
 
 

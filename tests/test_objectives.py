@@ -87,7 +87,7 @@ def test_hypervolume_by_hand():
     assert objectives.hypervolume(jnp.array([[2.0, 3.0, 4.0]]), jnp.zeros(3)) == 24
     assert objectives.hypervolume(jnp.array([[2.0, 1.0, 1.0], [1.0, 1.0, 3.0]]), jnp.zeros(3)) == 4
     assert objectives.hypervolume(steps, jnp.full(2, 10.0)) == 0
-    with pytest.raises(OptionError, match="hypervolume=4 objectives: is computed of 2 or 3"):
+    with pytest.raises(OptionError, match="hypervolume=4 objectives: is supported for 2 or 3"):
         objectives.hypervolume(jnp.zeros((1, 4)), jnp.zeros(4))
 
 

@@ -82,7 +82,7 @@ workflow:
     _target_: lacking.Reinforce
 """
 WRONG = {
-    "agent=Unscaled": "Unscaled: has no scale, which Unscaled.loss_of_rows reads; a number is declared by number(",
+    "agent=Unscaled": "Unscaled: has no scale, which Unscaled.loss_of_rows reads; declare it as number(",
     "agent=Another": "agent.workflow.agent.scale=3.0: must be between 0 and 2",
     "agent=Unnamed": "unknown class PP0; did you mean PPO",
     "agent=half": "agent.workflow=HalfAWorkflow: has no evaluate, inherit, as Workflow needs",

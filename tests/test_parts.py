@@ -93,11 +93,23 @@ def test_numbers_are_given_by_name_and_kept():
         (lambda: number(2.0, 0, 1), "default=2.0: must be between 0 and 1"),
         (lambda: number(0.5, 1, 0), "high=0: must be above low, 1"),
         (lambda: number(0.5, 0, 1, prior=Uniform(0, 2)), "prior="),
-        (lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}), "numbers=std, sdt: must be those of Noise, by name: std"),
-        (lambda: bind(GA(), read_numbers(OpenES())), "must be those of GA, by name: crossover_rate, initial_std, "),
-        (lambda: resolve_numbers(Search(), {"nois": {}}), "unknown number numbers.nois; did you mean numbers.noise?"),
+        (
+            lambda: bind(Noise(), {"std": 0.1, "sdt": 0.2}),
+            "numbers=std, sdt: must be the hyperparameters of Noise: std",
+        ),
+        (
+            lambda: bind(GA(), read_numbers(OpenES())),
+            "must be the hyperparameters of GA: crossover_rate, initial_std, ",
+        ),
+        (
+            lambda: resolve_numbers(Search(), {"nois": {}}),
+            "unknown hyperparameter numbers.nois; did you mean numbers.noise?",
+        ),
         (lambda: resolve_numbers(Search(), {"noise": {"std": 2}}), "numbers.noise.std=2: must be between 0 and 1"),
-        (lambda: resolve_numbers(Search(), {"noise": 2}), "numbers.noise=2: must be a mapping, by field name"),
+        (
+            lambda: resolve_numbers(Search(), {"noise": 2}),
+            "numbers.noise=2: must be a mapping from field names to values",
+        ),
         (lambda: resolve_numbers(Search(rate=Uniform(0, 1))), "a prior needs a meta-workflow that searches"),
         (lambda: Noise(std=Fixed(2)), "std=Fixed(value=2): must be between 0 and 1"),
     ],
@@ -141,13 +153,15 @@ def test_numbers_of_parts_within_parts():
 def test_a_bound_part_has_no_hash():
     numbers = jax.tree.map(jnp.float32, read_numbers(Search()))
     for bound in (bind(Search(), numbers), replace(Search(), rate=np.float32(1))):
-        with pytest.raises(TypeError, match=r"is bound to numbers of a state \(rate.*skeleton, the part before bind"):
+        with pytest.raises(
+            TypeError, match=r"is bound to hyperparameters of a state \(rate.*skeleton, the component before bind"
+        ):
             hash(bound)
     with pytest.raises(TypeError, match="Noise is bound"):
         hash(Search(noise=Noise(std=jnp.float32(0.1))))
-    with pytest.raises(TypeError, match=r"Evosax is bound to numbers of a state \(numbers\)"):
+    with pytest.raises(TypeError, match=r"Evosax is bound to hyperparameters of a state \(numbers\)"):
         hash(Evosax(SNES, 8, numbers={"std_init": jnp.float32(0.1)}))
-    with pytest.raises(ValueError, match="bound to numbers of a state"):
+    with pytest.raises(ValueError, match="bound to hyperparameters of a state"):
         jax.jit(lambda search, x: search.score(x), static_argnums=0)(bind(Search(), numbers), 1.0)
 
 
@@ -162,7 +176,7 @@ def test_no_public_part_that_is_bound_may_be_what_a_program_is_compiled_for():
             continue
         if numbers := read_numbers(one):
             bound = bind(one, jax.tree.map(jnp.float32, numbers))
-            with pytest.raises(ValueError, match=r"is bound to numbers of a state .* its skeleton"):
+            with pytest.raises(ValueError, match=r"is bound to hyperparameters of a state .* its skeleton"):
                 jax.jit(lambda part: 0, static_argnums=0)(bound)
             assert hash(get_skeleton(bound)) == hash(one)
             seen.add(name)
@@ -208,12 +222,10 @@ def test_spaces_are_filled_in_where_they_lack_and_only_then_checked():
     assert (agent.observation_space, agent.action_space) == (Plays.observation_space, Plays.action_space)
     own = DQN(observation_space=Box(0.0, 1.0, (5,)), action_space=Discrete(2))
     assert fill_spaces(own, Plays) == own
-    with pytest.raises(OptionError, match="TD3 needs actions that are vectors of real numbers, not Discrete"):
+    with pytest.raises(OptionError, match="TD3 needs continuous actions, a Box with one axis, not Discrete"):
         fill_spaces(TD3(), Plays)
     for alone in (PPO(hidden=(4,)), MLPPolicy(hidden=(4,))):
-        with pytest.raises(
-            OptionError, match="_space=None: is filled in by a workflow; where an agent acts alone give"
-        ):
+        with pytest.raises(OptionError, match="_space=None: is set by a workflow; without one, give the agent"):
             alone.init(jax.random.key(0))
     workflow = OnPolicy(ENV, PPO(hidden=(4,)))
     assert workflow.agent.observation_space == ENV.observation_space
@@ -244,7 +256,7 @@ def test_a_bound_part_knows_its_skeleton_and_a_schedule_goes_by_env_steps():
     assert get_skeleton(bound) is agent
     assert get_skeleton(bind(bound, numbers)) is agent
     assert float(bind(bound, numbers, jnp.float32(50)).learning_rate) == pytest.approx(0.05)  # from where it begins
-    with pytest.raises(TypeError, match="PPO is bound to numbers of a state"):
+    with pytest.raises(TypeError, match="PPO is bound to hyperparameters of a state"):
         hash(OnPolicy(ENV, bound))
 
 
@@ -293,10 +305,10 @@ def test_a_space_holds_the_start_of_a_schedule_as_it_would_the_number():
     (lambda: Scheduled(rate=Linear(0.5, "x", over=10)), "rate=.*: must be a number"),
     (lambda: Scheduled(rate=Linear(Uniform(0.5, 2), 0.1, over=10)), "rate=.*: must be between 0 and 1"),
     (lambda: Scheduled(count=Linear(1.5, 2, over=10)), "count=.*: must be a whole number"),
-    (lambda: Schedule(), "schedule=Schedule: must be a subclass that has a value"),
+    (lambda: Schedule(), "schedule=Schedule: must be a subclass that implements value"),
     (lambda: Linear(1, 0, over=0), "over=0: must be above 0, in env steps"),
     (lambda: Linear(1, 0, over=math.nan), "over=nan: must be above 0, in env steps"),
-    (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"ende": 1}}), r"unknown number .*rate.ende"),
+    (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"ende": 1}}), "unknown hyper.*rate.ende"),
     (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, 0, 10)), {"rate": {"end": 2.0}}), r"rate.end=2.0: must be bet"),
     (lambda: resolve_numbers(Scheduled(rate=Linear(0.5, Uniform(0, 1), 10))), "rate.end=.*a prior needs a meta"),
     (lambda: resolve_numbers(Scheduled(), {"rate": {"end": 0.5}}), "rate=.*: must be a number"),

@@ -298,7 +298,7 @@ def test_an_agent_that_cannot_be_refreshed_is_refused():
     env = Counting()
     several = PPO(num_values=2)
     for agent in (Random(), several):
-        with pytest.raises(OptionError, match="refresh=epoch: needs an agent with targets"):
+        with pytest.raises(OptionError, match="refresh=epoch: needs an agent that implements"):
             OnPolicy(env, agent, refresh="epoch")
 
 

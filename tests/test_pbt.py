@@ -221,14 +221,14 @@ class Silent(Climb):
         (lambda: climbing(1), "population.size=1: must be at least 2"),
         (lambda: climbing(7, selection=Pairs()), "population.size=7: must be even"),
         (lambda: climbing(eval_rounds=0), "eval_rounds=0: must be at least 1"),
-        (lambda: PBT(Vmapped(Climb(), 8)), "Climb: has nothing to search, as none of its numbers has a prior"),
+        (lambda: PBT(Vmapped(Climb(), 8)), "Climb: has nothing to search, because no hyperparameter has a prior"),
         (
             lambda: jax.eval_shape(climbing().init, KEY, {"variation": read_numbers(Swarm())}),
-            "unknown number numbers.variation.inertia; allowed: numbers.variation.factor",
+            "unknown hyperparameter numbers.variation.inertia; allowed: numbers.variation.factor",
         ),
         (
             lambda: run(PBT(Vmapped(Silent(rate=Uniform(0, 1)), 8)), 1),
-            'Silent: its evaluation has no "return"',
+            'Silent: its evaluation must report "return"',
         ),
         (
             lambda: MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 8), CEM(4)),

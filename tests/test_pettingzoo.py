@@ -59,5 +59,5 @@ def test_what_is_no_game_is_refused(pettingzoo):
         to_pettingzoo(ENV)
     out = to_pettingzoo(CHASE)
     out.reset()
-    with pytest.raises(OptionError, match="must be of all, also of hunter_0, hunter_1"):
+    with pytest.raises(OptionError, match="must be given for all agents; missing: hunter_0, hunter_1"):
         out.step({"hare_0": 1})

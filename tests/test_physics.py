@@ -166,15 +166,15 @@ def test_it_is_an_environment_as_evorl_needs_it():
 @pytest.mark.program
 def test_refuses_what_cannot_be():
     half = Uniform(0.5, 2)
-    with pytest.raises(OptionError, match="unknown number of physics lenght; did you mean length"):
+    with pytest.raises(OptionError, match="unknown physical parameter lenght; did you mean length"):
         Physics(CARTPOLE, {"lenght": half})
-    with pytest.raises(OptionError, match="unknown number of physics total_mass"):
+    with pytest.raises(OptionError, match="unknown physical parameter total_mass"):
         Physics(CARTPOLE, {"total_mass": half})
-    with pytest.raises(OptionError, match="unknown number of physics weight; allowed: friction, gravity, mass"):
+    with pytest.raises(OptionError, match="unknown physical parameter weight; allowed: friction, gravity, mass"):
         Physics(Brax("hopper"), {"weight": half})
-    with pytest.raises(OptionError, match=r"ranges={}: must name some of .*gravity"):
+    with pytest.raises(OptionError, match=r"ranges={}: must name at least one of .*gravity"):
         Physics(CARTPOLE, {})
-    with pytest.raises(OptionError, match="inner=Physics: has no numbers to vary"):
+    with pytest.raises(OptionError, match="inner=Physics: has no physical parameters to vary"):
         Physics(POLES, {"length": half})
     for env, name in ((CARTPOLE, "masspole"), (CARTPOLE, "length"), (Brax("hopper"), "mass")):
         with pytest.raises(OptionError, match=rf"^ranges.{name}=Uniform\(low=0, high=1\): must be above 0$"):
@@ -182,7 +182,7 @@ def test_refuses_what_cannot_be():
     assert Physics(CARTPOLE, {"gravity": Uniform(-1, 1)}).ranges
     with pytest.raises(OptionError, match=r"^high=1: must be above low, 1$"):
         Physics(CARTPOLE, {"length": LogUniform(1, 1)})
-    with pytest.raises(OptionError, match=r"^low=-1: must be above 0, as its logarithm is taken$"):
+    with pytest.raises(OptionError, match=r"^low=-1: must be above 0 for a logarithmic scale$"):
         Physics(CARTPOLE, {"length": LogUniform(-1, 1)})
     with pytest.raises(OptionError, match="num_bins=1"):
         PhysicsEditor(POLES, num_bins=1)

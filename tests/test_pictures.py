@@ -86,8 +86,8 @@ def test_brax_is_seen_where_mujoco_has_no_opengl(tmp_path, monkeypatch, capsys):
     states = states_of(env)
     assert [path.name for path in render.save_episode(env, states, tmp_path)] == ["viewer.html"]
     assert capsys.readouterr().err.splitlines() == [
-        "no pictures: MuJoCo cannot draw here (an OpenGL platform library has not been loaded); "
-        "MUJOCO_GL=egl or osmesa may help"
+        "no pictures: MuJoCo cannot render on this machine (an OpenGL platform library has not been loaded); "
+        "try MUJOCO_GL=egl or osmesa"
     ]
     scene = scene_of((tmp_path / "viewer.html").read_text("utf-8"))
     assert (scene["frames"], scene["links"], scene["seconds"]) == (3, 2, pytest.approx(0.02))
@@ -107,7 +107,7 @@ def test_egl_is_chosen_only_where_it_is_and_a_choice_that_is_not_there_is_named(
         assert os.environ.get("MUJOCO_GL") == chosen
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(OptionError, match=r"^MUJOCO_GL=osmesa: MuJoCo does not find it here"):
+    with pytest.raises(OptionError, match=r"^MUJOCO_GL=osmesa: MuJoCo cannot load it"):
         Brax("ant").observation_space  # noqa: B018
 
 
@@ -157,7 +157,7 @@ def test_every_environment_of_gymnax_has_frames(name):
 def test_gymnasium_gets_the_frames_and_their_rate():
     made = to_gymnasium(RewardTransform(Gymnax("CartPole-v1"), delay=2), render_mode="rgb_array")
     assert made.metadata == {"render_modes": ["rgb_array"], "render_fps": 50}
-    with pytest.raises(OptionError, match=r"^render=None: comes after reset"):
+    with pytest.raises(OptionError, match=r"^render=None: call reset first"):
         made.render()
     made.reset(seed=0)
     before = made.render()
@@ -172,7 +172,7 @@ def test_gymnasium_gets_the_frames_and_their_rate():
     [
         (lambda n: [np.zeros((4, 4, 3))] * n, r"a frame is float64 \[4, 4, 3\], must be uint8 \[height, width, 3\]"),
         (lambda n: [np.zeros((4, 4), np.uint8)] * n, r"a frame is uint8 \[4, 4\], must be"),
-        (lambda n: [np.zeros((4, 4, 3), np.uint8)] * (n - 1), r"1 frames of 2 states"),
+        (lambda n: [np.zeros((4, 4, 3), np.uint8)] * (n - 1), r"1 frames for 2 states"),
     ],
 )
 def test_frames_of_a_wrong_kind_are_named(frames, message):
@@ -243,10 +243,10 @@ def test_ffmpeg_gets_whole_frames_and_its_failure_is_told(works, tmp_path, monke
 def test_what_has_no_bodies_or_draws_nothing_says_so(tmp_path, capsys):
     fast = Brax("fast")
     assert fast.draw(states_of(fast), tmp_path) == []
-    assert capsys.readouterr().err == "no pictures: Brax's fast has no bodies to draw\n"
+    assert capsys.readouterr().err == "no pictures: Brax's fast has no bodies to render\n"
     for env in (Bandit(), RewardTransform(Bandit())):
         policy = episodes.Policy.__new__(episodes.Policy)
         policy.env, policy.env_params, policy._modes = env, env.default_params, {False: print}
         assert episodes.draw_episode(policy, tmp_path / "play") == []
-        assert capsys.readouterr().err == "no pictures: Bandit draws none\n"
+        assert capsys.readouterr().err == "no pictures: Bandit cannot be rendered\n"
     assert not (tmp_path / "play").exists()

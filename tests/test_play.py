@@ -37,5 +37,7 @@ def test_the_browser_gets_the_viewer_or_else_a_moving_picture(tmp_path, monkeypa
     play.open_browser([tmp_path / name for name in files])
     assert asked == ([(tmp_path / opened).as_uri()] if opened else [])
     # open gives False where there is no browser
-    told = f"there is no web browser here; open {tmp_path / opened}" if opened else "there is no viewer and no picture"
+    told = (
+        f"no web browser found; open {tmp_path / opened}" if opened else "this environment has no viewer and no picture"
+    )
     assert capsys.readouterr().err.startswith(told)

@@ -187,7 +187,7 @@ def test_an_evolver_is_told_of_its_own_levels_alone():
     assert {"new", "replays"} == set(kinds(history))
     for kind, (before, *_, after) in zip(kinds(history), history, strict=True):
         assert leaves_equal(before.generator, after.generator) == (kind == "replays")
-    with pytest.raises(OptionError, match="population_size=6: must be the levels of an iteration, 4"):
+    with pytest.raises(OptionError, match="population_size=6: must be the number of levels per iteration, 4"):
         played(PLR(STUDENT, EvolvedLevels(OpenES(6), generator.decode, 16), capacity=8), 0)
 
 
@@ -217,15 +217,15 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
     ({"student": on(FRAMES)}, "env=FrameStack: has no levels"),
     ({"student": on(POLES), "score": Learnability()}, "score=Learnability: no return solves a level of Physics"),
     ({"capacity": 3}, "capacity=3: must be at least 4"),
-    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least the steps of an"),
+    ({"student": replace(STUDENT, num_steps=5, batch_size=20)}, "num_steps=5: must be at least max_episode_steps"),
     ({"repeats": 3}, "repeats=3: must divide num_envs, 4"),
     ({"student": replace(STUDENT, num_steps=6, batch_size=24), "score": Learnability()},
-     "score=Learnability: is the same for every level unless 2 episodes"),
+     "score=Learnability: needs at least 2 complete episodes"),
     ({"num_edits": -1}, "num_edits=-1: must not be negative"),
     ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),
-    ({"prioritization": "proportional"}, "prioritization=proportional: MaxMC may be negative"),
-    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several values"),
-    ({"robust": False, "side_by_side": True}, "robust=False: must be true where side_by_side"),
+    ({"prioritization": "proportional"}, "prioritization=proportional: must be rank, because MaxMC"),
+    ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several value functions"),
+    ({"robust": False, "side_by_side": True}, "robust=False: must be true with side_by_side=true"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):

@@ -104,22 +104,22 @@ def test_act_goes_through_jit_vmap_and_scan():
 @pytest.mark.parametrize(
     ("space", "obs", "key", "message"),
     [
-        (Box(-1.0, 1.0, (2,)), [1, 2, 3], None, r"obs=[3]: must be [2], or many of them"),
-        (Box(-1.0, 1.0, (2,)), 1.0, None, r"obs=[]: must be [2], or many of them"),
-        (Box(-1.0, 1.0, (2,)), [[1, 2], [3]], None, r"obs=list: must be numbers, [2] or many of them"),
-        (Box(-1.0, 1.0, (2,)), "ab", None, r"obs=ab: must be numbers, [2] or many of them"),
-        (Box(-1.0, 1.0, (2,)), [1, None], None, r"obs=list of object: must be numbers, [2] or many of them"),
-        (Box(-1.0, 1.0, (2,)), {"a": 1}, None, r"obs={'a': 1}: must be numbers, [2] or many of them"),
-        (Box(-1.0, 1.0, (2,)), [[0, 0], [0, np.nan]], None, "obs=NaN: must be numbers that are known"),
-        (PARTS, VALUE | {"seen": [0, np.nan]}, None, "obs['seen']=NaN: must be numbers that are known"),
-        (Discrete(3), 1.5, None, r"obs=1.5: must be whole numbers, [] or many of them"),
-        (Discrete(3), np.nan, None, r"obs=nan: must be whole numbers, [] or many of them"),
+        (Box(-1.0, 1.0, (2,)), [1, 2, 3], None, r"obs=[3]: must have the shape [2], or be a batch"),
+        (Box(-1.0, 1.0, (2,)), 1.0, None, r"obs=[]: must have the shape [2], or be a batch"),
+        (Box(-1.0, 1.0, (2,)), [[1, 2], [3]], None, r"obs=list: must be numbers of shape [2], or a batch"),
+        (Box(-1.0, 1.0, (2,)), "ab", None, r"obs=ab: must be numbers of shape [2], or a batch"),
+        (Box(-1.0, 1.0, (2,)), [1, None], None, r"obs=list of object: must be numbers of shape [2], or a batch"),
+        (Box(-1.0, 1.0, (2,)), {"a": 1}, None, r"obs={'a': 1}: must be numbers of shape [2], or a batch"),
+        (Box(-1.0, 1.0, (2,)), [[0, 0], [0, np.nan]], None, "obs=NaN: must not contain NaN"),
+        (PARTS, VALUE | {"seen": [0, np.nan]}, None, "obs['seen']=NaN: must not contain NaN"),
+        (Discrete(3), 1.5, None, r"obs=1.5: must be whole numbers of shape [], or a batch"),
+        (Discrete(3), np.nan, None, r"obs=nan: must be whole numbers of shape [], or a batch"),
         (PARTS, [1], None, r"obs=list: must be a dict of inner, place, seen"),
         (PARTS, VALUE | {"inner": {}}, None, r"obs['inner']=a dict of nothing: must be a dict of told"),
         (PARTS, VALUE | {"more": 1}, None, r"obs=a dict of seen, place, inner, more: must be a dict of inner, place, "),
-        (PARTS, VALUE | {"seen": [[0, 0]] * 3}, None, r"obs=[3, 2]: must be [2], or many of them"),
-        (Discrete(3), 1, jnp.zeros(2, jnp.uint32), "key=[0 0]: must be a whole number from 0 to 2^32 - 1, or one key"),
-        (Discrete(3), 1, -1, r"key=-1: must be a whole number from 0 to 2^32 - 1, or one key of jax.random"),
+        (PARTS, VALUE | {"seen": [[0, 0]] * 3}, None, r"obs=[3, 2]: must have the shape [2], or be a batch"),
+        (Discrete(3), 1, jnp.zeros(2, jnp.uint32), "key=[0 0]: must be a whole number from 0 to 2^32 - 1, or a key of"),
+        (Discrete(3), 1, -1, r"key=-1: must be a whole number from 0 to 2^32 - 1, or a key of jax.random"),
     ],
 )
 def test_what_is_no_observation_is_refused_in_one_line(space, obs, key, message):
@@ -164,8 +164,8 @@ def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering,
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (lambda policy: policy([0, 0]), r"memory=nothing: this policy remembers: action, memory = policy\(obs, memory\)"),
-    (lambda policy: policy([0, 0], 3), r"memory=\(\): must be \(\(4,\),\), as of policy.initial_memory\(\)"),
+    (lambda policy: policy([0, 0]), r"memory=nothing: a recurrent policy needs it: action, memory = "),
+    (lambda policy: policy([0, 0], 3), r"memory=\(\): must have the shapes \(\(4,\),\) of policy.initial_memory\(\)"),
     (lambda policy: policy([[0, 0]] * 3, policy.initial_memory(2)), r"must be \(\(3, 4\),\), .*initial_memory\(3\)"),
     (lambda policy: policy([0, 0], policy.initial_memory(), 1, 2), r"=4 arguments: takes at most obs, memory and key"),
 ])  # fmt: skip

@@ -73,9 +73,9 @@ def test_a_space_searches_its_priors_and_keeps_its_numbers():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PriorSpace(Random()), "Random: has nothing to search, as none of its numbers has a prior"),
+        (lambda: PriorSpace(Random()), "Random: has nothing to search, because no hyperparameter has a prior"),
         (lambda: PriorSpace(PPO(), "clip"), "search=clip: must be a list of names"),
-        (lambda: PriorSpace(PPO(), ("clipping",)), "search=clipping: must be a number with a prior: .*clip"),
+        (lambda: PriorSpace(PPO(), ("clipping",)), "search=clipping: must be a hyperparameter with a prior: .*clip"),
         (lambda: PriorSpace(PPO(discount=Uniform(0.5, 1.5))), r"discount=Uniform.*between 0 and 1"),
         (
             lambda: PriorSpace(PPO(discount=2.0, clip=Uniform(0, 1))),

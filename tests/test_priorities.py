@@ -91,7 +91,7 @@ def test_agents_of_a_hybrid_tell_their_replay():
 def test_where_priorities_cannot_be_they_are_refused():
     agent = DiscreteSAC(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1])
     workflow = CEMRL(CHOICES, agent, CEM(4), replay=Ranked(), **UPDATES, **SMALL)
-    with pytest.raises(OptionError, match="replay=Ranked: has priorities, which CEMRL cannot change where it learns"):
+    with pytest.raises(OptionError, match="replay=Ranked: has priorities, which CEMRL does not support"):
         jax.eval_shape(workflow.init, jax.random.key(0))
 
     class Silent(DQN):
@@ -101,5 +101,5 @@ def test_where_priorities_cannot_be_they_are_refused():
 
     silent = replace(WORKFLOW, agent=Silent(hidden=(8,)))
     state = jax.eval_shape(silent.init, jax.random.key(0))
-    with pytest.raises(OptionError, match=r"replay=Ranking: needs of the agent's critic_loss the metric \"td_error\""):
+    with pytest.raises(OptionError, match=r"replay=Ranking: needs the metric \"td_error\" of the agent's critic_loss"):
         jax.eval_shape(silent.step, state, jax.random.key(0))

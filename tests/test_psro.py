@@ -202,19 +202,19 @@ def test_levels_answer_all_below_them_and_the_lowest_is_done():
 
 def test_a_training_ends_with_a_full_pool():
     assert Budget(env_steps=1e9).with_max_iterations(5).iterations == 5
-    with pytest.raises(OptionError, match="iterations=9: at most 5, after which the workflow is full"):
+    with pytest.raises(OptionError, match="iterations=9: must be at most 5, when the policy pool is full"):
         Budget(iterations=9).with_max_iterations(5)
 
 
-FULL = "full after 3 iterations; a new training with a larger agent.workflow.capacity has room for more"
+FULL = "the policy pool is full after 3 iterations; use a larger agent.workflow.capacity in a new run"
 
 
 @pytest.mark.parametrize(
     ("budget", "done", "line"),
     [
-        (Budget(iterations=1), 1, "go on with: evorl iterations=2"),
-        (Budget(iterations=2, minutes=5), 2, "go on with: evorl iterations=3 minutes=10"),
-        (Budget(env_steps=5e5), 1, "go on with: evorl env_steps=1e+06"),
+        (Budget(iterations=1), 1, "resume: evorl iterations=2"),
+        (Budget(iterations=2, minutes=5), 2, "resume: evorl iterations=3 minutes=10"),
+        (Budget(env_steps=5e5), 1, "resume: evorl env_steps=1e+06"),
         (Budget(env_steps=5e5), 3, FULL),
     ],
 )
@@ -232,7 +232,7 @@ def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypat
 
     game = "agent=psro_exact", "env=kuhn", "agent.workflow.capacity=4", "run_dir=run"
     line = last_line(*game, "iterations=2")
-    assert line == "go on with: python -m evorl.train resume=run iterations=3"
+    assert line == "resume: python -m evorl.train resume=run iterations=3"
     assert last_line(*line.partition("evorl.train ")[2].split()) == FULL
 
 
@@ -243,22 +243,25 @@ def test_the_last_line_of_a_training_is_a_command_that_works(tmp_path, monkeypat
             lambda: PSRO(ExtensiveFormGame(Kuhn(3)), solver=Nash()),
             "solver=Nash: solves two-player zero-sum games, not 3 players",
         ),
-        (lambda: PSRO(MatrixGame("prisoners_dilemma")), "oracle=BestResponseOracle: needs a game with a tree"),
+        (lambda: PSRO(MatrixGame("prisoners_dilemma")), "oracle=BestResponseOracle: needs a game tree"),
         (lambda: PSRO(KUHN, capacity=1), "capacity=1: must be at least 2"),
         (
             lambda: PSRO(KUHN, TrainingOracle(PLAYER, iterations=Linear(4, 8, over=100)), capacity=3, episodes=1),
-            "oracle.iterations=.*: PSRO counts no env steps; only numbers of oracle.workflow may change",
+            "oracle.iterations=.*: must not be a schedule: PSRO counts no env steps; only oracle.workflow may have",
         ),
         (
             lambda: PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True), capacity=4, levels=4),
-            "levels=4: must be from 2 to 3, fewer than the pool has room for",
+            "levels=4: must be from 2 to 3, below capacity",
         ),
         (
             lambda: PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER)),
-            "oracle=TrainingOracle: must be TrainingOracle.*, a training that goes on",
+            "oracle=TrainingOracle: must be TrainingOracle.*, warm=True",
         ),
-        (lambda: PSRO(MatrixGame("matching_pennies"), TrainingOracle(PLAYER)), "episodes=0: computes payoffs"),
-        (lambda: Roles(ExtensiveFormGame(Kuhn(), together=True)), "is of one group, and a league is of players"),
+        (lambda: PSRO(MatrixGame("matching_pennies"), TrainingOracle(PLAYER)), "episodes=0: computes exact payoffs"),
+        (
+            lambda: Roles(ExtensiveFormGame(Kuhn(), together=True)),
+            "has one group; games of leagues need one group per player",
+        ),
         (lambda: SinglePlayerGame(KUHN, "player_9").player_role, "player=player_9|unknown player player_9"),
     ],
 )

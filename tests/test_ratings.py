@@ -148,7 +148,7 @@ def test_every_rating_names_a_cell_that_is_not_finite(rating, name, lost):
 
 
 def test_ratings_of_what_is_not_antisymmetric_or_of_unknown_skill_are_refused():
-    with pytest.raises(OptionError, match=r"^payoffs\[0, 1\]=3, payoffs\[1, 0\]=1: must add up to 0"):
+    with pytest.raises(OptionError, match=r"^payoffs\[0, 1\]=3, payoffs\[1, 0\]=1: must sum to 0"):
         nash_averaging(jnp.asarray(ROCK_PAPER_SCISSORS).at[0, 1].set(3.0))
     with pytest.raises(OptionError, match=r"^skills.mean\[1\]=nan: must be finite$"):
         update_trueskill(Skills(jnp.array([25.0, jnp.nan]), jnp.ones(2)), jnp.array([[0, 1]]), jnp.array([False]))

@@ -91,7 +91,7 @@ def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "judged"),
-    [(5, 7, "this is better"), (-4, -3, "this is worse"), (0, 4, "no difference can be told")],
+    [(5, 7, "this is better"), (-4, -3, "this is worse"), (0, 4, "no significant difference")],
 )
 def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
     monkeypatch.setattr(random_baseline, "get_random_return", lambda env: MeanReturn(1.0, -1.0, 3.0))
@@ -103,11 +103,11 @@ def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
         Bandit(),
     )
     than_before = judged.removeprefix("this is ")
-    began = f"it began at 0.5 [0, 1]: {than_before}; the best policy, evaluated anew: 7.5 [7, 8]"
-    assert said == f"return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
-    assert compare_with_random(MeanReturn.from_evaluation(last), Bandit()) == f"random actions earn 1 [-1, 3]: {judged}"
+    began = f"before training 0.5 [0, 1]: {than_before}; best policy in fresh episodes: 7.5 [7, 8]"
+    assert said == f"final return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
+    assert compare_with_random(MeanReturn.from_evaluation(last), Bandit()) == f"random policy: 1 [-1, 3]; {judged}"
     said = compare_with_random(MeanReturn.from_evaluation(last), Bandit(), random_exploitability=1.0)
-    assert said == f"minus the exploitability of play at random is -1: {'this is better' if low > -1 else judged}"
+    assert said == f"random policy, minus its exploitability: -1; {'this is better' if low > -1 else judged}"
 
 
 def test_a_difference_is_that_of_two_means_at_the_95_percent_level():
@@ -117,11 +117,11 @@ def test_a_difference_is_that_of_two_means_at_the_95_percent_level():
         (a, b), (u, v) = rng.normal(0, 3, 2), rng.uniform(0.1, 2, 2)
         z = (a - b) / np.hypot(u, v)
         said = MeanReturn(a, a - 1.96 * u, a + 1.96 * u).compare_with(MeanReturn(b, b - 1.96 * v, b + 1.96 * v))
-        assert said == ("better" if z > 1.96 else "worse" if z < -1.96 else "no difference can be told")
-    assert MeanReturn(3.0, 2.0, 4.0).compare_with(MeanReturn(1.7, 0.7, 2.7)) == "no difference can be told"
+        assert said == ("better" if z > 1.96 else "worse" if z < -1.96 else "no significant difference")
+    assert MeanReturn(3.0, 2.0, 4.0).compare_with(MeanReturn(1.7, 0.7, 2.7)) == "no significant difference"
     assert MeanReturn(3.0, 2.0, 4.0).compare_with(MeanReturn(1.5, 0.5, 2.5)) == "better"
-    assert MeanReturn(3.0, -np.inf, np.inf).compare_with(MeanReturn(1.0, 1.0, 1.0)) == "no difference can be told"
-    assert MeanReturn(3.0, 3.0, 3.0).compare_with(MeanReturn(3.0, 3.0, 3.0)) == "no difference can be told"
+    assert MeanReturn(3.0, -np.inf, np.inf).compare_with(MeanReturn(1.0, 1.0, 1.0)) == "no significant difference"
+    assert MeanReturn(3.0, 3.0, 3.0).compare_with(MeanReturn(3.0, 3.0, 3.0)) == "no significant difference"
 
 
 def test_one_evaluation_is_told_once():

@@ -161,7 +161,7 @@ def test_a_worker_has_modules_of_its_own(monkeypatch):
         (lambda: learners_of(parts=3), "parts=3: must divide num_envs, 4"),
         (lambda: learners_of(parts=0), "parts=0: must divide num_envs, 4"),
         (lambda: learners_of(iterations=0), "iterations=0: must be at least 1"),
-        (lambda: learners_of(env_params=HostParams()), "env=Counting: lives in a process on the host"),
+        (lambda: learners_of(env_params=HostParams()), "env=Counting: must not run on the host"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(begin, message):
@@ -203,8 +203,8 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
     kept = sorted(path.name for path in (tmp_path / "tasks").iterdir())
     assert kept == ["parts.npz", "seen-3.npz", "seen-4.npz", "seen-5.npz"]
     for parts, message in (
-        (4, "parts=4: must be 2, in which"),
-        (None, "seen-5.npz, which goes with the checkpoint, is"),
+        (4, "parts=4: must be 2, as at the start"),
+        (None, "seen-5.npz, which belongs to the checkpoint, is"),
     ):
         with pytest.raises(OptionError, match=message):
             next(
@@ -218,7 +218,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
         results.put("seen-5", pack_value(ahead[-1].stale_obs_statistics))
         results.put("parts", kept)
         with pytest.raises(
-            OptionError, match=r"tasks/parts.npz, which goes with the checkpoint, is not there or damaged"
+            OptionError, match=r"tasks/parts.npz, which belongs to the checkpoint, is missing or damaged"
         ):
             next(
                 task_training.train_from_rollouts(
@@ -230,7 +230,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
 @pytest.mark.program
 def test_what_diverges_is_told_and_not_saved(tmp_path):
     rows, endless = [], replace(AHEAD, agent=replace(AHEAD.agent, critic_weight=float("inf")))
-    told = "diverged: agent.* is not finite after iteration 1; it had no checkpoint yet"
+    told = "diverged: agent.* is not finite after iteration 1; there is no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(
             task_training.train_from_rollouts(
@@ -249,8 +249,8 @@ def test_the_command_trains_and_goes_on_as_if_never_stopped(tmp_path, monkeypatc
     distribute.main(["resume=stopped", "env_steps=2560", "executor=serial", "workers=4"])
     distribute.main([*SMALL.split(), "iterations=8", "run_dir=whole"])
     said = capsys.readouterr().out
-    assert "see it with: python -m evorl.play stopped" in said
-    assert "go on with: python -m evorl.distribute resume=stopped executor=serial workers=4 env_steps=5120" in said
+    assert "watch it: python -m evorl.play stopped" in said
+    assert "resume: python -m evorl.distribute resume=stopped executor=serial workers=4 env_steps=5120" in said
     states = [runs.restore_run(tmp_path / name, "run", "last").state for name in ("stopped", "whole")]
     assert leaves_equal(*states)
     rows = [(tmp_path / name / "train.csv").read_text().splitlines() for name in ("stopped", "whole")]

@@ -173,9 +173,9 @@ class Table(Sphere):
 
 
 def test_what_cannot_be_searched_is_refused_in_a_line():
-    with pytest.raises(OptionError, match="evolver=CMAES: takes one number, and ZDT has 2; nsga2 takes several"):
+    with pytest.raises(OptionError, match="evolver=CMAES: needs a single objective, and ZDT has 2; use nsga2"):
         Search(ZDT(), CMAES(8))
-    with pytest.raises(OptionError, match=r"problem=Table: must have a fitness \[\] or \[objectives\]"):
+    with pytest.raises(OptionError, match=r"problem=Table: must return a fitness of shape \[\] or \[objectives\]"):
         Search(Table(), CMAES(8))
     workflow = Search(ZDT(), NSGA2(8, {"return/0": 1, "return/2": 1}))
     with pytest.raises(OptionError, match=r"unknown objective return/2; did you mean return/0 or return/1\?"):
@@ -183,11 +183,11 @@ def test_what_cannot_be_searched_is_refused_in_a_line():
 
 
 WRONG = {
-    "agent=search": "agent.workflow=Search: needs a function to search, such as problem=zdt1",
+    "agent=search": "agent.workflow=Search: needs a problem, such as problem=zdt1",
     "agent=td3 problem=zdt1": "agent.workflow=OffPolicy: needs an environment, such as env=hopper",
-    "agent=search problem=zdt1 env=hopper": "problem=zdt1: stands in the place of env=hopper; give one of the two",
+    "agent=search problem=zdt1 env=hopper": "problem=zdt1: cannot be combined with env=hopper; give one of the two",
     "agent=search problem=zdt9": "unknown problem zdt9; did you mean zdt",
-    "agent=search problem=zdt1 agent/evolver=cem": "agent.workflow.evolver=CEM: takes one number, and ZDT has 2",
+    "agent=search problem=zdt1 agent/evolver=cem": "agent.workflow.evolver=CEM: needs a single objective, and ZDT has",
     "agent=search problem=zdt1 problem.number=5": "problem.number=5: must be 1, 2, 3, 4 or 6",
     "agent=search problem=bbob problem.name=rastrign": "unknown BBOB function rastrign; did you mean rastrigin",
     "agent=search problem=sphere problem.sizes=3": "unknown option problem.sizes; did you mean problem.size or",
@@ -246,7 +246,7 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
     assert (np.diff(rows[:, 1]) < 0).all()
     assert (np.diff(rows[:, 2]) > 0).all()
     np.testing.assert_allclose(values(ZDT(1, 3), rows[:, 3:]), rows[:, 1:3], rtol=1e-5)
-    with pytest.raises(OptionError, match="solution=0: Search keeps no policy to be played"):
+    with pytest.raises(OptionError, match="solution=0: Search has no policy to evaluate"):
         play.play_run(play.parse_play_options([str(run), "solution=0"]))
 
 
@@ -272,7 +272,7 @@ def test_members_of_a_front_can_be_played(tmp_path, monkeypatch):
     action = policy.mode(evorl.load_front(run).solution(), obs, None, KEY)[0]
     np.testing.assert_allclose(evorl.load(run, solution=0)(obs), action, rtol=1e-5)
     assert (run / "play" / "front.csv").read_text().startswith("solution,return\n0,")
-    with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a line of front.csv"):
+    with pytest.raises(OptionError, match=r"solution=9: must be from 0 to \d, a row of front.csv"):
         play.play_run(play.parse_play_options([str(run), "solution=9"]))
 
 
@@ -291,4 +291,4 @@ def test_the_solution_of_a_number_acts(tmp_path):
     np.testing.assert_array_equal(front.values, [[4, -1], [3, -8], [1, -9]])
     acts = with_solution(front, workflow, state, 1)
     assert leaves_equal(acts.agent.actor.params, tree.index(asked, 4))
-    assert str(front) == "front of 3: return 1 to 4; length -9 to -1"
+    assert str(front) == "Pareto front of 3: return 1 to 4; length -9 to -1"

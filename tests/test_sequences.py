@@ -311,9 +311,9 @@ def test_populations_and_hybrids_take_them():
 
 
 WRONG = {
-    "replay=UniformReplay: keeps single rows, and the agent remembers": {"replay": OffPolicy.replay},
-    "capacity=32: must hold a sequence of 9 steps of each of 4 environments, 36": {"capacity": 32},
-    "capacity=60: must hold 80 steps, a sequence and a chunk of each environment": {"capacity": 60},
+    "replay=UniformReplay: stores single transitions, and the agent is recurrent": {"replay": OffPolicy.replay},
+    "capacity=32: must be at least 36, for a sequence of 9 steps of each of 4 environments": {"capacity": 32},
+    "capacity=60: must be at least 80, for a sequence and a chunk of each environment": {"capacity": 60},
 }
 
 

@@ -63,7 +63,7 @@ def test_a_number_in_place_of_a_schedule_is_told_once(capsys, monkeypatch):
     for _ in range(2):
         config.compose_config(given)
     assert capsys.readouterr().err.splitlines() == [
-        "agent.workflow.agent.learning_rate=1e-3: in place of Cosine(start=0.015, end=0, over=500)"
+        "agent.workflow.agent.learning_rate=1e-3: replaces Cosine(start=0.015, end=0, over=500)"
     ]
     config.compose_config(["agent=ppo", "env=cartpole", "agent.workflow.agent.learning_rate=1e-3"])
     assert not capsys.readouterr().err
@@ -93,7 +93,7 @@ workflow:
     learning_rate: {_target_: halving.Halving, start: 1e-3, every: 1000}
 """)
     config.compose_config(["agent=mine", "env=cartpole", "learning_rate=1e-4"])
-    assert "learning_rate=1e-4: in place of Halving(start=0.001, every=1000)" in capsys.readouterr().err
+    assert "learning_rate=1e-4: replaces Halving(start=0.001, every=1000)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [
@@ -116,7 +116,7 @@ def test_parts_within_parts_are_found(command):
 ])  # fmt: skip
 def test_names_of_other_libraries_are_told_by_ours(name, agent, ours):
     env = "hopper" if agent in ("sac", "td3") else "cartpole"
-    with pytest.raises(OptionError, match=f"^unknown option {name}; here it is called {ours}$"):
+    with pytest.raises(OptionError, match=f"^unknown option {name}; in evorl it is {ours}$"):
         config.compose_config([f"agent={agent}", f"env={env}", f"{name}=1"])
 
 
@@ -139,7 +139,7 @@ def test_a_sweep_finds_what_it_searches_by_the_same_names():
         parse_search(["agent=cemrl", "env=hopper"], ["space.actor_l=0.1"])
     data = config.to_plain_data(config.compose_config(["agent=puffer", "env=hopper"]))
     assert find_option(data, "learning_rate.over") == "agent.workflow.agent.learning_rate.over"
-    with pytest.raises(OptionError, match=r"is no number, and .*; space\.learning_rate\.start is one"):
+    with pytest.raises(OptionError, match=r"is not a number; .*; space\.learning_rate\.start is one"):
         parse_search(["agent=puffer", "env=hopper"], ["space.learning_rate=${uniform:0,1}"])
 
 

@@ -210,7 +210,7 @@ def test_what_solvers_refuse_is_told_in_one_line():
         UniformlyMixedSolver(Nash()).check(2, zero_sum=False)
     with pytest.raises(OptionError, match=r"^uniform=1.5: must be between 0 and 1$"):
         UniformlyMixedSolver(Nash(), 1.5)
-    with pytest.raises(OptionError, match=r"^capacity=80: AlphaRank has at most 6000 profiles$"):
+    with pytest.raises(OptionError, match=r"^capacity=80: AlphaRank supports at most 6000 profiles$"):
         AlphaRank()(jnp.zeros((2, 80, 80)), jnp.ones((2, 80), bool))
 
 

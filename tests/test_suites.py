@@ -187,7 +187,7 @@ def test_levels_without_a_way_are_drawn_anew(key):
     closed = replace(ENV, levels=LevelTable((">#G",)))
     assert not sample_solvable(closed, closed.default_params, key[None])[1].any()
     workflow = student(closed)
-    with pytest.raises(OptionError, match="suite=risk: of 1000 levels that were drawn in a row, none can be solved"):
+    with pytest.raises(OptionError, match="suite=risk: none of 1000 consecutive random levels can be solved"):
         RiskSuite(workflow, 2, 1).compute_solve_rates(workflow.init(key), key)
 
 
@@ -262,10 +262,10 @@ BAD = {
     "unknown suite mini; did you mean minimax?": lambda: MazeSuite(PLAIN, "mini"),
     "episodes=0: must be at least 1": lambda: MazeSuite(PLAIN, episodes=0),
     "suite=ood: is for agents trained on mazes, not on Physics": lambda: MazeSuite(student(CARTPOLE)),
-    "suite=ood: its mazes have several sizes": lambda: MazeSuite(student(replace(ENV, full_view=True))),
-    "suite=ood: Vmapped keeps no policy to be tested": lambda: MazeSuite(Vmapped(PLAIN, 2)),
-    "suite=risk: no return solves a level of Physics; its solved_return": lambda: RiskSuite(student(CARTPOLE)),
-    r"suite=risk: is for levels that are solved or not \(evorl.types.SolvableLevelEnv\), not for Gymnax": lambda: (
+    "suite=ood: needs full_view=false": lambda: MazeSuite(student(replace(ENV, full_view=True))),
+    "suite=ood: Vmapped has no policy to evaluate": lambda: MazeSuite(Vmapped(PLAIN, 2)),
+    "suite=risk: no return solves a level of Physics; set its solved_return": lambda: RiskSuite(student(CARTPOLE)),
+    r"suite=risk: needs levels that are solved or not \(evorl.types.SolvableLevelEnv\), unlike Gymnax": lambda: (
         RiskSuite(student(CARTPOLE.inner))
     ),
     "attempts=0: must be at least 1": lambda: RiskSuite(PLAIN, attempts=0),

@@ -81,7 +81,7 @@ def test_it_sweeps_and_says_what_was_found(whole):
     assert found[0].values == {"env_steps": 128, "agent.workflow.agent.learning_rate": 3e-4}
     top = max(found, key=lambda one: one.score)
     assert f"best: trial {top.number}, return {top.score:,.6g}" in out
-    assert out.endswith("go on with: python -m evorl.sweep resume=s trials=8\n")
+    assert out.endswith("resume: python -m evorl.sweep resume=s trials=8\n")
     for one in found:
         lines = (get_trial_folder(folder / "s", one.number) / "metrics.jsonl").read_text().splitlines()
         evaluated = [row for row in map(json.loads, lines) if row["kind"] == "evaluation"]
@@ -109,8 +109,8 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "stopped and saved; go on with: python -m evorl.sweep resume=s" in out
-    assert err == "stopping after this chunk; once more to stop without saving\n"
+    assert "stopped and saved; resume: python -m evorl.sweep resume=s" in out
+    assert err == "stopping after this chunk; interrupt again to stop without saving\n"
     assert swept(tmp_path, "resume=s", "workers=2")[0] == 0
     assert [one.state for one in trials(tmp_path / "s")] == [DONE] * 4
 
@@ -118,17 +118,17 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["space.lr=[1,2]"], "unknown option space.lr; here it is called space.learning_rate"),
+        (["space.lr=[1,2]"], "unknown option space.lr; in evorl it is space.learning_rate"),
         (["space.workflow.num_env=${power_of_two:2,8}"], "unknown parameter space.workflow.num_env; did you mean"),
         (["space.clip=${uniform:-1,2}"], r"space.clip=Uniform\(low=-1.0, high=2.0\): must be between 0 and inf"),
-        (["space.name=${uniform:1,2}"], "space.name=ppo: is no number"),
+        (["space.name=${uniform:1,2}"], "space.name=ppo: is not a number"),
         (["score=returns"], "unknown score returns; did you mean return"),
         (["cost=env_step"], "unknown cost env_step; did you mean env_steps"),
         (["sampler=protien"], r"unknown sampler protien; did you mean protein\?"),
         (["sampler.candidate=3"], "unknown option sampler.candidate; did you mean sampler.candidates"),
         (["trials=0"], "trials=0: must be a whole number, at least 1"),
-        (["run_dir=here"], "run_dir=here: is of one training"),
-        (["resume=nothing"], "resume=nothing: is no sweep, it is not there"),
+        (["run_dir=here"], "run_dir=here: is for a single training, not for a sweep"),
+        (["resume=nothing"], "resume=nothing: is not a sweep, it does not exist"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, message, tmp_path, monkeypatch):
@@ -141,12 +141,12 @@ def test_a_mistake_is_one_line(arguments, message, tmp_path, monkeypatch):
 
 def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, monkeypatch):
     monkeypatch.chdir(whole[0])
-    message = "resume=s: is of another space: there env_steps is LogUniform.*256.*, here LogUniform.*512"
+    message = "resume=s: has another search space: there env_steps is LogUniform.*256.*, here LogUniform.*512"
     with pytest.raises(OptionError, match=message):
         sweep.start_or_resume_sweep(["resume=s", "space={}", "space.env_steps=${log_uniform:64,512}"])
     with pytest.raises(OptionError, match="seed=1: a resumed sweep keeps its configuration; only trials, workers"):
         sweep.start_or_resume_sweep(["resume=s", "seed=1"])
-    with pytest.raises(OptionError, match="sweep_dir=s: exists already; resume=s goes on with it"):
+    with pytest.raises(OptionError, match="sweep_dir=s: exists already; use resume=s to continue it"):
         sweep.start_or_resume_sweep([*TINY, "sweep_dir=s"])
 
 

@@ -58,7 +58,7 @@ def test_a_definition_comes_back_from_its_store():
     assert (data["agent"]["workflow"]["num_envs"], data["env_steps"], data["iterations"]) == (4, 7000, None)
     assert data["agent"]["workflow"]["agent"]["clip"] == 0.3
     hostile = found.to_data() | {"sampler": {"_target_": "os.system"}}
-    with pytest.raises(OptionError, match=r"names os\.system, which is not of evorl"):
+    with pytest.raises(OptionError, match=r"names os\.system, which is not part of evorl"):
         SweepDefinition.from_data(hostile)
 
 
@@ -82,7 +82,7 @@ def test_a_prior_in_place_of_a_number_is_searched_kept_and_written():
     assert [(one.name, one.prior, one.default) for one in space.parameters] == [(rate, LogUniform(1e-4, 1e-3), 3e-4)]
     kept = SweepDefinition.from_data(defined_as((variant,), space).to_data())
     space_options.require_same_space(["space={}"], kept, "sweep=x")
-    with pytest.raises(OptionError, match=r"sweep=x: is of another space: there .*entropy_weight is not searched"):
+    with pytest.raises(OptionError, match=r"sweep=x: has another search space: there .*entropy_weight is not searched"):
         space_options.require_same_space([], kept, "sweep=x")
     assert variant.searched_numbers == {rate}
     assert kept.get_program_key({rate: 1e-4}) == kept.get_program_key({rate: 1e-3})
@@ -139,7 +139,7 @@ def test_choices_of_agents_are_trainings_of_their_own():
     assert written["agent"]["workflow"] == {"num_envs": 16, "agent": {"hidden": [4, 4]}}
     space_options.require_same_space(AGENTS, found, "sweep=x")
     for other in (["space.agent=[ppo,dqn]"], ["space.hidden=[[8],[16]]"], ["space.clip=0.2"]):
-        with pytest.raises(OptionError, match="sweep=x: is of another space: there "):
+        with pytest.raises(OptionError, match="sweep=x: has another search space: there "):
             space_options.require_same_space([*AGENTS, *other], found, "sweep=x")
 
 
@@ -147,15 +147,18 @@ def test_choices_of_agents_are_trainings_of_their_own():
     ("given", "message"),
     [
         ("space.activation=[relu,foo]", "unknown activation foo; allowed: elu, gelu, leaky_relu, relu, swish, tanh"),
-        ("space.activation=[relu]", r"space.activation=\['relu'\]: must be two values or more, all different"),
-        ("space.activation=[relu,relu]", "must be two values or more, all different"),
-        ("space.activation=${uniform:0,1}", r"is no number, .* give values to choose from, space.activation=\[...\]"),
-        ("space.workflow.agent.core=[gru,lstm]", r"is a part; search its options, or a group such as space.core=\[gru"),
+        ("space.activation=[relu]", r"space.activation=\['relu'\]: must be at least two different values"),
+        ("space.activation=[relu,relu]", "must be at least two different values"),
+        ("space.activation=${uniform:0,1}", r"is not a number; .* give a list of values, space.activation=\[...\]"),
+        (
+            "space.workflow.agent.core=[gru,lstm]",
+            r"is a component; search its options, or a group such as space.core=\[gru",
+        ),
         ("space.agent=[ppo,pppo]", "unknown agent pppo; did you mean ppo"),
-        ("space.agent=[ppo,td3]", "space.agent=td3: TD3 needs actions that are vectors of real numbers"),
-        ("space.agent=[dqn,a2c]", r"agent=ppo: must be one of those that space.agent has"),
-        ("space.env=[cartpole,acrobot]", "cannot be searched: scores of several tasks are on no one scale"),
-        ("space.env.name=[a,b]", "has no values to choose from"),
+        ("space.agent=[ppo,td3]", "space.agent=td3: TD3 needs continuous actions, a Box with one axis"),
+        ("space.agent=[dqn,a2c]", r"agent=ppo: must be one of the values of space.agent"),
+        ("space.env=[cartpole,acrobot]", "cannot be searched, because scores of different tasks are not comparable"),
+        ("space.env.name=[a,b]", "cannot be a list of values"),
         ("space.num_envs=[8.5,9]", "must be whole numbers"),
         ("space.hidden=[[8],[0]]", "agent.workflow.agent.hidden|hidden"),
     ],
@@ -176,7 +179,7 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     assert re.findall(r"(?:src|href)=\"(?!data:)", page) == []
     assert "<script>" not in page
     assert page.count("<img ") == 3
-    assert "importance: from 10 trials on" in page
+    assert "importance: needs 10 trials" in page
     assert page.count("<tr>") == 6
     for name in ("front", "history", "parallel"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

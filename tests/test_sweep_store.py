@@ -110,7 +110,7 @@ def test_a_trial_on_which_workers_die_has_failed(tmp_path):
                     file.execute("UPDATE trials SET owner = '0123456789abcdef'")
             assert taken(owner) == [1]
         assert store.read_trials()[0].state == FAILED
-        assert "5 workers have died" in store.read_trials()[0].message
+        assert "5 workers died at the same point" in store.read_trials()[0].message
 
 
 def test_a_worker_that_fails_counts_as_one_that_has_died(tmp_path):
@@ -225,8 +225,8 @@ def swept_by(tmp_path, monkeypatch):
 def test_a_worker_that_fails_or_is_killed_does_not_end_the_sweep(swept_by):
     lines = swept_by(FLAKY + WORKER)
     assert lines[:2] == [
-        "a worker has failed: RuntimeError: out of luck; another one takes its place",
-        "a worker was killed by SIGKILL; another one takes its place",
+        "a worker has failed: RuntimeError: out of luck; it is replaced",
+        "a worker was killed by SIGKILL; it is replaced",
     ]
     assert [line.partition(":")[0] for line in lines[2:]] == ["trial 0", "trial 1", "trial 2"]
 
@@ -234,7 +234,7 @@ def test_a_worker_that_fails_or_is_killed_does_not_end_the_sweep(swept_by):
 @pytest.mark.program
 def test_a_sweep_whose_workers_all_fail_ends(swept_by):
     problem = (
-        "^10 workers were lost in a row; the last one has failed: RuntimeError: out of luck; .*worker-0.log has more"
+        "^10 consecutive workers were lost; the last one has failed: RuntimeError: out of luck; see .*worker-0.log"
     )
     with pytest.raises(OptionError, match=problem):
         swept_by("raise RuntimeError('out of luck')")
@@ -261,7 +261,7 @@ def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
 
 
 def test_what_is_no_sweep_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="is no sweep, it has no"):
+    with pytest.raises(OptionError, match="is not a sweep, it has no"):
         SweepStore(tmp_path)
     (tmp_path / database.NAME).write_bytes(os.urandom(4096))
     with pytest.raises(OptionError, match="is damaged: file is not a database"):

@@ -93,7 +93,7 @@ def test_a_space_decodes_to_options_as_they_are_given():
         SPACE.truncate_budgets(np.array([[0.2, 0.5, 0.7]]), np.array([0.25])), [[0.2, 1 / 6, 0.7]], atol=1e-6
     )
     assert SPACE.compute_min_share(SPACE.defaults) == 1 / 8  # of 8,000 steps; the fewest are 1,000
-    with pytest.raises(OptionError, match="names nothing to search"):
+    with pytest.raises(OptionError, match="has nothing to search"):
         SearchSpace(())
 
 

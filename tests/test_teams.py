@@ -273,15 +273,15 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
     agent, policy = template(PPO), template(MLPPolicy)
     for wrong, line in (
         (lambda: team(CHASE, {"hunter": agent, "hair": agent}), "unknown group in agents hair; did you mean hare?"),
-        (lambda: team(CHASE, {"hunter": agent}), "must have one for each group, also hare"),
+        (lambda: team(CHASE, {"hunter": agent}), "must have an agent for each group; missing: hare"),
         (lambda: team(CHASE, agent, shared={"hair": True}), "unknown group in shared hair; did you mean hare?"),
         (lambda: team(CHASE, template(DQN), central=True), "central=True: needs agents with a value"),
-        (lambda: team(ENV, agent), "a team plays games"),
+        (lambda: team(ENV, agent), "must be a multi-agent environment for a team"),
         (lambda: GroupRanking(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
-        (lambda: JointControl(ENV), "joint: Walk is no game"),
-        (lambda: SingleAgentGame(CHASE), "alone: Chase is a game already"),
-        (lambda: JointControl(CHASE), "joint: not all actions of the group hare are legal"),
-        (lambda: after(on_policy(CHASE, team(CHASE, policy)), 1), "agents=MLPPolicy: does not learn here"),
+        (lambda: JointControl(ENV), "joint: Walk is not a multi-agent environment"),
+        (lambda: SingleAgentGame(CHASE), "alone: Chase is already a multi-agent environment"),
+        (lambda: JointControl(CHASE), "joint: group hare has action masks"),
+        (lambda: after(on_policy(CHASE, team(CHASE, policy)), 1), "agents=MLPPolicy: cannot be trained here"),
     ):
         with pytest.raises(OptionError, match=line.replace("?", r"\?")) as error:
             wrong()
@@ -324,12 +324,12 @@ def test_cross_play_has_one_place_and_another_policy_the_others():
         (lambda: PlayerId.from_name("hair", CHASE), "unknown group hair; did you mean hare?"),
         (
             lambda: PlayerId.from_name(None, CHASE),
-            "group=nothing: must be what this run plays: hare, hunter, hunter/0, hunter/1",
+            "group=nothing: must be the group or agent that this run controls: hare, hunter, hunter/0, hunter/1",
         ),
-        (lambda: PlayerId.from_name("hare", ENV), "against: needs a game"),
+        (lambda: PlayerId.from_name("hare", ENV), "against: needs a multi-agent environment"),
         (
             lambda: CrossPlayPolicy(one, PlayerId("hare"), replace_env(other, REAL)),
-            "against: that run plays another game",
+            "against: that run has another environment",
         ),
     ):
         with pytest.raises(OptionError, match=re.escape(line)):

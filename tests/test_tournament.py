@@ -70,11 +70,11 @@ def test_cycles_are_told():
     told = league.format_ratings(["rock", "paper", "scissors"], found)
     assert "| rock | 0 ± " in told
     assert "| 0.33 |" in told
-    assert "100 % of the log-odds are cycles" in told
+    assert "100 % of the log-odds are cyclic" in told
 
 
 def test_games_that_differ_are_refused():
     kuhn = ExtensiveFormGame(Kuhn())
     pennies = MatrixGame("matching_pennies")
-    with pytest.raises(OptionError, match="plays another game than the first one"):
+    with pytest.raises(OptionError, match="must have the environment of the first run"):
         tournament.run_tournament([Constant(kuhn, 0), Constant(pennies, 0)], episodes=2)

@@ -62,7 +62,7 @@ def test_standard_output_is_json_or_nothing(tmp_path):
     assert said[:-1] == rows(tmp_path / "told")
     assert {"kind": "result", "run_dir": "told", "stopped": False, "iteration": 2}.items() <= said[-1].items()
     assert said[-1]["last"]["return"] == said[-2]["return"]
-    assert "see it with: python -m evorl.play told" in result.stderr
+    assert "watch it: python -m evorl.play told" in result.stderr
     result = train(tmp_path, "quiet=true", "run_dir=quiet", *given)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "quiet" / "checkpoints").is_dir()
@@ -72,7 +72,7 @@ def test_a_run_directory_is_never_overwritten(run):
     folder, _ = run
     result = train(folder, "run_dir=first", "iterations=1", *TINY_CEMRL)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: run_dir=first: exists already; resume=first goes on with it\n"
+    assert result.stderr == "error: run_dir=first: exists already; use resume=first to continue it\n"
 
 
 @pytest.mark.program
@@ -181,5 +181,5 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path):
 def test_a_mistake_that_only_tracing_finds_leaves_no_run_behind(tmp_path):
     result = train(tmp_path, "agent/evolver=snes", "+agent.workflow.evolver.numbers.std_int=1", "iterations=1", *TINY)
     assert result.returncode == 2
-    assert result.stderr == "error: unknown number of SNES: std_int; did you mean std_init or lr_std_init?\n"
+    assert result.stderr == "error: unknown hyperparameter of SNES: std_int; did you mean std_init or lr_std_init?\n"
     assert not list(tmp_path.iterdir())

@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(how, item, 
                   checkpoints=checkpoints)  # fmt: skip
     checkpoints.close()
     assert reported[0].startswith("the checkpoint of iteration 6 is damaged (")
-    assert "iteration 4 has no replay any more: going on is not bitwise" in reported[1]
+    assert "iteration 4 has lost its replay buffer: resuming is not bitwise identical" in reported[1]
     assert resumed.progress.iteration == 6
     written = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in written if row["kind"] == "train"] == [2, 4, 6]
@@ -173,7 +173,7 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
     damage(tmp_path / "checkpoints" / "2" / "state", flip)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     reported = []
-    with pytest.raises(OptionError, match="no checkpoint is whole"):
+    with pytest.raises(OptionError, match="all checkpoints are damaged"):
         fit(
             OFF_POLICY,
             3,
@@ -187,7 +187,9 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
 @pytest.mark.program
 def test_what_does_not_fit_in_memory_is_refused_before_it_compiles(monkeypatch):
     monkeypatch.setattr(devices, "memory_limit", lambda: 3000)
-    with pytest.raises(OptionError, match=r"needs .* kB of memory and there are 3 kB; its largest field is replay"):
+    with pytest.raises(
+        OptionError, match=r"needs .* kB of memory, and 3 kB are available; its largest field is replay"
+    ):
         fit(OFF_POLICY, 0, Budget(iterations=1))
 
 
@@ -251,7 +253,7 @@ def test_a_dry_run_tells_sizes_and_writes_nothing(agent, tmp_path, monkeypatch, 
     assert f"{3 * parameters:,} parameters" in said
     assert "3 seeds together" in said
     assert "1,000,000 rows" in said
-    assert ("gradient steps in an iteration: 64" + " to 1,024" * (agent == "cemrl")) in said
+    assert ("gradient steps per iteration: 64" + " to 1,024" * (agent == "cemrl")) in said
 
 
 @pytest.mark.program

@@ -142,7 +142,9 @@ TINY = {
 @pytest.mark.parametrize("name", TINY)
 def test_a_reward_of_several_numbers_is_refused_where_one_is_needed(name):
     workflow = TINY[name](Measured())
-    with pytest.raises(OptionError, match=r"env: a reward of shape {.*'ways': \[1\]} is not one number; LinearReward"):
+    with pytest.raises(
+        OptionError, match=r"env: the reward has shape {.*'ways': \[1\]}, must be a scalar; use LinearReward"
+    ):
         jax.eval_shape(workflow.init, jax.random.key(0))
 
 
@@ -201,11 +203,11 @@ def test_only_what_is_kept_is_seen():
 
 
 @pytest.mark.parametrize(("inner", "keep", "message"), [
-    (Maze(), ["picture"], r"keep=\['picture'\]: must be some of \['direction', 'image'\], each once"),
-    (Counting(), [2], r"keep=\[2\]: must be some of \[0, 1\], each once"),
-    (Counting(), [0, 0], r"must be some of \[0, 1\], each once"),
+    (Maze(), ["picture"], r"keep=\['picture'\]: must be some of \['direction', 'image'\], without repetition"),
+    (Counting(), [2], r"keep=\[2\]: must be some of \[0, 1\], without repetition"),
+    (Counting(), [0, 0], r"must be some of \[0, 1\], without repetition"),
     (Counting(), [], r"keep=\[\]: must be some of"),
-    (Gymnax("Breakout-MinAtar"), [0], "env: FilterObservation hides parts of a vector or of a dict, not of Box"),
+    (Gymnax("Breakout-MinAtar"), [0], "env: FilterObservation needs observations that are a vector or a dict, not Box"),
 ])  # fmt: skip
 def test_what_cannot_be_kept_is_refused(inner, keep, message):
     with pytest.raises(OptionError, match=message):
@@ -219,7 +221,7 @@ def test_bits_of_minatar_are_bytes():
     np.testing.assert_array_equal(obs, plain.reset(key, plain.default_params)[1])
     _, timestep = jax.jit(env.step)(key, state, np.int32(0), env.default_params)
     assert timestep.obs.dtype == jnp.uint8
-    with pytest.raises(OptionError, match="bits=True: is for MinAtar, whose numbers are 0 or 1, not CartPole-v1"):
+    with pytest.raises(OptionError, match="bits=True: needs MinAtar, whose observations are 0 or 1, not CartPole-v1"):
         Gymnax("CartPole-v1", bits=True)
 
 
@@ -252,7 +254,7 @@ def test_rescaled_actions_reach_the_bounds_of_the_inner_ones():
         _, ours = env.step(jax.random.key(1), state, jnp.array([share]), env.default_params)
         _, theirs = inner.step(jax.random.key(1), state.inner, jnp.array([own]), inner.default_params)
         np.testing.assert_allclose(ours.obs, theirs.obs, rtol=1e-6)
-    with pytest.raises(OptionError, match="RescaleAction is for actions that are real"):
+    with pytest.raises(OptionError, match="RescaleAction needs continuous actions"):
         RescaleAction(MAZE)
 
 

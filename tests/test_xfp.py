@@ -93,5 +93,5 @@ def test_it_comes_near_to_an_equilibrium_of_kuhn_poker_and_plays_it():
 
 
 def test_a_game_without_a_tree_is_refused():
-    with pytest.raises(OptionError, match="env=MatrixGame: XFP needs a game with a tree"):
+    with pytest.raises(OptionError, match="env=MatrixGame: XFP needs a game tree"):
         XFP(MatrixGame("matching_pennies"))

@@ -18,7 +18,7 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
     num_envs, blocks = workflow.vector_env.num_envs, workflow.num_blocks
     assert plan.episodes is not None
     episodes = jnp.broadcast_to(plan.episodes, workflow.num_envs)
-    apart = jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), (plan.params, episodes))
+    apart = jax.tree.map(lambda x: x.reshape(blocks, len(x) // blocks, *x.shape[1:]), (plan.params, episodes))
     keys = jax.random.split(key, blocks)
     if plan.seed_group is not None:  # blocks that play the same episodes use the key of the first block
         shared = plan.seed_group[-1] < num_envs
