@@ -313,5 +313,5 @@ def test_help_and_list_need_nothing_heavy():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     *printed, modules = out.splitlines()
     assert not {"jax", "brax", "hydra", "numpy"} & set(modules.split())
-    assert ["td3", "TD3: twin critics, target smoothing, delayed actor"] in [line.split(None, 1) for line in printed]
+    assert ["td3", "Twin delayed DDPG (TD3)"] in [line.split(None, 1) for line in printed]
     assert "  ant                       Brax ant" in printed

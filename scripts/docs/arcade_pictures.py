@@ -1,4 +1,4 @@
-"""Draws docs/arcade.png: the screen of each game of the arcade after some random steps, by name from the upper left.
+"""Draw docs/arcade.png: the screen of each arcade game after some random steps, by name from the upper left.
 
 python scripts/docs/arcade_pictures.py [folder]       docs, by default
 """
@@ -24,7 +24,7 @@ WIDTH, HEIGHT, COLUMNS, STEPS = (
 
 
 def picture(env: Any) -> np.ndarray:
-    """Its last screen before the episode ends, or before so many steps."""
+    """Return the last screen before the episode ends, or after the game's number of steps."""
     key = jax.random.key(3)
     state, obs = env.reset(key, env.default_params)
     step = jax.jit(env.step)

@@ -1,11 +1,11 @@
-"""Runs every command line that the README and the docs print, with a small budget, and says which of them fail.
+"""Run every command line in the README and the docs with a small budget, and list those that fail.
 
-python scripts/docs/documented_commands.py --out commands.jsonl     run again, it goes on with those that are left
+python scripts/docs/documented_commands.py --out commands.jsonl     if run again, it continues with those that are left
 python scripts/docs/documented_commands.py --list
 
-NAME is a run made before, of the kind that the line needs. A training gets one iteration; what has not ended after
---seconds is interrupted, and has started well if it said no error until then. Installing is left out, and so are pages
-whose lines are run by tests in a folder of what they write.
+NAME in a command line becomes a run made before, of the kind that the line needs. A training gets one iteration. A
+command that has not ended after --seconds is interrupted, and counts as started well if it printed no error until then.
+Installation commands are left out. So are pages whose lines are run by tests, in a folder with the files they write.
 """
 
 import argparse
@@ -22,23 +22,23 @@ from pathlib import Path
 from pages import ROOT, list_pages
 
 BUDGET = ["iterations=1", "evaluations=1"]
-RUNS = {  # what NAME is: the first one of which a command line holds a word
+RUNS = {  # NAME becomes the first run that has a word of the command line
     "experiment=brax/nsga2_hopper": ("solution=",),
     "agent=dqn env=maze agent.workflow.random_steps=64": ("suite=",),
     "agent=pbt agent/inner=ppo env=cartpole agent.workflow.population.size=4": ("member=", "lineage"),
     "agent.workflow.random_steps=64": ("init_from=",),
     "agent=ppo env=cartpole": ("",),
 }
-# those of other pages that need their files, a keyboard or a browser
+# words of lines that need the files of other pages, a keyboard or a browser
 OWN_LINES = ("env=corridor", "runs/les", "sweeps/NAME", "experiment=tuned", "experiment=fast_ant", "human=true")
-OWN_LINES += ("browser=true",)
+OWN_LINES += ("browser=true", "env=ring_tag")
 
 
 def commands() -> list[str]:
-    """The command lines of all blocks, each once, with backslashes joined and variables filled in."""
+    """Return the command lines of all code blocks, each once, with backslashes joined and variables filled in."""
     found: dict[str, None] = {}
     for page in list_pages():
-        if page.parent.name == "tutorials":  # whose lines need the files that they write; tests run them
+        if page.parent.name == "tutorials":  # tests run these pages, with the files that they write
             continue
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             variables: dict[str, str] = {}
@@ -54,7 +54,7 @@ def commands() -> list[str]:
 
 
 def tried(command: str, folder: Path, seconds: float) -> dict[str, object]:
-    """How a command ended: its exit code, or that it was interrupted."""
+    """Run a command, and return how it ended: its exit code, or that it was interrupted."""
     name = next(str(i) for i, words in enumerate(RUNS.values()) if any(word in command for word in words))
     arguments = [sys.executable, *command.replace("NAME", name).split()[1:]]
     if "evorl.train" in command and "--list" not in command:

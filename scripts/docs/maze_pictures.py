@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/environments/maze.md: a strip of random levels, and one of the out-of-distribution set.
+"""Draw the pictures of docs/environments/maze.md: a strip of random levels, and the out-of-distribution set.
 
 python scripts/docs/maze_pictures.py [folder]       docs, by default
 """

@@ -1,10 +1,10 @@
-"""Executes the notebooks and stores them with what they show; --check says whether outputs and code belong together.
+"""Execute the notebooks and store them with their outputs; --check reports outputs that do not match the code.
 
     pip install -e ".[dev]" && python scripts/docs/notebooks.py [notebooks/1_train_one_agent.ipynb ...]
     python scripts/docs/notebooks.py --check
 
-Without names it takes those that fail the check. Each is written when it has run, so this can be stopped and started
-again.
+Without names it executes those that fail the check. Each notebook is written as soon as it has run, so the script can
+be stopped and started again.
 """
 
 import argparse
@@ -28,13 +28,13 @@ def code(notebook: Any) -> list[Any]:
 
 
 def digest(notebook: Any) -> str:
-    """The SHA-256 of its code and of what that showed."""
+    """Return the SHA-256 of the notebook's code and outputs."""
     shown = [[cell["source"], cell["execution_count"], cell["outputs"]] for cell in code(notebook)]
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
 
 def fault(path: Path) -> str:
-    """Why what the notebook shows is not what its code showed, or nothing."""
+    """Return why the outputs of a notebook do not match its code, or ""."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     outputs = [output for cell in code(notebook) for output in cell["outputs"]]
     if notebook["metadata"].get("executed", {}).get("sha256") != digest(notebook):
@@ -47,7 +47,7 @@ def fault(path: Path) -> str:
 
 
 def execute(path: Path) -> None:
-    """Runs a notebook in a process of its own, and writes it with small pictures."""
+    """Run a notebook in its own process, and write it with small pictures."""
     import jax
     import nbformat
     from nbclient import NotebookClient

@@ -1,4 +1,4 @@
-"""Read the code blocks of the documentation, with the comments that say how they are tested.
+"""Read the code blocks of the documentation, with the comments that define how they are tested.
 
 A comment directly above a block changes how it is tested:
 

@@ -1,4 +1,4 @@
-"""Draws docs/suites.png: one environment of each suite that has pictures, after 30 random steps.
+"""Draw docs/suites.png: one environment of each suite that has pictures, after 30 random steps.
 
 pip install -e ".[suites]" && python scripts/docs/suite_pictures.py
 """

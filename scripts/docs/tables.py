@@ -40,7 +40,7 @@ FAMILIES = (
     "multi-agent",
     "league",
 )
-SHOWN = {  # experiments in the table of the README, with what they are
+SHOWN = {  # experiments in the table of the README: algorithm and task
     "classic/ppo_cartpole": ("PPO", "CartPole"),
     "classic/dqn_cartpole": ("DQN", "CartPole"),
     "classic/openes_cartpole": ("OpenES", "CartPole"),
