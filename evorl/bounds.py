@@ -63,7 +63,7 @@ class BoundTransform:
 
     def __post_init__(self) -> None:
         low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
-        require(bool(np.all(low < high)), "bounds", f"{low.tolist()}, {high.tolist()}", "the first must be the lower")
+        require(bool(np.all(low < high)), "bounds", f"{low.tolist()}, {high.tolist()}", "low must be below high")
 
     @property
     def is_bounded(self) -> bool:

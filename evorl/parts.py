@@ -128,8 +128,8 @@ def part(cls: type[T]) -> type[T]:
         bound = [name for name in of_numbers if _has_arrays(getattr(self, name))]
         if bound:
             raise TypeError(
-                f"{plain.__name__} is bound to numbers of a state ({', '.join(bound)}), for which nothing may be "
-                "compiled; its skeleton, the part before bind, is what has a hash"
+                f"{plain.__name__} is bound to hyperparameters of a state ({', '.join(bound)}) and has no hash; "
+                "compile with its skeleton, the component before bind"
             )
         return hash_fields(self)
 
@@ -169,7 +169,7 @@ def _bind(skeleton: Any, numbers: Any, place: str, env_steps: Any) -> Any:
     free = _list_mappings(skeleton)
     names = read_numbers(skeleton).keys() - free
     if numbers.keys() - free != names:
-        wanted = f"must be those of {type(skeleton).__name__}, by name: {', '.join(sorted(names)) or 'none'}"
+        wanted = f"must be the hyperparameters of {type(skeleton).__name__}: {', '.join(sorted(names)) or 'none'}"
         raise OptionError(f"{place}={', '.join(numbers) or 'none'}: {wanted}")
     bound = dict(numbers)
     for name, one, own in _iterate_fields(skeleton):
@@ -320,11 +320,16 @@ def resolve_numbers(value: Any, numbers: Numbers | None = None, place: str = "nu
 
 
 def _resolve(value: Any, given: Any, place: str) -> dict[str, Any]:
-    require(isinstance(given, Mapping), place.rstrip("."), to_printable(given), "must be a mapping, by field name")
+    require(
+        isinstance(given, Mapping),
+        place.rstrip("."),
+        to_printable(given),
+        "must be a mapping from field names to values",
+    )
     names, found = read_numbers(value).keys() | _list_mappings(value), {}
     for name in given:
         if name not in names:
-            raise unknown_name_error("number", f"{place}{name}", [f"{place}{one}" for one in sorted(names)])
+            raise unknown_name_error("hyperparameter", f"{place}{name}", [f"{place}{one}" for one in sorted(names)])
     for name, one, own in _iterate_fields(value):
         if _is_number(one):
             found[name] = _resolve_number(own, given.get(name, {}), f"{place}{name}", _get_declaration(one))
@@ -342,7 +347,7 @@ def _resolve_number(own: Any, given: Any, place: str, declared: Mapping[str, Any
         known = dict(own.items())
         for name in given:
             if name not in known:
-                raise unknown_name_error("number", f"{place}.{name}", [f"{place}.{one}" for one in known])
+                raise unknown_name_error("hyperparameter", f"{place}.{name}", [f"{place}.{one}" for one in known])
         given = replace(own, **given)
     elif isinstance(given, Mapping) and not given:
         given = own
@@ -415,7 +420,12 @@ def require_constants(value: Any, but: str) -> None:
     for path, one in found:
         name = ".".join(step.key for step in path if isinstance(step, jax.tree_util.DictKey))
         changes = isinstance(one, Schedule) and not name.startswith(f"{but}.")
-        require(not changes, name, one, f"{type(value).__name__} counts no env steps; only numbers of {but} may change")
+        require(
+            not changes,
+            name,
+            one,
+            f"must not be a schedule: {type(value).__name__} counts no env steps; only {but} may have schedules",
+        )
 
 
 def _is_number(one: "Field[Any] | None") -> bool:
@@ -432,5 +442,5 @@ def _is_mapping(one: "Field[Any] | None") -> bool:
 
 
 def get_default(one: "Field[Any]") -> Any:
-    """Return the default of a dataclass field, created anew if it has a factory; MISSING if it has none."""
+    """Return the default of a dataclass field, a new object if it has a factory; MISSING if it has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()

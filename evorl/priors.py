@@ -51,7 +51,7 @@ class LogUniform:
 
     def __post_init__(self) -> None:
         _check_bounds(self.low, self.high)
-        require(self.low > 0, "low", self.low, "must be above 0, as its logarithm is taken")
+        require(self.low > 0, "low", self.low, "must be above 0 for a logarithmic scale")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -205,7 +205,7 @@ class Choice:
     e_folds = 0.0
 
     def __post_init__(self) -> None:
-        require(len(self.values) >= 2, "values", self.values, "must be two numbers or more")
+        require(len(self.values) >= 2, "values", self.values, "must be at least two numbers")
         numbers = all(is_number(x) and math.isfinite(x) for x in self.values)
         require(numbers, "values", self.values, "must be finite numbers")
 

@@ -27,7 +27,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         own = type(self).value is not Schedule.value
-        require(own, "schedule", type(self).__name__, "must be a subclass that has a value(env_steps), such as Linear")
+        require(
+            own, "schedule", type(self).__name__, "must be a subclass that implements value(env_steps), such as Linear"
+        )
         for name, value in self.items():
             if name not in self.ends and isinstance(value, int | float):
                 require(value > 0, name, value, "must be above 0, in env steps")
@@ -50,8 +52,8 @@ class Schedule:
     def __jax_array__(self) -> Array:
         """Raise TypeError, since a schedule has a value only at a number of env steps."""
         raise TypeError(
-            f"{self} is a number by env steps: bind(part, resolve_numbers(part), env_steps) of evorl.parts gives the "
-            "part with the number that it is then"
+            f"{self} has a value only at a number of env steps; use evorl.parts.bind(part, resolve_numbers(part), "
+            "env_steps)"
         )
 
 

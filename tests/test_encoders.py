@@ -87,7 +87,7 @@ def test_presets_have_the_sizes_of_their_papers(options, features):
 
 @pytest.mark.parametrize(("space", "options", "message"), [
     (Box(0.0, 1.0, (5, 5, 3)), {"sizes": (6,)}, r"sizes=\[6\]: must be at most 5: the layer gets 5 x 5 .* \[5, 5, 3\]"),
-    (Box(0.0, 1.0, (5, 5, 3)), {"channels": (2, 2), "sizes": (3, 4), "strides": (1, 1)}, "at most 3, of the 3 x 3"),
+    (Box(0.0, 1.0, (5, 5, 3)), {"channels": (2, 2), "sizes": (3, 4), "strides": (1, 1)}, "at most 3: the layer gets 3"),
     (Dict({"a": Discrete(3), "b": Box(0.0, 1.0, (4,))}), {}, r"encoder=CNN: needs image observations, a Box \[hei"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(space, options, message):

@@ -389,7 +389,7 @@ def test_numbers_of_other_precision_and_rewards_of_one_number_are_taken(obs, wor
 @pytest.mark.parametrize("workers", [0, 1])
 def test_several_objectives_are_taken_where_they_are_declared(workers):
     played(HostEnv("tests.hosted:Loose-v0", {"reward": "vector"}), 1, 2)
-    assert "the reward has shape [2], not []; several objectives" in str(pool_registry.find_fault())
+    assert "the reward has shape [2], not []; declare several objectives" in str(pool_registry.find_fault())
     pool_registry.close_all()
     env = HostEnv("tests.hosted:Loose-v0", {"reward": "declared"}, workers)
     _, stats, (rows, _) = jax.device_get(played(env, 2, 5))

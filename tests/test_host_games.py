@@ -150,7 +150,7 @@ def test_it_is_a_game_and_a_limit_of_ours_is_truncated():
 def test_names_that_are_wrong_are_told():
     with pytest.raises(OptionError, match=r"tests.hosted_games:Fram: cannot be created: AttributeError"):
         HostGame("tests.hosted_games:Fram")
-    with pytest.raises(OptionError, match="batch=2: needs workers"):
+    with pytest.raises(OptionError, match=r"batch=2: needs env\.workers=1"):
         HostGame(FARM, batch=2)
 
 

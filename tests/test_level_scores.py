@@ -129,7 +129,7 @@ def test_every_score_is_one():
     (scores.TrueRegret(), "rank", ("value", "best"), 1,
      "score=TrueRegret: needs an environment with optimal_return(level)"),
     (scores.Learnability(), "rank", (), 1,
-     "score=Learnability: needs an environment that reports solved episodes"),
+     "score=Learnability: needs an environment that reports solved episodes (evorl.types.SolvableLevelEnv)"),
     (scores.ValueDisagreement(), "rank", ("value",), 1,
      "score=ValueDisagreement: needs a student with several value functions, num_values"),
     (scores.MaxMC(), "proportional", ("value", "best"), 1,

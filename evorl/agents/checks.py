@@ -22,9 +22,9 @@ def require_action_vector(agent: Any, hint: str = "") -> Box:
     """
     space = agent.action_space
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise OptionError(f"{type(agent).__name__} needs actions that are vectors of real numbers, not {space}{hint}")
+        raise OptionError(f"{type(agent).__name__} needs continuous actions, a Box with one axis, not {space}{hint}")
     if not all(np.isfinite(bound).all() for bound in space.bounds):
-        raise OptionError(f"{type(agent).__name__} needs actions between finite bounds, not {space}")
+        raise OptionError(f"{type(agent).__name__} needs actions with finite bounds, not {space}")
     return space
 
 
@@ -35,5 +35,5 @@ def require_choice(agent: Any, hint: str = "") -> Discrete:
     """
     space = agent.action_space
     if not isinstance(space, Discrete):
-        raise OptionError(f"{type(agent).__name__} needs an action that is one choice, not {space}{hint}")
+        raise OptionError(f"{type(agent).__name__} needs a discrete action space, not {space}{hint}")
     return space

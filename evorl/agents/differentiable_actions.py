@@ -30,7 +30,9 @@ class DifferentiableActions:
         space = self.action_space
         vector = isinstance(space, Box) and len(space.shape) == 1
         if not (vector or all(not isinstance(leaf, Box | MultiBinary) for leaf in leaf_spaces(space))):
-            raise OptionError(f"a critic's gradient needs vectors of real numbers, or choices, not {space}")
+            raise OptionError(
+                f"a deterministic policy gradient needs a Box with one axis or discrete actions, not {space}"
+            )
         Head(space)
 
     @property

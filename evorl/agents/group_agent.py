@@ -78,5 +78,7 @@ def take_member(rows: Any, member: Array | None, at: int, into: int = 0) -> Any:
 def require_learner(agent: Any, protocol: Any) -> Any:
     """Return the agent; raise OptionError if it does not implement the protocol that its workflow needs."""
     if not isinstance(agent, protocol):
-        raise OptionError(f"agents={type(agent).__name__}: does not learn here, it is no {protocol.__name__}")
+        raise OptionError(
+            f"agents={type(agent).__name__}: cannot be trained here, it is not an evorl.types.{protocol.__name__}"
+        )
     return agent

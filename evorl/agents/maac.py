@@ -94,11 +94,11 @@ class MAAC(BaseAgent):
         """Raise OptionError unless the environment is multi-agent and every member has a Discrete action space."""
         if not self.groups:
             raise OptionError(
-                "env: is for one agent, and MAAC plays games, whose actions are by group; see discrete_sac"
+                "env: must be a multi-agent environment for MAAC; use agent=discrete_sac for a single agent"
             )
         for name, of in groups(self.action_space).items():
             if not isinstance(of.space, Discrete):
-                raise OptionError(f"MAAC needs actions that are one choice, not {of.space} of group {name}")
+                raise OptionError(f"MAAC needs discrete actions, not {of.space} of group {name}")
 
     @property
     def groups(self) -> dict[str, int]:

@@ -89,7 +89,7 @@ class MADDPG(BaseAgent):
     def check_spaces(self) -> None:
         """Raise OptionError unless the environment is multi-agent, with discrete or bounded vector actions."""
         if not self.groups:
-            raise OptionError("env: is for one agent, and MADDPG plays games, whose actions are by group; see ddpg")
+            raise OptionError("env: must be a multi-agent environment for MADDPG; use agent=ddpg for a single agent")
         for name in self.groups:
             self.differentiable_actions(name)
 

@@ -84,7 +84,7 @@ class PolicyGradient(BaseAgent, ABC):
         """
         Head(self.action_space, self.distribution)
         if isinstance(get_visible_space(self.observation_space), PrivilegedObs):
-            why = "must be 1 where the value sees what the policy may not"
+            why = "must be 1 if the value function sees a privileged state (PrivilegedObs)"
             require(self.num_values == 1, "num_values", self.num_values, why)
 
     @abstractmethod

@@ -73,9 +73,7 @@ class Team(BaseAgent):
         With `central`, all agents must be PolicyGradient agents.
         """
         if not self.groups:
-            raise OptionError(
-                "env: is for one agent, and a team plays games, whose actions are by group (docs/howto/multi_agent.md)"
-            )
+            raise OptionError("env: must be a multi-agent environment for a team of agents (docs/howto/multi_agent.md)")
         for name, of in (("agents", self.agents), ("shared", self.shared)):
             for group in of if isinstance(of, Mapping) else ():
                 if group not in self.groups:
@@ -83,10 +81,13 @@ class Team(BaseAgent):
         if isinstance(self.agents, Mapping):
             missing = [name for name in self.groups if name not in self.agents]
             require(
-                not missing, "agents", list(self.agents), f"must have one for each group, also {', '.join(missing)}"
+                not missing,
+                "agents",
+                list(self.agents),
+                f"must have an agent for each group; missing: {', '.join(missing)}",
             )
         for side in self.group_agents.values():
-            needs = "needs agents with a value beside their policy: PolicyGradient"
+            needs = "needs agents with a value function (PolicyGradient)"
             require(not self.central or isinstance(side.agent, PolicyGradient), "central", self.central, needs)
 
     def __hash__(self) -> int:

@@ -76,7 +76,9 @@ class Adam:
     def __post_init__(self) -> None:
         for name, least, most in (("b1", 0, 1), ("b2", 0, 1), ("eps", 0, math.inf)):
             value = getattr(self, name)
-            require(is_number(value) and least <= value < most, name, value, f"must be from {least} to below {most}")
+            require(
+                is_number(value) and least <= value < most, name, value, f"must be at least {least} and below {most}"
+            )
 
     def init(self, params: Params) -> Any:
         return optax.scale_by_adam(self.b1, self.b2, self.eps).init(ravel_pytree(params)[0])
@@ -95,7 +97,7 @@ def _require_descent(optimizer: Optimizer) -> None:
     with mesh.eager_mode():
         slope = {"w": jnp.ones((2, 2))}
         direction = optimizer.update(slope, optimizer.init(slope), slope)[0]["w"]
-        wanted = "must give what is subtracted: leave out its learning rate"
+        wanted = "must return the direction to subtract, without a learning rate"
         require(bool(direction.sum() > 0), "optimizer", type(optimizer).__name__, wanted)
 
 

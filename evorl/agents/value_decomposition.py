@@ -43,8 +43,8 @@ class ValueDecomposition(BaseAgent):
         if len(self.groups) > 1:
             name = "VDN" if isinstance(self.mixer, SumMixer) else "QMIX"
             raise OptionError(
-                f"env: {name} over opponents: it values what one group earns together, and here are the groups "
-                f"{', '.join(self.groups)}; independent learners play it: agent=idqn"
+                f"env: {name} needs a single group of cooperating agents, not the groups "
+                f"{', '.join(self.groups)}; use independent learners, agent=idqn"
             )
 
     @property

@@ -140,5 +140,5 @@ def concatenate_descriptors(names: Sequence[str], means: dict[str, Array], count
             raise unknown_name_error("descriptors", name, means)
     descriptor = jnp.concatenate([means[name].reshape(len(means[name]), -1) for name in names], 1)
     found = descriptor.shape[1]
-    require(found == count, "descriptors", list(names), f"are {found} numbers, where {count} are expected")
+    require(found == count, "descriptors", list(names), f"must have {count} values in total, not {found}")
     return descriptor

@@ -101,7 +101,7 @@ def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float,
     require(len(low) > 0, "low", list(low), "must have a number for each descriptor")
     require(len(low) == len(high), "high", list(high), f"must have as many numbers as low, {len(low)}")
     above = all(a < b and math.isfinite(b - a) for a, b in zip(low, high, strict=True))
-    require(above, "high", list(high), f"must be above low, {list(low)}, and both finite")
+    require(above, "high", list(high), f"must be above low, {list(low)}, and both must be finite")
     return low, high
 
 
@@ -131,7 +131,9 @@ class GridArchive:
         shape = tuple(self.shape)
         require(len(shape) == len(low), "shape", list(shape), f"must have a number for each descriptor, {len(low)}")
         whole = all(isinstance(k, int) and k >= 1 for k in shape) and math.prod(shape) < 2**31
-        require(whole, "shape", list(shape), "must be whole numbers, at least 1, of fewer than 2147483648 cells in all")
+        require(
+            whole, "shape", list(shape), "must be whole numbers, at least 1, for fewer than 2147483648 cells in total"
+        )
         for name, value in (("low", low), ("high", high), ("shape", shape)):
             object.__setattr__(self, name, value)
 

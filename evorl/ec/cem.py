@@ -61,7 +61,7 @@ class CEM(Evolver):
         require_int("population_size", n, 2)
         require_int("num_elites", self.num_elites, 0)
         require(self.num_elites <= n, "num_elites", self.num_elites, f"must be between 1 and {n}, or 0 for half")
-        require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even where mirrored")
+        require(not self.mirrored or n % 2 == 0, "population_size", n, "must be even with mirrored=true")
 
     @property
     def num_parents(self) -> int:

@@ -71,7 +71,7 @@ def compute_rates(
 
     Args:
         n: Number of parameters.
-        raw: Raw weights, the best individual first, shape [slots].
+        raw: Raw weights, the best individual first, shape `[slots]`.
         active: Whether to use the negative weights.
         scale: Factor on c_1 and c_mu.
         alpha: alpha_cov, another factor on c_1 and c_mu.
@@ -111,9 +111,9 @@ class CMAES(Evolver):
     Three details differ from the basic algorithm:
 
     - `tell` accepts individuals that `ask` did not sample. For this reason, one update multiplies sigma by at
-      most e (Hansen 2011, arXiv:1110.4181).
-    - If all individuals have the same fitness, their order carries no information, and sigma grows by half,
-      as with pycma's manage_plateaus(1.5, 1).
+      most e (Hansen 2011, arXiv:1110.4181);
+    - if all individuals have the same fitness, their order carries no information, and sigma grows by half,
+      as with pycma's manage_plateaus(1.5, 1);
     - sigma is rescaled if the covariance becomes tiny, so that no value underflows in float32.
 
     Args:
@@ -194,8 +194,8 @@ class CMAES(Evolver):
         """Update the distribution with the `size` fittest of the given individuals (equations 38 to 47).
 
         Args:
-            members: Individuals as flattened parameters, shape [slots, n].
-            fitness: Fitness of the individuals, shape [slots].
+            members: Individuals as flattened parameters, shape `[slots, n]`.
+            fitness: Fitness of the individuals, shape `[slots]`.
             size: Number of individuals to use; may be traced.
             state: State of the search.
             elites: Number of individuals with positive weights; may be traced. None means the same fraction

@@ -57,12 +57,8 @@ class Emitter(Protocol):
     ) -> State:
         """Return the state after the genomes were evaluated and inserted into the archive.
 
-        Args:
-            key: Random key.
-            told: Genomes, their fitness and descriptors, and the results of their insertion, leaves
-                [size, ...].
-            state: State of the emitter.
-            elites: Content of the archive after the insertion.
+        `told` has the genomes, their fitness and descriptors, and the results of their insertion, leaves
+        [size, ...]. `elites` is the content of the archive after the insertion.
         """
         ...
 

@@ -125,12 +125,15 @@ class Evosax(Evolver):
             shapes = _leaf_shapes(replace(self, options=own).weights(np.zeros(2, np.float32)))
             given = _leaf_shapes(self.options["params"])
             require(
-                given == shapes, "options.params", "other weights", f"must have the names and shapes of {name}'s own"
+                given == shapes,
+                "options.params",
+                "other weights",
+                f"must have the names and shapes of the weights of {name}",
             )
         if self._variational:
             k = self.options["num_populations"]
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
-            require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and more")
+            require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and larger")
 
     def init(self, key: Key, mean: Params) -> EvosaxState:
         algorithm, params = self._build(mean)
@@ -180,7 +183,7 @@ class Evosax(Evolver):
         """
         _, params = replace(self, numbers={})._build(like)
         learned = hasattr(params, "params")
-        require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; LearnedES is one that has")
+        require(learned, "algorithm", self.algorithm.__name__, "has no learned weights; use LearnedES")
         return _to_arrays(params.params)
 
     @property
@@ -231,7 +234,7 @@ class Evosax(Evolver):
         for name in given:
             if name not in vars(params):
                 raise unknown_name_error(
-                    f"number of {self.algorithm.__name__}:", name, [*vars(params), *self._wrapper_numbers]
+                    f"hyperparameter of {self.algorithm.__name__}:", name, [*vars(params), *self._wrapper_numbers]
                 )
         return algorithm, params.replace(**given)
 

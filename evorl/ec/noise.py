@@ -114,7 +114,9 @@ class Noise:
 
     def _sample_table_offsets(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
         """Sample the offsets in the table at which rows of `size` numbers begin."""
-        require(self.table_size > size, "table_size", self.table_size, f"must exceed the {size} numbers of a member")
+        require(
+            self.table_size > size, "table_size", self.table_size, f"must be above the number of parameters, {size}"
+        )
         require_key(key)
         return jax.random.randint(key, shape, 0, self.table_size - size + 1)
 

@@ -76,7 +76,7 @@ class NoveltyES(Evolver):
             require_int(name, getattr(self, name))
         least = max(self.num_centers, self.neighbours)
         require(self.capacity >= least, "capacity", self.capacity, f"must be at least {least}")
-        search.require_takes_params(self.evolver, "evolver", "the members of one center")
+        search.require_takes_params(self.evolver, "evolver", "the individuals of a single center")
 
     @property
     def population_size(self) -> int:

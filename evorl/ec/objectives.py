@@ -125,7 +125,7 @@ def hypervolume(fitness: Float[Array, "n m"], reference: Float[Array, " m"]) -> 
     It is computed by sweeps along the first objective.
     """
     m = fitness.shape[1]
-    require(m in (2, 3), "hypervolume", f"{m} objectives", "is computed of 2 or 3")
+    require(m in (2, 3), "hypervolume", f"{m} objectives", "is supported for 2 or 3 objectives only")
     reference = jnp.broadcast_to(jnp.asarray(reference, fitness.dtype), (m,))
     inside = (fitness > reference).all(1, keepdims=True)  # false for NaN
     points = jnp.where(inside, fitness - reference, 0.0)

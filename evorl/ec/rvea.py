@@ -97,7 +97,7 @@ class RVEA(MultiObjectiveEvolver):
             OptionError: If there are fewer than two objectives, or more objectives than individuals.
         """
         m, n = len(self.objectives), self.population_size
-        require(m >= 2, "objectives", dict(self.objectives), "must be at least two, as RVEA divides them by directions")
+        require(m >= 2, "objectives", dict(self.objectives), "must be at least two; use an evolver for one objective")
         require(n >= m, "population_size", n, f"must be at least {m}, one for each objective")
         divisions = next(h for h in range(n + 1) if math.comb(h + m, m - 1) > n)
         return normalize_rows(np.array(build_simplex_lattice(m, divisions), np.float32))

@@ -137,7 +137,7 @@ class RescaleAction(Wrapper):
     def __post_init__(self) -> None:
         space = self.inner.action_space
         if not isinstance(space, Box):
-            raise OptionError(f"env: RescaleAction is for actions that are real numbers, not {space}")
+            raise OptionError(f"env: RescaleAction needs continuous actions, a Box, not {space}")
         require(self.low < self.high, "low", self.low, f"must be below high, {self.high}")
 
     @property

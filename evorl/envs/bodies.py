@@ -86,7 +86,7 @@ def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray
         return frames
     except Exception as error:  # each OpenGL backend of MuJoCo raises its own
         problem = str(error).partition(",")[0].partition("\n")[0]
-        raise OptionError(f"MuJoCo cannot draw here ({problem}); MUJOCO_GL=egl or osmesa may help") from error
+        raise OptionError(f"MuJoCo cannot render on this machine ({problem}); try MUJOCO_GL=egl or osmesa") from error
 
 
 def _create_camera(mujoco: Any, model: Any) -> Any:

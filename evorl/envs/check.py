@@ -58,7 +58,9 @@ def check_env(env: Any, env_params: Any = None, key: jax.Array | None = None, ep
         faults = [f"on the host: {pool_registry.find_fault()}"]
     pool_registry.release_leases(oldest)
     if faults:
-        raise EnvError("\n  ".join([f"{type(env).__name__} is not as evorl needs an environment:", *faults]))
+        raise EnvError(
+            "\n  ".join([f"{type(env).__name__} does not follow the environment interface, evorl.types.Env:", *faults])
+        )
 
 
 def find_missing_members(env: Any) -> Iterator[str]:
@@ -70,7 +72,7 @@ def find_missing_members(env: Any) -> Iterator[str]:
         try:
             getattr(env, name)
         except Exception as error:
-            yield f"{name}: cannot be read, {describe_error(error)}; an environment has {', '.join(members)}"
+            yield f"{name}: cannot be read, {describe_error(error)}; an environment needs {', '.join(members)}"
 
 
 def check_declarations(trial: EnvTrial) -> Iterator[str]:
@@ -94,14 +96,14 @@ def check_space(name: str, space: Any) -> Iterator[str]:
         yield f"{name} is {type(space).__name__}, must be one of evorl.spaces: {', '.join(SPACE_NAMES)}"
         return
     if isinstance(space, Members):
-        yield from check_space(f"{name} of a member", space.space)
+        yield from check_space(f"{name} of an agent", space.space)
         return
     for part, within in subspaces(space):
         yield from check_space(f"{name}.{part}", within)
     if isinstance(space, Box) and name.startswith("action_space"):
         low, high = space.bounds
         if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
-            allowed = "those of actions must be finite, low below high"
+            allowed = "bounds of actions must be finite, with low below high"
             yield f"{name}: its bounds are {space.low} and {space.high}, {allowed}"
 
 
@@ -113,11 +115,11 @@ def check_groups(observation_space: Any, action_space: Any) -> Iterator[str]:
     if not acting and not seeing:
         return
     if others := [name for name, part in subspaces(action_space) if not isinstance(part, Members)]:
-        yield f"action_space.{others[0]} is of no group: each part of a game's must be Members(space, n)"
+        yield f"action_space.{others[0]} has no group; in a multi-agent space, each part must be Members(space, n)"
     for name in {**acting, **seeing}:
         sizes = [space[name].n if name in space else 0 for space in (acting, seeing)]
         if sizes[0] != sizes[1]:
-            yield f"group {name!r} has {sizes[0]} members in action_space and {sizes[1]} in observation_space"
+            yield f"group {name!r} has {sizes[0]} agents in action_space and {sizes[1]} in observation_space"
 
 
 def check_shapes(trial: EnvTrial) -> Iterator[str]:
@@ -130,12 +132,12 @@ def check_shapes(trial: EnvTrial) -> Iterator[str]:
     env, key = trial.env, trial.keys[0]
     start = call_checked("reset", jax.eval_shape, env.reset, key, trial.params)
     if not (isinstance(start, tuple) and len(start) == 2):
-        yield f"reset gives {type(start).__name__}, must give (state, obs)"
+        yield f"reset returns {type(start).__name__}, must return (state, obs)"
         return
     action = jax.eval_shape(env.action_space.sample, key)
     answer = call_checked("step", jax.eval_shape, env.step, key, start[0], action, trial.params)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], TimeStep)):
-        yield f"step gives {type(answer).__name__}, must give (state, TimeStep)"
+        yield f"step returns {type(answer).__name__}, must return (state, TimeStep)"
         return
     (state, obs), (after, timestep) = start, answer
     flag, reward = jax.ShapeDtypeStruct((), bool), to_strong_shapes(timestep.reward)
@@ -151,7 +153,7 @@ def check_shapes(trial: EnvTrial) -> Iterator[str]:
     if timestep.member_ends is not None:
         flags = {name: jax.ShapeDtypeStruct((of.n,), bool) for name, of in teams.items()}
         if not teams:
-            yield "step: member_ends is of members, must be None where the environment is no game"
+            yield "step: member_ends must be None in a single-agent environment"
         elif not isinstance(timestep.member_ends, MemberEnds):
             given = type(timestep.member_ends).__name__
             yield f"step: member_ends is {given}, must be None or evorl.types.MemberEnds(terminated, truncated)"
@@ -192,17 +194,17 @@ def find_suspicious_behavior(trial: EnvTrial) -> Iterator[str]:
     if len(trial.keys) > 1 and not find_differences(
         tree.index(starts, slice(1, None)), tree.index(starts, slice(0, -1))
     ):
-        yield f"{len(trial.keys)} keys gave the same start; right where the task has only one"
+        yield f"{len(trial.keys)} keys gave the same initial state; this is right only if the task has a single one"
     if limit > 1 and (trial.episode_lengths == limit).all() and np.asarray(trial.rollouts["terminated"])[:, -1].all():
         every = f"all {len(trial.keys)} episodes were terminated at step {limit}, which is max_episode_steps"
-        yield f"{every}; right where the task has so many steps, but a time limit is truncated"
+        yield f"{every}; this is right if the task itself has this length, but a time limit must truncate"
     numbers = sum(x[0, 0].size for x in jax.tree.leaves(trial.rollouts["reward"]))
     if numbers != 1 and not groups(env.action_space):
-        yield f"step: reward is of {numbers} numbers; a workflow that needs one takes LinearReward(env, weights)"
+        yield f"step: reward has {numbers} values; use LinearReward(env, weights) if the workflow needs a scalar"
     for path, leaf in leaves_by_name(starts["state"]).items():
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            why = "its noise repeats in copied states, that of step's own key does not"
-            yield f"{join_path('state', path)} is a key; {why}"
+            why = "copies of the state repeat its noise; use the key that step receives"
+            yield f"{join_path('state', path)} is a random key; {why}"
 
 
 def to_strong_shapes(shapes: Any) -> Any:

@@ -21,7 +21,7 @@ def find_brax(env: Env, wrapper: str) -> Brax:
     """Return the Brax environment inside wrappers; raise OptionError if the innermost environment is another one."""
     found = unwrap(env)
     if not isinstance(found, Brax):
-        raise OptionError(f"env: {wrapper} knows the bodies of Brax, not those of {type(found).__name__}")
+        raise OptionError(f"env: {wrapper} needs a Brax environment, not {type(found).__name__}")
     return found
 
 
@@ -83,9 +83,9 @@ class FeetContact(Wrapper):
     def __post_init__(self) -> None:
         env = find_brax(self.inner, "FeetContact")
         object.__setattr__(self, "feet", tuple(self.feet))
-        why = "FeetContact reads contacts, which Brax keeps with +options.debug=true only"
+        why = "FeetContact needs contacts, which Brax returns only with +options.debug=true"
         require(env.options.get("debug") is True, "options.debug", env.options.get("debug"), why)
-        require(env.backend != "mjx", "backend", env.backend, "keeps no contacts as FeetContact reads them")
+        require(env.backend != "mjx", "backend", env.backend, "is not supported by FeetContact; use another backend")
 
     @property
     def episode_info(self) -> Mapping[str, str]:
@@ -104,7 +104,7 @@ class FeetContact(Wrapper):
         known = ANT_FEET if env.name == "ant" else tuple(i for i, name in enumerate(names) if FOOT_NAME in name)
         found = tuple(self.feet) or known
         right = bool(found) and all(0 <= link < len(names) for link in found)
-        require(right, "feet", list(found), f"must be some of the {len(names)} links of {env.name}, from 0")
+        require(right, "feet", list(found), f"must be indices of the {len(names)} links of {env.name}, starting at 0")
         return found
 
     def reset(self, key: Key, params: Any) -> tuple[WrapperState, Any]:

@@ -75,12 +75,16 @@ class Physics(Wrapper):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Adjustable):
-            raise OptionError(f"inner={type(self.inner).__name__}: has no numbers to vary; Gymnax and Brax have")
-        require(bool(self.ranges), "ranges", dict(self.ranges), f"must name some of {', '.join(self.inner.physics)}")
+            raise OptionError(
+                f"inner={type(self.inner).__name__}: has no physical parameters to vary; use Gymnax or Brax"
+            )
+        require(
+            bool(self.ranges), "ranges", dict(self.ranges), f"must name at least one of {', '.join(self.inner.physics)}"
+        )
         for name, prior in self.ranges.items():
             if name not in self.inner.physics:
-                raise unknown_name_error("number of physics", name, self.inner.physics)
-            require(isinstance(prior, Prior), f"ranges.{name}", prior, "must be a range, such as Uniform(0.5, 2)")
+                raise unknown_name_error("physical parameter", name, self.inner.physics)
+            require(isinstance(prior, Prior), f"ranges.{name}", prior, "must be a prior, such as Uniform(0.5, 2)")
             fits = name not in self.inner.positive_params or prior.bounds[0] > 0
             require(fits, f"ranges.{name}", prior, "must be above 0")
         object.__setattr__(self, "ranges", FrozenDict(sorted(self.ranges.items())))
@@ -200,7 +204,7 @@ class PhysicsEditor:
     fresh_reset = True
 
     def __post_init__(self) -> None:
-        require(self.num_bins >= 2, "num_bins", self.num_bins, "must be at least 2, the ends")
+        require(self.num_bins >= 2, "num_bins", self.num_bins, "must be at least 2")
         require_int("num_random", self.num_random, 0)
 
     @property

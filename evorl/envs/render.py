@@ -96,7 +96,7 @@ def render_states(env: Any, states: Sequence[Any]) -> list[np.ndarray]:
             given = f"{frame.dtype} {list(frame.shape)}"
             raise EnvError(f"{type(env).__name__}.render_frames: a frame is {given}, must be uint8 [height, width, 3]")
     if len(frames) != len(states):
-        raise EnvError(f"{type(env).__name__}.render_frames: {len(frames)} frames of {len(states)} states")
+        raise EnvError(f"{type(env).__name__}.render_frames: returned {len(frames)} frames for {len(states)} states")
     return [enlarge(frame, -(-MIN_HEIGHT // frame.shape[0])) for frame in frames]
 
 

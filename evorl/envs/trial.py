@@ -88,26 +88,26 @@ def check_behavior(trial: EnvTrial) -> Iterator[str]:
     yield from check_member_ends(trial)
     yield from check_no_autoreset(trial)
     for name in sorted(name for name, value in snapshot_attributes(trial.env).items() if value != before.get(name)):
-        yield f"reset or step changes self.{name}, must leave self as it is: what changes belongs into the state"
+        yield f"reset or step changes self.{name}, must not modify self: values that change belong in the state"
 
 
 def check_purity(trial: EnvTrial) -> Iterator[str]:
     """Yield a fault if reset and step are not pure functions.
 
-    Of the comparisons between calls, only the first difference is reported, since others follow from it.
+    Only the first difference between calls is reported, since others follow from it.
     """
     key, params = trial.keys[0], copy_containers(trial.params)
     jitted = jax.jit(trial.reset_and_step)
     alone = [call_checked("reset and step", jitted, key, trial.params) for key in trial.keys]
     comparisons = (
-        (jitted(key, trial.params), alone[0], 0.0, "made twice with one key; all noise must come from the key"),
+        (jitted(key, trial.params), alone[0], 0.0, "with the same key; all noise must come from the key"),
         (
             call_checked("without jit", trial.reset_and_step, key, trial.params),
             alone[0],
             TOLERANCE,
-            "with and without jit; all that changes must come from the arguments, not from NumPy, a global or self",
+            "with and without jit; all values must come from the arguments, not from NumPy, a global or self",
         ),
-        (trial.rollouts["begun"], tree.stack(alone), TOLERANCE, "vmapped and one by one"),
+        (trial.rollouts["begun"], tree.stack(alone), TOLERANCE, "with and without vmap"),
     )
     for found, wanted, tolerance, when in comparisons:
         different = find_differences(found, wanted, tolerance)
@@ -146,7 +146,7 @@ def check_rollouts(trial: EnvTrial) -> Iterator[str]:
     if at := find_earliest(alive & ~np.isfinite(reward).all(2)):
         yield f"step: reward at step {steps[at[1]]} is {reward[at].squeeze()}, must be finite"
     if at := find_earliest(alive & terminated & truncated):
-        yield f"step: terminated and truncated are both set at step {steps[at[1]]}, truncated must not be"
+        yield f"step: terminated and truncated are both true at step {steps[at[1]]}; truncated must be false then"
     if not (terminated | truncated)[alive & (steps == lengths[:, None])].all():
         yield f"step: neither terminated nor truncated at step {limit}, which is max_episode_steps, must be truncated"
 
@@ -164,8 +164,9 @@ def check_member_ends(trial: EnvTrial) -> Iterator[str]:
         before = np.pad(out, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         faults = {
             "is both terminated and truncated, must be one of them": ends.terminated[name] & ends.truncated[name],
-            "had ended and is in the game again; who has ended must stay so until reset": before & ~out,
-            "earns after its end; who may still earn only waits, and has not ended": before & (reward[name] != 0),
+            "had ended and is active again; an agent that has ended must stay ended until reset": before & ~out,
+            "has a reward after its end; an agent that can still get rewards must not have ended": before
+            & (reward[name] != 0),
         }
         for what, where in faults.items():
             if at := find_earliest((alive & where).any(2)):
@@ -174,7 +175,7 @@ def check_member_ends(trial: EnvTrial) -> Iterator[str]:
     everyone = np.concatenate([ends.is_done[name] for name in ends.terminated], axis=2).all(2)
     over = np.asarray(trial.rollouts["terminated"] | trial.rollouts["truncated"])
     if at := find_earliest(alive[:, :, 0] & everyone & ~over):
-        yield f"step: all members have ended at step {at[1] + 1}, so the game must be terminated or truncated"
+        yield f"step: all agents have ended at step {at[1] + 1}; the episode must be terminated or truncated"
 
 
 def check_no_autoreset(trial: EnvTrial) -> Iterator[str]:
@@ -183,8 +184,8 @@ def check_no_autoreset(trial: EnvTrial) -> Iterator[str]:
     for n, length in zip(grown, trial.episode_lengths, strict=True):
         counters = (n[: length - 1] == np.arange(1, length)[:, None]).all(0)
         if length > 2 and counters.any() and (n[length - 1, counters] == 0).all():
-            what = "what counts the steps in the state is back at its start"
-            yield f"step: {what} where the episode ends, step {length}; must be the true successor, the caller resets"
+            what = "the step counter in the state is back at its initial value"
+            yield f"step: {what} at the end of the episode, step {length}; step must not reset, the caller does"
             return
 
 

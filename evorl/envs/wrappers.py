@@ -137,7 +137,12 @@ class LinearReward(Wrapper):
         inner, timestep = self.inner.step(key, env_state.inner, action, params.inner)
         objectives = _concatenate_rewards(timestep.reward)
         weights = jnp.asarray(params.weights, jnp.float32)
-        require(weights.size == objectives.size, "weights", self.weights, f"must be {objectives.size}, one for each")
+        require(
+            weights.size == objectives.size,
+            "weights",
+            self.weights,
+            f"must be {objectives.size} numbers, one for each objective",
+        )
         timestep = timestep.with_rewards(lambda reward: _concatenate_rewards(reward) @ weights)
         return WrapperState(inner), replace(timestep, info={**timestep.info, "objectives": objectives})
 
@@ -310,10 +315,10 @@ class FilterObservation(ObservationWrapper):
         object.__setattr__(self, "keep", tuple(self.keep))
         space = get_visible_space(self.inner.observation_space)
         if not (isinstance(space, Box) and len(space.shape) == 1) and not isinstance(space, Dict):
-            raise OptionError(f"env: FilterObservation hides parts of a vector or of a dict, not of {space}")
+            raise OptionError(f"env: FilterObservation needs observations that are a vector or a dict, not {space}")
         there = list(range(space.shape[0])) if isinstance(space, Box) else sorted(space.parts)
         known = bool(self.keep) and all(one in there for one in self.keep) and len(set(self.keep)) == len(self.keep)
-        require(known, "keep", list(self.keep), f"must be some of {there}, each once")
+        require(known, "keep", list(self.keep), f"must be some of {there}, without repetition")
 
     @property
     def output_space(self) -> Space:

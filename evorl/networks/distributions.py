@@ -212,9 +212,9 @@ class Head:
         if isinstance(self.space, Box):
             bounded = all(np.isfinite(bound).all() for bound in self.space.bounds)
             if not bounded:
-                raise OptionError(f"a policy needs actions between finite bounds, not {self.space}")
+                raise OptionError(f"a policy needs actions with finite bounds, not {self.space}")
         if not is_simple(self.space) and any(isinstance(leaf, Box) for leaf in leaf_spaces(self.space)):
-            raise OptionError(f"a policy with several actions needs each to be a choice, not {self.space}")
+            raise OptionError(f"a policy with several actions needs all of them to be discrete, not {self.space}")
 
     @property
     def choice_sizes(self) -> list[int]:

@@ -97,9 +97,7 @@ class CNN(nn.Module):
             OptionError: If the space has no image, or if an image is smaller than a kernel.
         """
         if not any(_is_image(leaf) for leaf in leaf_spaces(space)):
-            raise OptionError(
-                "encoder=CNN: needs an image, a Box [height, width, channels], which is not observed here"
-            )
+            raise OptionError("encoder=CNN: needs image observations, a Box [height, width, channels]")
         parts = zip(leaf_spaces(space), flatten(space, obs), strict=True)
         x = jnp.concatenate([self._encode_leaf(leaf, part) for leaf, part in parts], axis=-1)
         return apply_dense_layers(x, self.dense, self.activation)
@@ -116,7 +114,7 @@ class CNN(nn.Module):
         for width, size, stride in zip(self.channels, self.sizes, self.strides, strict=True):
             extent = x.shape[-3:-1]
             fits = (
-                f"must be at most {min(extent)}, of the {extent[0]} x {extent[1]} that it sees of {list(space.shape)}"
+                f"must be at most {min(extent)}: the layer gets {extent[0]} x {extent[1]} of images {list(space.shape)}"
             )
             require(size <= min(extent), "sizes", list(self.sizes), fits)
             x = ACTIVATIONS[self.activation](Convolution(width, size, stride)(x))

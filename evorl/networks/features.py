@@ -14,7 +14,7 @@ from evorl.spaces import Box, MultiBinary, Simple, Space, flatten, leaf_spaces
 
 def require_space(space: Space | None, name: str) -> None:
     """Raise OptionError if a space has not been set by a workflow."""
-    require(space is not None, name, None, "is filled in by a workflow; where an agent acts alone give it both spaces")
+    require(space is not None, name, None, "is set by a workflow; without one, give the agent both spaces")
 
 
 def features(space: Space, obs: Any) -> Float[Array, "*batch features"]:

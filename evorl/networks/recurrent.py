@@ -95,7 +95,7 @@ unroll_cell.defvjp(_forward, _backward)
 
 
 def _orthogonal_init(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
-    """Draw orthogonal matrices side by side, as many as the shape [n, k n] holds.
+    """Draw k orthogonal matrices and concatenate them to the shape [n, k n].
 
     On a CPU, the members of a vmapped batch are factorized sequentially. Batched LAPACK calls that run
     concurrently block all threads of XLA's pool while they wait for other threads of it, and never finish
@@ -112,7 +112,7 @@ def _orthogonal_init(key: Key, shape: tuple[int, int], dtype: Any = jnp.float32)
 class Recurrent(nn.Module):
     """Base class of recurrent cores; the output is the hidden state.
 
-    All gates lie side by side in two kernels, one for the inputs and one for the hidden state.
+    All gates are concatenated in two kernels, one for the inputs and one for the hidden state.
 
     Args:
         width: Size of the hidden state.

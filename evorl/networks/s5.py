@@ -167,7 +167,7 @@ class S5(nn.Module):
         for name in ("width", "layers", "states", "blocks"):
             require_int(name, getattr(self, name))
         whole = self.states % (2 * self.blocks) == 0
-        require(whole, "states", self.states, f"must be a multiple of twice the blocks, {2 * self.blocks}")
+        require(whole, "states", self.states, f"must be a multiple of 2 * blocks, {2 * self.blocks}")
         if self.norm not in NORMS:
             raise unknown_name_error("norm", self.norm, NORMS)
         super().__post_init__()

@@ -54,7 +54,7 @@ def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: in
         whole = whole.reshape(len(whole), -1, whole.shape[-1])
         if name == "source":
             known = ((whole >= 0) & (whole < whole.shape[-1]) & (whole % 1 == 0)).all()
-            require(bool(known), name, whole.tolist(), "must be numbers of members")
+            require(bool(known), name, whole.tolist(), "must be indices of members")
             whole = whole.astype(int)
         require(0 <= population < whole.shape[1], "population", population, f"must be below {whole.shape[1]}")
         found[name] = whole[:, population]

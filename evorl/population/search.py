@@ -71,14 +71,16 @@ class PriorSpace:
         found = {name: prior for name, *of in numbers if (prior := find_prior(*of)) is not None}
         chosen = {self._find_name(name, found) for name in self.search} or found.keys()
         if not found:
-            raise OptionError(f"{type(self.part).__name__}: has nothing to search, as none of its numbers has a prior")
+            raise OptionError(
+                f"{type(self.part).__name__}: has nothing to search, because no hyperparameter has a prior"
+            )
         given = {name for name, value, _ in numbers if isinstance(value, Prior)}
         return {name: prior for name, prior in found.items() if name in chosen or name in given}
 
     def _find_name(self, name: str, found: Mapping[str, Prior]) -> str | None:
         full = find_by_ending(name, found)
         known = ", ".join(found) or "none"
-        require(full is not None, "search", name, f"must be a number with a prior: {known}")
+        require(full is not None, "search", name, f"must be a hyperparameter with a prior: {known}")
         return full
 
     @property

@@ -59,7 +59,7 @@ class Truncation:
     ratio: float = 0.2
 
     def __post_init__(self) -> None:
-        require(0 < self.ratio <= 0.5, "ratio", self.ratio, "must be above 0 and at most 0.5: no one is best and worst")
+        require(0 < self.ratio <= 0.5, "ratio", self.ratio, "must be above 0 and at most 0.5")
 
     def num_replaced(self, size: int) -> int:
         """Return the number of members that are replaced: ratio * size, rounded down, at least 1.
@@ -74,7 +74,7 @@ class Truncation:
 
     def check(self, size: int) -> None:
         """Raise OptionError if the population has fewer than 2 members."""
-        require(size >= 2, "population.size", size, "must be at least 2, as the worst take over from the best")
+        require(size >= 2, "population.size", size, "must be at least 2, because the worst members copy the best")
 
     def __call__(self, key: Key, fitness: Float[Array, " n"]) -> Int[Array, " n"]:
         key_ties, key_parents = jax.random.split(key)

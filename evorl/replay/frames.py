@@ -173,7 +173,12 @@ class FrameReplay:
 
     def __post_init__(self) -> None:
         require_int("count", self.count)
-        require(not self.rows.has_sequences, "rows", type(self.rows).__name__, "must be a replay of single rows")
+        require(
+            not self.rows.has_sequences,
+            "rows",
+            type(self.rows).__name__,
+            "must be a replay buffer of single transitions",
+        )
 
     @property
     def has_sequences(self) -> bool:
@@ -196,7 +201,9 @@ class FrameReplay:
         place = jax.ShapeDtypeStruct((several,), jnp.int32)
         rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=None), num_envs)
         if not isinstance(rows, ForgetfulReplayBuffer):
-            raise OptionError(f"rows={type(self.rows).__name__}: cannot forget its oldest rows, as frames ask of it")
+            raise OptionError(
+                f"rows={type(self.rows).__name__}: cannot drop its oldest transitions, which FrameReplay needs"
+            )
         frame = jax.tree.map(lambda x: jax.ShapeDtypeStruct((math.prod(x.shape) // self.count,), x.dtype), row.obs)
         reach = num_envs * last * several
         room = capacity + capacity // ROWS_PER_SPARE_FRAME + 2 * reach
@@ -219,7 +226,7 @@ def _match_frames(a: PyTree, b: PyTree) -> Bool[Array, "n new old"]:
 
 
 def _to_bits(x: Array) -> Array:
-    """Return floating-point numbers as unsigned integers with the same bits, so that 0 and -0 differ."""
+    """Return the bits of floating-point numbers as unsigned integers, so that 0 and -0 differ."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
     return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")

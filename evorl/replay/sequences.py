@@ -84,7 +84,7 @@ class SequenceBuffer:
         if chunk + self.settings.sequence_length > self.steps_per_env:
             needed = self.num_envs * (chunk + self.settings.sequence_length + self.settings.stride)
             given = f"capacity={self.num_envs * self.steps_per_env}"
-            raise OptionError(f"{given}: must hold {needed} steps, a sequence and a chunk of each environment")
+            raise OptionError(f"{given}: must be at least {needed}, for a sequence and a chunk of each environment")
         memory, packed = tree.merge_axes(rows.memory), self.row.pack(tree.merge_axes(replace(rows, memory=None)))
         mask &= jnp.cumsum(mask & ~tree.find_finite_rows((packed, memory)).reshape(chunk, n), axis=0) == 0
         count, env_index = mask.sum(0), jnp.arange(n)
@@ -236,7 +236,9 @@ class SequenceReplay:
         beginnings = capacity // num_envs // self.stride
         steps = beginnings * self.stride
         length = self.sequence_length
-        fits = f"must hold a sequence of {length} steps of each of {num_envs} environments, {num_envs * length}"
+        fits = (
+            f"must be at least {num_envs * length}, for a sequence of {length} steps of each of {num_envs} environments"
+        )
         require(steps >= self.sequence_length, "capacity", capacity, fits)
         layout = RowLayout.from_row(replace(row, memory=None))
         tables = {dtype: jnp.zeros((num_envs * steps, width), dtype) for dtype, width in layout.widths.items()}

@@ -46,9 +46,7 @@ class Box:
             low, high = self.bounds
             ordered = bool((low <= high).all())
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise OptionError(
-                f"{to_printable(self)}: its bounds are no numbers of its shape and dtype; {error}"
-            ) from None
+            raise OptionError(f"{to_printable(self)}: its bounds do not fit its shape and dtype; {error}") from None
         require(ordered, "low", to_printable(self.low), f"must not be above high, {to_printable(self.high)}")
 
     @property
@@ -130,13 +128,13 @@ class MultiDiscrete:
     def __post_init__(self) -> None:
         _normalize_numbers(self, "choices", 1)
         _normalize_numbers(self, "starts", -INT32_MAX - 1)
-        require(len(self.choices) > 0, "choices", self.choices, "must be at least one number")
+        require(len(self.choices) > 0, "choices", self.choices, "must have at least one number")
         object.__setattr__(self, "starts", self.starts or (0,) * len(self.choices))
         object.__setattr__(self, "shape", self.shape or (len(self.choices),))
         _normalize_shape(self)
         count = len(self.choices)
-        require(len(self.starts) == count, "starts", self.starts, f"must be one for each of choices, {count}")
-        require(math.prod(self.shape) == count, "shape", self.shape, f"must have as many numbers as choices, {count}")
+        require(len(self.starts) == count, "starts", self.starts, f"must have as many numbers as choices, {count}")
+        require(math.prod(self.shape) == count, "shape", self.shape, f"must have as many entries as choices, {count}")
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +189,12 @@ class Dict:
     parts: Mapping[str, "Space"]
 
     def __post_init__(self) -> None:
-        require(isinstance(self.parts, Mapping) and len(self.parts) > 0, "parts", self.parts, "must be spaces by name")
+        require(
+            isinstance(self.parts, Mapping) and len(self.parts) > 0,
+            "parts",
+            self.parts,
+            "must be a mapping from names to spaces",
+        )
         _require_spaces(**self.parts)
 
     def __hash__(self) -> int:
@@ -213,7 +216,7 @@ class Tuple:
 
     def __post_init__(self) -> None:
         several = isinstance(self.parts, Sequence) and len(self.parts) > 0
-        require(several, "parts", self.parts, "must be spaces in order")
+        require(several, "parts", self.parts, "must be a sequence of spaces")
         object.__setattr__(self, "parts", tuple(self.parts))
         _require_spaces(**{str(i): part for i, part in enumerate(self.parts)})
 
@@ -384,7 +387,7 @@ def _normalize_shape(space: Any) -> None:
         shape = tuple(operator.index(length) for length in space.shape)
     except TypeError:
         raise OptionError(f"shape={space.shape}: must be a tuple of whole numbers") from None
-    require(min(shape, default=1) >= 1, "shape", shape, "must have lengths of at least 1: a space is not empty")
+    require(min(shape, default=1) >= 1, "shape", shape, "must have lengths of at least 1")
     object.__setattr__(space, "shape", shape)
 
 

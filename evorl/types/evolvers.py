@@ -26,7 +26,7 @@ class SearchResults:
     """Solutions of a search that does not have a single best one, leaves [n, ...]."""
 
     params: Params
-    fitness: Float[Array, "n ..."]  # as the evolver was told, [n] or [n, objectives]
+    fitness: Float[Array, "n ..."]  # as passed to `tell`, [n] or [n, objectives]
     valid_mask: Bool[Array, " n"]  # rows that hold a solution
     descriptor: Float[Array, "n descriptors"] | None = None  # behavior descriptors, if there are any
 
@@ -52,13 +52,13 @@ class Evolver(ABC):
         population_size: Number of genomes per generation, n.
         objectives: Weight of each objective in the fitness, by name; empty if the fitness is the return.
         begins_with_members: Whether a search begins with n independently initialized individuals.
-        takes_params: Whether the evolver can be told the fitness of parameters that it did not ask for.
+        takes_params: Whether `tell` accepts parameters that `ask` did not return.
         takes_objectives: Whether the fitness may consist of several objectives, shape [n, objectives].
         keeps_many: Whether the search finds many solutions of which none is the best, as in a Pareto front or
             an archive.
         keeps_bounds: Whether the evolver handles the bounds of a problem itself. If so, its individuals are
-            clipped to the bounds, and it is told the fitness of the clipped individuals. If not, it searches
-            an unbounded space that is mapped into the bounds.
+            clipped to the bounds, and `tell` gets the clipped individuals with their fitness. If not, it
+            searches an unbounded space that is mapped into the bounds.
     """
 
     population_size: Any  # int
@@ -192,7 +192,7 @@ class Evolver(ABC):
             OptionError: If the evolver is not meta-learned.
         """
         del like
-        raise OptionError(f"evolver={type(self).__name__}: has no learned weights; LearnedES of evosax is one that has")
+        raise OptionError(f"evolver={type(self).__name__}: has no learned weights; use LearnedES of evosax")
 
 
 class SeedEvolver(Evolver):

@@ -40,7 +40,7 @@ def get_editor(env: Env) -> EditorEnv:
     """Return the environment in which a teacher builds levels; raise OptionError if there is none."""
     if not isinstance(env, EditableLevelEnv):
         raise OptionError(
-            f"env={type(env).__name__}: its levels cannot be made by a teacher (evorl.types.EditableLevelEnv)"
+            f"env={type(env).__name__}: must implement evorl.types.EditableLevelEnv, so that a teacher can build levels"
         )
     return env.make_editor()
 
@@ -100,7 +100,9 @@ class Adversary(base.BaseStagedWorkflow):
         )
         curricula.check_curriculum_score(self.score, self.env, ended, "rank", self.num_students, gives)
         steps, episode = self.teacher.num_steps, maker.max_episode_steps
-        require(steps == episode, "teacher.num_steps", steps, f"must be the steps in which it makes a level, {episode}")
+        require(
+            steps == episode, "teacher.num_steps", steps, f"must be the number of steps that build a level, {episode}"
+        )
 
         def sample_and_make_level() -> tuple[Level, Level]:
             key = jax.random.key(0)
@@ -108,7 +110,7 @@ class Adversary(base.BaseStagedWorkflow):
             return ours, maker.get_level(maker.reset(key, maker.default_params)[0])
 
         ours, theirs = jax.eval_shape(sample_and_make_level)
-        same = f"its levels must have the shapes of the student's, {jax.tree.map(jnp.shape, ours)}"
+        same = f"its levels must have the shapes of the student's levels, {jax.tree.map(jnp.shape, ours)}"
         require(ours == theirs, "teacher.env", type(maker).__name__, same)
 
     @property
@@ -124,7 +126,7 @@ class Adversary(base.BaseStagedWorkflow):
             OptionError: If no levels can be built in it.
         """
         if not isinstance(self.teacher.env, EditorEnv):
-            raise OptionError(f"teacher.env={type(self.teacher.env).__name__}: makes no levels (evorl.types.EditorEnv)")
+            raise OptionError(f"teacher.env={type(self.teacher.env).__name__}: must implement evorl.types.EditorEnv")
         return self.teacher.env
 
     @property

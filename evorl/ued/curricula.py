@@ -65,7 +65,7 @@ class BaseCurriculum(BaseStagedWorkflow):
 def check_student(student: OnPolicy) -> None:
     """Raise OptionError if the environment has no levels, or if a rollout may contain no complete episode."""
     longest = require_level_env(student.env).max_episode_steps
-    hidden = f"must be at least the steps of an episode, {longest}: a level that no episode ends on has no score"
+    hidden = f"must be at least max_episode_steps, {longest}: only a complete episode gives a score"
     require(student.num_steps >= longest, "num_steps", student.num_steps, hidden)
 
 

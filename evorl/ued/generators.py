@@ -22,7 +22,7 @@ from evorl.types import DecodableLevelEnv, Evolver, Key, Level, LevelCrossoverEn
 
 @runtime_checkable
 class LevelGenerator(Protocol):
-    """Protocol of a generator of new levels, which is told the scores of its levels."""
+    """Protocol of a generator of new levels, which is updated with the scores of its levels."""
 
     def init(self, key: Key, env: LevelEnv, n: int) -> State:
         """Return the initial state of the generator.
@@ -100,7 +100,7 @@ class EvolvedLevels:
 
     def init(self, key: Key, env: LevelEnv, n: int) -> State:
         given = self.evolver.population_size
-        require(given == n, "population_size", given, f"must be the levels of an iteration, {n}")
+        require(given == n, "population_size", given, f"must be the number of levels per iteration, {n}")
         return self.evolver.init(key, jnp.zeros(self.decoder(env)[1]))
 
     def ask(self, key: Key, state: State, env: LevelEnv, n: int, env_params: Any) -> tuple[Level, Any, State]:
@@ -126,7 +126,7 @@ class EvolvedLevels:
         if not isinstance(env, DecodableLevelEnv):
             name = type(env).__name__
             raise OptionError(
-                f"decode=null: levels of {name} have no vectors (evorl.types.DecodableLevelEnv); give decode and size"
+                f"decode=null: {name} does not implement evorl.types.DecodableLevelEnv; give decode and size"
             )
         return env.level_from_genome, env.genome_size
 
@@ -163,9 +163,11 @@ class BredLevels:
         require_int("num_edits", self.num_edits, 0)
 
     def init(self, key: Key, env: LevelEnv, n: int) -> BredLevelsState:
-        require(self.elites < n, "elites", self.elites, f"must be below the levels of an iteration, {n}")
+        require(self.elites < n, "elites", self.elites, f"must be below the number of levels per iteration, {n}")
         if not isinstance(env, LevelCrossoverEnv):
-            raise OptionError(f"generator=BredLevels: levels of {type(env).__name__} have no crossover")
+            raise OptionError(
+                f"generator=BredLevels: {type(env).__name__} does not implement evorl.types.LevelCrossoverEnv"
+            )
         levels = jax.vmap(env.sample_level, (0, None))(jax.random.split(key, n), as_arrays(env.default_params))
         return BredLevelsState(levels, jnp.full(n, -jnp.inf, jnp.float32))
 

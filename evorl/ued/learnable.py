@@ -78,7 +78,7 @@ class Learnable(curricula.BaseCurriculum):
         base.check_positive(self, "capacity", "num_candidates", "num_batches", "episodes", "every")
         tried = self.num_batches * self.num_candidates
         require(
-            self.capacity <= tried, "capacity", self.capacity, f"must be at most the levels that are tried, {tried}"
+            self.capacity <= tried, "capacity", self.capacity, f"must be at most num_batches * num_candidates, {tried}"
         )
         require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
         curricula.check_curriculum_score(self.score, self.env, self.episodes)

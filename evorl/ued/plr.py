@@ -118,9 +118,9 @@ class PLR(curricula.BaseCurriculum):
         require(self.capacity >= self.num_levels, "capacity", self.capacity, f"must be at least {self.num_levels}")
         require_int("num_edits", self.num_edits, 0)
         mutates = not self.num_edits or isinstance(env, MutableLevelEnv)
-        require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot mutate")
+        require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot be mutated")
         learns = self.robust or not self.side_by_side
-        require(learns, "robust", self.robust, "must be true where side_by_side, which learn from replays")
+        require(learns, "robust", self.robust, "must be true with side_by_side=true")
         ended = self.repeats * curricula.count_guaranteed_episodes(self.student)
         curricula.check_curriculum_score(
             self.score, env, ended, self.prioritization, more=curricula.list_outcome_fields(self.agent)

@@ -19,13 +19,13 @@ from evorl.types import SolvableLevelEnv
 from evorl.ued import episodes
 
 FIELD_REQUIREMENTS = {  # what provides the fields of Outcome that are not always available
-    "values": "a student with several values, num_values",
-    "solved": "an environment that tells which episodes were solved",
+    "values": "a student with several value functions, num_values",
+    "solved": "an environment that reports solved episodes (evorl.types.SolvableLevelEnv)",
     "optimum": "an environment with optimal_return(level)",
 }
 
 MAX_FLOAT = np.finfo(np.float32).max
-UNSOLVABLE_MESSAGE = "no return solves a level of {}; its solved_return says which one does"
+UNSOLVABLE_MESSAGE = "no return solves a level of {}; set its solved_return"
 
 
 def can_be_solved(env: SolvableLevelEnv) -> bool:
@@ -83,8 +83,8 @@ class Outcome:
     def solve_rate(self) -> Float[Array, " levels"]:
         """Return the fraction of the episodes of each level that were solved; NaN if none ended.
 
-        Only the first `guaranteed_episodes` episodes of each environment count. Of later ones, only short
-        episodes end within the rollout, and these are the solved ones.
+        Only the first `guaranteed_episodes` episodes of each environment count. Among later ones, only
+        short episodes end within the rollout, and these are the solved ones.
         """
         assert self.solved is not None
         first = self.ended & (jnp.cumsum(self.ended, axis=0) <= self.guaranteed_episodes)
@@ -159,14 +159,14 @@ def check_score(
         num_students >= score.min_students,
         "num_students",
         num_students,
-        f"{name} compares at least {score.min_students}",
+        f"{name} needs at least {score.min_students}",
     )
     if num_episodes < score.min_episodes:
-        same = f"is the same for every level unless {score.min_episodes} episodes of each are sure to end"
-        more = "play each in more environments (repeats, episodes) or for more steps (num_steps)"
+        same = f"needs at least {score.min_episodes} complete episodes per level"
+        more = "use more environments per level (repeats, episodes) or more steps (num_steps)"
         raise OptionError(f"score={name}: {same}, not {num_episodes}; {more}")
     positive = prioritization != "proportional" or not score.signed
-    require(positive, "prioritization", prioritization, f"{name} may be negative, which has a rank but no proportion")
+    require(positive, "prioritization", prioritization, f"must be rank, because {name} can be negative")
 
 
 class BaseScore:

@@ -103,7 +103,7 @@ class EnvBatch:
         """Raise OptionError if observations, leaves [n, ...], do not have the declared shapes and dtypes."""
         found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), obs)
         for fault in tree.find_mismatches(f"{where}: obs", found, to_shape_structs(self.env.observation_space)):
-            raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space is")
+            raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space declares")
 
     def restart(self, envs: EnvInstance, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvInstance:
         """Restart the environments selected by the mask `where`, [n] or [], at starts, leaves [n, ...]."""

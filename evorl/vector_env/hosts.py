@@ -64,7 +64,7 @@ def mask_host_params(acts: Any, env_params: Any) -> Any:
     """
     batch = 0 if (host := find_host_params(env_params)) is None else host.batch
     require(
-        not batch, "env.batch", batch, "must be 0 where a wrapper, such as ActionRepeat, takes several steps in one"
+        not batch, "env.batch", batch, "must be 0 with a wrapper that takes several steps in one, such as ActionRepeat"
     )
     is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
     return jax.tree.map(lambda x: replace(x, active=x.active & acts) if is_one(x) else x, env_params, is_leaf=is_one)
@@ -96,7 +96,7 @@ def mark_for_reset(state: Any) -> Any:
 
 
 def clear_leases(state: Any) -> Any:
-    """Clear all leases of a state, so that its host environments start anew with other leases."""
+    """Clear all leases of a state, so that its host environments restart with other leases."""
     return _map_leases(state, jnp.zeros_like)
 
 

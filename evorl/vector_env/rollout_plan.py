@@ -87,7 +87,7 @@ class RolloutPlan:
     """Plan of a rollout of n environments, made by a workflow; an outer workflow may change it before it runs."""
 
     starts: EpisodeStarts
-    restart: Bool[Array, ""] | bool = True  # start anew instead of continuing from the state of envs
+    restart: Bool[Array, ""] | bool = True  # start new episodes instead of continuing from the state of envs
     episodes: Int[Array, "*n"] | int | None = None  # per environment; None for no limit
     steps: Int[Array, ""] | int | None = None  # per environment; None for no limit
     # indices below n: environments with the same index use common random numbers; None for separate ones

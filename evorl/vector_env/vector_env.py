@@ -93,12 +93,14 @@ def action_probabilities(agent: Actor, space: Space, params: Params, obs: Any, e
     """Return an agent's action probabilities, with or without exploration, as `BoundPolicy` does."""
     name = type(agent).__name__
     if jax.tree.leaves(jax.eval_shape(agent.initial_memory)):
-        raise OptionError(f"agent={name}: remembers, and has no probabilities by what it sees now; core=none")
+        raise OptionError(
+            f"agent={name}: is recurrent; action probabilities need a policy without recurrent state, core=none"
+        )
     explores = explores or agent.mode == agent.act  # agents such as Random, whose mode is act, always sample
     if explores and isinstance(agent, HasActionProbabilities):
         return agent.action_probabilities(params, obs)
     if explores:
-        raise OptionError(f"agent={name}: tells no probabilities of actions; explores=false has those it prefers")
+        raise OptionError(f"agent={name}: defines no action probabilities; use explores=false for its greedy actions")
     action, _, _ = agent.mode(params, obs, agent.initial_memory(), jax.random.key(0))
     sides = {name: choice_counts(of.space)[0] for name, of in groups(space).items()}
     return jax.tree.map(jax.nn.one_hot, action, sides or choice_counts(space)[0])
@@ -140,11 +142,13 @@ class VectorEnv:
         if wanted != given:
             env, agent = type(self.env).__name__, type(self.agent).__name__
             plays = (
-                f"a game of {given}"
+                f"the groups {given}"
                 if given
-                else "for one agent; agent=ippo is for several (docs/howto/multi_agent.md)"
+                else "a single-agent environment; use agent=ippo (docs/howto/multi_agent.md)"
             )
-            raise OptionError(f"env={env}: is of {wanted or 'one'}, and {agent} plays {plays}")
+            raise OptionError(
+                f"env={env}: has {f'the groups {wanted}' if wanted else 'a single agent'}, and {agent} needs {plays}"
+            )
         require_int("max_episode_steps", self.env.max_episode_steps)
         for name in ("observation_space", "action_space"):
             own, its = getattr(self.env, name), getattr(self.agent, name, None)
@@ -153,7 +157,7 @@ class VectorEnv:
         for leaf in leaf_spaces(self.env.action_space):
             low, high = leaf.bounds
             wide = isinstance(leaf, Box) and not (low < high).all()
-            require(not wide, "action_space", to_printable(leaf), "must have low below high, so that there is a choice")
+            require(not wide, "action_space", to_printable(leaf), "must have low below high")
 
     @property
     def max_starts(self) -> int:
@@ -206,9 +210,7 @@ class VectorEnv:
         wanted = {name: (n,) for name, n in group_sizes(self.env.action_space).items()} or ()
         if jax.tree.map(jnp.shape, row.reward) != wanted:
             given = jax.tree.map(lambda x: list(x.shape), row.reward)
-            raise OptionError(
-                f"env: a reward of shape {given} is not one number; LinearReward(env, weights) makes it one"
-            )
+            raise OptionError(f"env: the reward has shape {given}, must be a scalar; use LinearReward(env, weights)")
         return tree.zeros_like(envs), row
 
     def batch_policy(self, behaviour: Behaviour, plan: RolloutPlan) -> BatchPolicyFn:

@@ -272,7 +272,7 @@ def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> t
     if not isinstance(replay, PrioritizedReplayBuffer):
         return replay, rest
     if TD_ERROR not in metrics:
-        raise OptionError(f'replay={type(replay).__name__}: needs of the agent\'s critic_loss the metric "{TD_ERROR}"')
+        raise OptionError(f'replay={type(replay).__name__}: needs the metric "{TD_ERROR}" of the agent\'s critic_loss')
     errors = metrics[TD_ERROR]
     return replay.update_priorities(index, errors if errors.ndim == index.ndim else jnp.moveaxis(errors, -2, -1)), rest
 
@@ -340,12 +340,12 @@ def fill_agent_spaces(workflow: Any) -> None:
 
 def check_replay(workflow: Any) -> None:
     """Raise OptionError if the replay buffer is too small for a batch or the random steps, or unfit for the agent."""
-    why = "keeps single rows, and the agent remembers: it needs sequences, replay=sequences"
+    why = "stores single transitions, and the agent is recurrent; use replay=sequences"
     require(
         not is_recurrent(workflow.agent) or workflow.replay.has_sequences, "replay", type(workflow.replay).__name__, why
     )
     check_positive(workflow, "capacity")
     capacity, batch_size, random_steps = workflow.capacity, workflow.batch_size, workflow.random_steps
-    require(capacity >= batch_size, "capacity", capacity, f"must hold a batch, {batch_size}")
+    require(capacity >= batch_size, "capacity", capacity, f"must be at least batch_size, {batch_size}")
     require_int("random_steps", random_steps, 0)
     require(random_steps <= capacity, "random_steps", random_steps, f"must be from 0 to capacity, {capacity}")

@@ -58,7 +58,7 @@ class GenerationCarry:
 class CEMRL(shared_replay_learning.BaseHybrid):
     """CEM-RL: in each generation, a part of the population takes gradient steps, then all are evaluated.
 
-    The evolver is told the fitness of all individuals. The individuals that learn are trained at the same
+    The evolver gets the fitness of all individuals. The individuals that learn are trained at the same
     time (Flajolet et al. 2022, arXiv:2206.08888). They share one critic, whose loss is the mean over the
     learners: each has its own batch and its own target actor. They also share everything else that an agent
     learns, such as the temperature of SAC, which moves by their mean.
@@ -71,7 +71,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         env: Environment.
         agent: Off-policy agent with an actor and a critic, such as TD3.
         evolver: Evolver whose individuals are the parameters of actors.
-        learners: Fraction of the population that learns; the learners are drawn anew in each generation.
+        learners: Fraction of the population that learns; the learners are drawn again in each generation.
         min_updates: Minimum number of gradient steps per generation.
         max_updates: Maximum number of gradient steps per generation.
         batch_size: Number of transitions in the batch of each learner.
@@ -106,7 +106,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     def __post_init__(self) -> None:
         shared_replay_learning.check_hybrid(self)
         n = self.evolver.population_size
-        learners = f"must be a part of the population that is 1 to {n} members of {n}"
+        learners = f"must be a fraction of the population that gives 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
 
     @property

@@ -98,7 +98,7 @@ class Evolution(base.BaseStagedWorkflow):
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
         keeps = self.evolver.keeps_many and self.normalization == "running"
-        why = f"would change what {type(self.evolver).__name__} has kept, after it was evaluated; none or vbn does not"
+        why = f"would change kept individuals of {type(self.evolver).__name__} after their evaluation; use none or vbn"
         require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once
         divides = m >= 0 and n % (m or n) == 0

@@ -134,7 +134,7 @@ def train_and_evaluate(
         none = tree.zeros_like(jax.eval_shape(step_or_evaluate_members, members, jnp.int32(0))[1:])
         if "return" not in none[1]:
             name = type(population.inner).__name__
-            raise OptionError(f'{name}: its evaluation has no "return", by which members are compared')
+            raise OptionError(f'{name}: its evaluation must report "return", by which members are compared')
         _, members, trained, evaluated = jax.lax.while_loop(
             lambda loop: tree.any_unbatched(loop[0] < steps + evaluations), run_once, (jnp.int32(0), members, *none)
         )

@@ -105,7 +105,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
         check_replay(self)
         longest = self.env.max_episode_steps
-        require(self.n_step <= longest, "n_step", self.n_step, f"must be at most the steps of an episode, {longest}")
+        require(self.n_step <= longest, "n_step", self.n_step, f"must be at most max_episode_steps, {longest}")
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")

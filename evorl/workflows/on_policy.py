@@ -110,14 +110,14 @@ class OnPolicy(base.BaseStagedWorkflow):
         require(steps % (given or steps) == 0, "sampling.length", given, f"must divide num_steps, {steps}")
         whole = self.batch_size % self.segment_length == 0
         require(
-            whole, "batch_size", self.batch_size, f"must be a multiple of the steps of a segment, {self.segment_length}"
+            whole, "batch_size", self.batch_size, f"must be a multiple of the segment length, {self.segment_length}"
         )
         if self.refresh not in REFRESH:
             raise unknown_name_error("refresh", self.refresh, REFRESH)
         several = isinstance(self.agent, EnsembleValueAgent) and self.agent.num_values > 1
         if self.refresh != NEVER and (several or not isinstance(self.agent, AdvantageRecomputer)):
             raise OptionError(
-                f"refresh={self.refresh}: needs an agent with targets (types.AdvantageRecomputer) and one value"
+                f"refresh={self.refresh}: needs an agent that implements types.AdvantageRecomputer, with num_values=1"
             )
 
     @property

@@ -55,8 +55,8 @@ class Search(base.BaseStagedWorkflow):
     members, the problem samples them.
 
     If a problem has bounds, the evolver searches an unbounded space that `BoundTransform` maps into them. An
-    evolver with `keeps_bounds` handles them itself: its individuals are clipped, and it is told the fitness
-    of the clipped ones.
+    evolver with `keeps_bounds` handles them itself: its individuals are clipped, and `tell` gets the clipped
+    ones with their fitness.
 
     Args:
         problem: Problem to maximize.
@@ -73,7 +73,7 @@ class Search(base.BaseStagedWorkflow):
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)
         name, several = type(self.evolver).__name__, self.num_objectives > 1
-        why = f"takes one number, and {type(self.problem).__name__} has {self.num_objectives}; nsga2 takes several"
+        why = f"needs a single objective, and {type(self.problem).__name__} has {self.num_objectives}; use nsga2"
         require(not several or self.evolver.takes_objectives, "evolver", name, why)
 
     @cached_property
@@ -85,7 +85,7 @@ class Search(base.BaseStagedWorkflow):
         """
         key = jax.random.key(0)
         fitness = jax.eval_shape(lambda: self._as_means(self.problem.evaluate(key, self.problem.init(key))))["return"]
-        vector = "must have a fitness [] or [objectives]"
+        vector = "must return a fitness of shape [] or [objectives]"
         require(len(fitness.shape) < 2, "problem", type(self.problem).__name__, vector)
         return fitness.size
 

@@ -54,7 +54,7 @@ def check_hybrid(workflow: Any) -> None:
     fill_agent_spaces(workflow)
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
-    search.require_takes_params(workflow.evolver, "evolver", "actors that have learned")
+    search.require_takes_params(workflow.evolver, "evolver", "actors that were trained by gradient")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
     require_int("population_size", n, 2)
     require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")
@@ -76,7 +76,7 @@ def init_agent_evolver_replay(workflow: Any, key: Key, env_params: Any) -> tuple
     _, row = workflow.vector_env.init_blank_envs(agent.actor.params, env_params)
     replay = workflow.replay.empty(workflow.capacity, row, workflow.vector_env.num_envs)
     given, name = type(workflow.replay).__name__, type(workflow).__name__
-    why = f"has priorities, which {name} cannot change where it learns"
+    why = f"has priorities, which {name} does not support"
     require(not isinstance(replay, PrioritizedReplayBuffer), "replay", given, why)
     return agent, evolver, replay
 

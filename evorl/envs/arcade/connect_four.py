@@ -218,7 +218,7 @@ def find_threats(words: Words) -> Words:
 def evaluate_moves(ours: Words, theirs: Words, height: Int[Array, "7"]) -> tuple[Int[Array, "7"], Bool[Array, "7"]]:
     """Return the opponent's score of each of its moves, and which of them win.
 
-    Of the three moves that follow, the last is not simulated. It is enough to know which cells would win and
+    The last of the three moves that follow is not simulated. It is enough to know which cells would win and
     whether they are then free. `find_column_threats` returns, for each column, a bit for the next free cell,
     one for the cell above it, and so on.
     """

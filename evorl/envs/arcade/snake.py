@@ -67,7 +67,9 @@ class Snake:
 
     def __post_init__(self) -> None:
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
-        require(0 < self.food < self.height * self.width, "food", self.food, "must be at least 1, and leave a cell")
+        require(
+            0 < self.food < self.height * self.width, "food", self.food, "must be at least 1, and leave a free cell"
+        )
         require_int("vision", self.vision)
 
     @property

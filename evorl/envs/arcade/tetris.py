@@ -1,4 +1,4 @@
-"""Tetris, with a preview of the next pieces and a slot to hold one."""
+"""Tetris, with a preview of the next pieces and a place to hold one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

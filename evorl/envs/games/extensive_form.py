@@ -55,7 +55,7 @@ class ExtensiveFormGame:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tree", GameTree.from_game(self.tree, self.limit))
-        require(len(self.game_tree.owner) > 0, "tree", self.tree, "has no turn of any player")
+        require(len(self.game_tree.owner) > 0, "tree", self.tree, "has no decision of any player")
 
     @property
     def game_tree(self) -> GameTree:

@@ -59,7 +59,7 @@ class JointControl(Wrapper):
         require_game(self.inner, "joint")
         for name, of in groups(self.inner.observation_space).items():
             if get_visible_space(of.space) != of.space:
-                raise OptionError(f"joint: not all actions of the group {name} are legal; a team plays it: agent=ippo")
+                raise OptionError(f"joint: group {name} has action masks, which are not supported; use agent=ippo")
 
     @property
     def observation_space(self) -> Space:
@@ -92,7 +92,7 @@ class SingleAgentGame(Wrapper):
 
     def __post_init__(self) -> None:
         if groups(self.inner.action_space):
-            raise OptionError(f"alone: {type(self.inner).__name__} is a game already")
+            raise OptionError(f"alone: {type(self.inner).__name__} is already a multi-agent environment")
 
     @property
     def observation_space(self) -> Space:

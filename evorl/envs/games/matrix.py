@@ -54,7 +54,7 @@ class MatrixGame:
     fresh_reset = False
 
     def __post_init__(self) -> None:
-        require(bool(self.game) != bool(self.payoffs), "game", self.game or '""', "give a name, or payoffs")
+        require(bool(self.game) != bool(self.payoffs), "game", self.game or '""', "give either a name or payoffs")
         require_int("rounds", self.rounds)
         object.__setattr__(self, "payoffs", _to_tuple(self.payoffs))
         _ = self.payoff_tensor, self.action_space

@@ -32,7 +32,7 @@ class OpenSpiel:
         kind = self.game.get_type()
         listed = kind.chance_mode != import_extra("pyspiel", "open_spiel").GameType.ChanceMode.SAMPLED_STOCHASTIC
         if not (listed and kind.provides_information_state_tensor and kind.provides_information_state_string):
-            raise OptionError(f"tree={self.name}: has no information states as tensors, or no probabilities of chance")
+            raise OptionError(f"tree={self.name}: has no information state tensors, or no chance probabilities")
 
     @cached_property
     def game(self) -> Any:

@@ -82,11 +82,13 @@ def build_payoff_tensor(payoffs: NestedNumbers, shared: bool) -> np.ndarray:
     try:
         found = np.array(payoffs, np.float32)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"payoffs={payoffs}: must be numbers in lists, of one length at each depth") from error
-    wanted = "must be [actions of player 0, of player 1, ...], as shared is true"
+        raise OptionError(
+            f"payoffs={payoffs}: must be nested lists of numbers, with equal lengths at each depth"
+        ) from error
+    wanted = "must be [actions of player 0, actions of player 1, ...] with shared=true"
     if not shared:
-        wanted = "must be [n, actions of player 0, ..., of player n - 1], or of one tensor for all with shared=true"
+        wanted = "must be [n, actions of player 0, ..., actions of player n - 1], or one tensor with shared=true"
     right = found.ndim > 0 and found.size > 0 and (shared or found.ndim == len(found) + 1)
-    require(right, "payoffs", f"of shape {list(found.shape)}", wanted)
+    require(right, "payoffs", f"shape {list(found.shape)}", wanted)
     require(bool(np.isfinite(found).all()), "payoffs", payoffs, "must be finite")
     return np.stack([found] * found.ndim) if shared else found

@@ -33,7 +33,12 @@ class PlayerGroups:
         It raises OptionError if the spaces of players in one group differ.
         """
         for one in of:
-            require(not self.together or one == of[0], "together", True, "needs players who see and do alike")
+            require(
+                not self.together or one == of[0],
+                "together",
+                True,
+                "needs players with the same observation and action space",
+            )
         sides = ((name, of[who], who) for name, who in self.groups.items())
         return Dict({name: Members(spaces[0], len(spaces)) for name, spaces, _ in sides})
 

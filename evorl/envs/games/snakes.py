@@ -72,7 +72,7 @@ class Snakes:
         require_int("num_snakes", self.num_snakes)
         require(min(self.height, self.width) >= 2, "height", (self.height, self.width), "must be at least 2 x 2")
         room = self.height * self.width - self.num_snakes
-        require(0 < self.food < room, "food", self.food, f"must be from 1 to {room - 1}, which leaves a cell")
+        require(0 < self.food < room, "food", self.food, f"must be from 1 to {room - 1}, to leave a free cell")
         require_int("vision", self.vision)
 
     @property

@@ -36,7 +36,7 @@ def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
             player = rules.current_player(state)
             choices = list_choices(rules, state, player)
             first = levels[-1] + len(level) + len(following)
-            require(first + len(choices) <= limit, "limit", limit, f"{rules!r} has more nodes than that")
+            require(first + len(choices) <= limit, "limit", limit, f"the game tree of {rules!r} has more nodes")
             known = tuple((i, rules.information_state(state, i)) for i in range(rules.players)) if player >= 0 else ()
             for i, one in enumerate(known):
                 if one not in features:
@@ -44,7 +44,7 @@ def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
             if player >= 0:
                 legal = [action for action, _ in choices]
                 before = sets.setdefault(known[player], legal)
-                allowed = f"of {rules!r} are {before} elsewhere in the same information set"
+                allowed = f"must be {before}, as elsewhere in the same information set of {rules!r}"
                 require(legal == before, "legal actions", legal, allowed)
             paid = tuple(rules.payoffs(state)) if player == TERMINAL else (0.0,) * rules.players
             following += [
@@ -67,14 +67,14 @@ def list_choices(rules: Rules, state: Any, player: int) -> list[tuple[int, float
         found = [(int(outcome), float(chance)) for outcome, chance in rules.chance_outcomes(state)]
         if abs(sum(chance for _, chance in found) - 1) > 1e-6:
             raise OptionError(
-                f"tree={rules!r}: probabilities of chance do not sum to 1 at {format_state_line(rules, state)}"
+                f"tree={rules!r}: chance probabilities do not sum to 1 at {format_state_line(rules, state)}"
             )
         return found
     actions = [int(action) for action in rules.legal_actions(state)]
     if not actions:
-        raise OptionError(f"tree={rules!r}: no action of player {player} is legal at {format_state_line(rules, state)}")
+        raise OptionError(f"tree={rules!r}: player {player} has no legal action at {format_state_line(rules, state)}")
     inside = all(0 <= action < rules.num_actions for action in actions)
-    require(inside, "legal actions", actions, f"of {rules!r} must be from 0 to {rules.num_actions - 1}")
+    require(inside, "legal actions", actions, f"must be from 0 to {rules.num_actions - 1} for {rules!r}")
     return [(action, 1.0) for action in actions]
 
 

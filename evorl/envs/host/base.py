@@ -94,7 +94,7 @@ class NamedHostEnv(HostEnvBase, ABC):
         object.__setattr__(self, "options", freeze(self.options))
         require_int("workers", self.workers, 0)
         require_int("batch", self.batch, 0)
-        require(not self.batch or self.workers > 0, "batch", self.batch, "needs workers, env.workers=1 or more")
+        require(not self.batch or self.workers > 0, "batch", self.batch, "needs env.workers=1 or more")
         require(self.timeout_seconds > 0, "timeout_seconds", self.timeout_seconds, "must be above 0")
         set_default_limit(self, self.default_step_limit)
         _ = self._spaces_and_layout, self.env_spec_bytes if self.workers else None
@@ -126,4 +126,4 @@ class NamedHostEnv(HostEnvBase, ABC):
 
     def make_creation_error(self, error: Exception) -> OptionError:
         """Return the error to raise when the environment cannot be created."""
-        return OptionError(f"env.name={self.name}: cannot be made: {calls.summarize_error(error)}")
+        return OptionError(f"env.name={self.name}: cannot be created: {calls.summarize_error(error)}")

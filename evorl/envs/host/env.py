@@ -78,7 +78,7 @@ class HostEnv(NamedHostEnv):
             OptionError: If the environment has no limit.
         """
         limit = self.spec.max_episode_steps
-        require(limit is not None, "max_episode_steps", 0, f"{self.name} has no limit of its own; give one")
+        require(limit is not None, "max_episode_steps", 0, f"{self.name} has no default limit; give one")
         return int(limit)
 
     def make(self) -> Any:
@@ -109,7 +109,7 @@ class HostEnv(NamedHostEnv):
             limit = self.max_episode_steps or None
             return pickle.dumps((self.spec, limit, unfreeze(self.options), self._num_masked))
         except Exception as error:
-            why = f"{self.name} cannot be sent to another process; register it as 'module:Class'"
+            why = f"{self.name} cannot be pickled for a worker process; register it as 'module:Class'"
             raise OptionError(f"env.workers={self.workers}: {why}: {summarize_error(error)}") from error
 
     @cached_property
@@ -125,6 +125,11 @@ class HostEnv(NamedHostEnv):
         env.close()
         if self.action_mask:
             discrete = isinstance(action, Discrete | MultiDiscrete)
-            require(discrete, "action_mask", True, f"must be false, as actions are a {type(action).__name__}")
+            require(
+                discrete,
+                "action_mask",
+                True,
+                f"must be false: only discrete actions have a mask, not {type(action).__name__}",
+            )
             seen = ObsWithActionMask(seen, tuple(choice_counts(action)))
         return describe_spaces(seen, action, () if rewards == (1,) else tuple(rewards))

@@ -122,7 +122,7 @@ class EnvPool(HostEnvBase):
         object.__setattr__(self, "options", FrozenDict(self.options))
         require_int("threads", self.threads, 0)
         set_default_limit(self, lambda: self._spec.config.max_episode_steps)
-        why = f"{self.name} has no limit of its own; give one"
+        why = f"{self.name} has no default limit; give one"
         require(self.max_episode_steps < NO_STEP_LIMIT, "max_episode_steps", 0, why)
         _ = self.layout
 
@@ -150,7 +150,7 @@ class EnvPool(HostEnvBase):
             from_gymnasium_space(spec.gymnasium_action_space),
         )
         if len(found[2].action) != 1:
-            raise OptionError(f"env.name={self.name}: its actions have several parts, which is not supported")
+            raise OptionError(f"env.name={self.name}: has actions of several arrays, which are not supported")
         return found
 
     def create_backend(self) -> EnvPoolBackend:

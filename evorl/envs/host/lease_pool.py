@@ -17,7 +17,7 @@ OUTCOME_FIELDS = "reward", "terminated", "truncated", "left"  # `left` only in g
 MAX_RESET_TRIES = 3  # with `restart`
 NOTES = {  # messages, each printed once per pool
     CAST: "observations of the environment are cast to the dtype that its observation_space declares",
-    UNUSED_MASK: f"infos of the environment hold an {MASK}, which is not used; env.action_mask=true keeps to it",
+    UNUSED_MASK: f"infos of the environment contain an {MASK}, which is ignored; use env.action_mask=true to apply it",
 }
 
 
@@ -230,7 +230,7 @@ class LeasePool:
         if len(set(found)) < len(found):  # if two rows have the same lease, the first row gets it
             right[np.setdiff1d(np.arange(len(found)), np.unique(places, return_index=True)[1])] = False
         for i in np.flatnonzero(~right).tolist():
-            why = f"{STEP}: refused, step {steps[i]} of lease {lease[i]} is not its next one"
+            why = f"{STEP}: rejected, step {steps[i]} of lease {lease[i]} is not the next step of this lease"
             self.record_fault(HostFault(int(rows[i]), None, int(steps[i]), why))
         return rows[right], places[right]
 
@@ -266,7 +266,11 @@ class LeasePool:
                 self.record_fault(fault)
             elif not self._told:
                 self._told = True
-                print(f"an environment begins anew, of others nothing is said: {fault}", file=sys.stderr, flush=True)
+                print(
+                    f"an environment was restarted (later restarts are not reported): {fault}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def _tell_notes(self, places: list[int]) -> None:
         """Print what environments have noted, each kind of note once per pool."""

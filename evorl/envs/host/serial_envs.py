@@ -193,7 +193,7 @@ class SerialEnvs:
             reward = reward.reshape(()) if reward.size == 1 and not shape else reward
             if reward.shape != shape:
                 wanted = f"the reward has shape {list(reward.shape)}, not {list(shape)}"
-                raise ValueError(f"{wanted}; several objectives are declared by the environment's reward_space")
+                raise ValueError(f"{wanted}; declare several objectives in the environment's reward_space")
         self.outcome[0][place] = reward
 
     def _write_obs(self, place: int, obs: Any, boards: Any = None) -> None:

@@ -105,7 +105,7 @@ class SubprocessBackend:
         recipe: Pickled description from which a worker creates an environment.
         layout: Layout of the buffers.
         timeout_seconds: Seconds without progress after which a worker has failed.
-        apart: Whether each place is stepped by a separate command.
+        `apart`: Whether each place is stepped by a separate command.
     """
 
     def __init__(self, count: int, recipe: bytes, layout: Layout, timeout_seconds: float, apart: bool = False) -> None:
@@ -173,7 +173,7 @@ class SubprocessBackend:
         for number, its in of.items():
             here = [places[i] for i in its]
             if number not in self._processes:
-                self._wrong |= dict.fromkeys(here, "its worker has ended")
+                self._wrong |= dict.fromkeys(here, "its worker process has ended")
                 continue
             data, asked = b"", self._asked[number]
             for part in [[i] for i in its] if apart else [its]:

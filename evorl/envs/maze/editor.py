@@ -61,7 +61,9 @@ class MazeEditor:
 
     def __post_init__(self) -> None:
         height, width = self._grid_size
-        require(height * width >= 2, "levels", f"{height} x {width}", "needs two cells, for goal and start")
+        require(
+            height * width >= 2, "levels", f"{height} x {width}", "must have at least two cells, for goal and start"
+        )
         require_int("num_walls", self.num_walls, 0)
         require_int("num_random", self.num_random, 0)
 

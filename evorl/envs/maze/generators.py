@@ -53,9 +53,9 @@ class RandomWalls:
 
     def __post_init__(self) -> None:
         cells = self.height * self.width
-        require(min(self.height, self.width) >= 1 and cells >= 2, "height", self.height, "needs two cells at least")
+        require(min(self.height, self.width) >= 1 and cells >= 2, "height", self.height, "must give at least two cells")
         require(0 <= self.fewest <= self.most, "fewest", self.fewest, f"must be from 0 to most, {self.most}")
-        require(self.most <= cells - 2, "most", self.most, f"must leave two cells free, {cells - 2} at most")
+        require(self.most <= cells - 2, "most", self.most, f"must be at most {cells - 2}, to leave two free cells")
 
     @property
     def default_params(self) -> WallCounts:
@@ -107,9 +107,11 @@ class LevelTable:
 
     def __post_init__(self) -> None:
         if not self.drawings:
-            raise OptionError("drawings=(): a table needs at least one level")
+            raise OptionError("drawings=(): must have at least one level")
         sizes = {(level.height, level.width) for level in map(levels.from_str, self.drawings)}
-        require(len(sizes) == 1, "drawings", sorted(sizes), "levels of a table have one size; see evorl.envs.maze.pad")
+        require(
+            len(sizes) == 1, "drawings", sorted(sizes), "all levels must have the same size; use evorl.envs.maze.pad"
+        )
 
     @property
     def height(self) -> int:

@@ -122,12 +122,12 @@ def from_str(text: str) -> Level:
     """
     rows = [line.strip() for line in text.split()]
     width = len(rows[0]) if rows else 0
-    require(width > 0 and all(len(row) == width for row in rows), "level", text, "rows must have one length")
+    require(width > 0 and all(len(row) == width for row in rows), "level", text, "all rows must have the same length")
     found: dict[str, tuple[int, int]] = {}
     for y, row in enumerate(rows):
         for x, sign in enumerate(row):
             kind = "agent" if sign in AGENT_SYMBOLS else "goal" if sign in "GR" else sign
-            require(sign in ".#GRdc" + AGENT_SYMBOLS, "level", sign, f"a cell is one of .#GRdc{AGENT_SYMBOLS}")
+            require(sign in ".#GRdc" + AGENT_SYMBOLS, "level", sign, f"a cell must be one of .#GRdc{AGENT_SYMBOLS}")
             require(sign in ".#" or kind not in found, "level", sign, f"has more than one {kind}")
             found[kind] = (x, y)
     for kind in ("agent", "goal"):

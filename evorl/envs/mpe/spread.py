@@ -61,7 +61,7 @@ class SimpleSpread:
     def __post_init__(self) -> None:
         require_members(num_agents=self.num_agents)
         require(0 <= self.local_ratio <= 1, "local_ratio", self.local_ratio, "must be from 0 to 1")
-        require(self.stage in (0, 1), "stage", self.stage, "must be 0, collisions cost nothing, or 1")
+        require(self.stage in (0, 1), "stage", self.stage, "must be 0 (no penalty for collisions) or 1")
         near = {"num_agent_neighbors": self.num_agent_neighbors, "num_landmark_neighbors": self.num_landmark_neighbors}
         require_neighbors(**near)
 

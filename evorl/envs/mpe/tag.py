@@ -65,7 +65,7 @@ class SimpleTag:
     def __post_init__(self) -> None:
         require_members(num_good=self.num_good, num_adversaries=self.num_adversaries)
         require_members(0, num_obstacles=self.num_obstacles)
-        require(self.stage in (0, 1, 2), "stage", self.stage, "must be 0, 1 or 2, by which prey is slow, or fast")
+        require(self.stage in (0, 1, 2), "stage", self.stage, "must be 0 (slow prey), 1 or 2 (fast prey)")
         near = {"num_agent_neighbors": self.num_agent_neighbors, "num_landmark_neighbors": self.num_landmark_neighbors}
         require_neighbors(**near)
 

@@ -185,4 +185,4 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
             return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
         except Exception as error:
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise OptionError(f"env.options={dict(options)}: Gymnasium's {name} answers: {said}") from error
+            raise OptionError(f"env.options={dict(options)}: Gymnasium's {name} raises {said}") from error

@@ -103,7 +103,9 @@ class Brax:
             try:
                 return envs.get_environment(self.name, backend=self.backend, **self.options)
             except TypeError as error:
-                raise OptionError(f"options={dict(self.options)}: Brax's {self.name} answers: {error}") from error
+                raise OptionError(
+                    f"options={dict(self.options)}: Brax's {self.name} raises TypeError: {error}"
+                ) from error
 
     @cached_property
     def _obs_shape(self) -> tuple[int, ...]:
@@ -196,7 +198,7 @@ class Brax:
             Paths of the written files; empty if the environment has no bodies.
         """
         if self.render_fps is None:
-            print(f"no pictures: Brax's {self.name} has no bodies to draw", file=sys.stderr)
+            print(f"no pictures: Brax's {self.name} has no bodies to render", file=sys.stderr)
             return []
         shown = folder / "viewer.html"
         physics = [state.pipeline_state for state in states]
@@ -256,7 +258,7 @@ def _import_mujoco() -> Any:
         import mujoco
     except (ImportError, AttributeError) as error:
         chosen = os.environ.get("MUJOCO_GL")
-        require(not chosen, "MUJOCO_GL", chosen, "MuJoCo does not find it here, without which it only draws no GIF")
+        require(not chosen, "MUJOCO_GL", chosen, "MuJoCo cannot load it; unset it (then no GIF is rendered)")
         raise error
     return mujoco
 

@@ -85,7 +85,7 @@ def freeze(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise OptionError(f"env.options={value}: must be numbers, words, lists or mappings") from None
+        raise OptionError(f"env.options={value}: must be numbers, strings, lists or mappings") from None
     return value
 
 

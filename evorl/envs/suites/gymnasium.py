@@ -156,7 +156,7 @@ class GymnasiumEnv(gymnasium.Env):
         return to_gymnasium_value(self._env.observation_space, obs), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        require(self._state is not None, "step", action, "comes after reset")
+        require(self._state is not None, "step", action, "call reset first")
         given = from_gymnasium_action(self._env.action_space, action)
         self._key, self._state, timestep = self._step(self._key, self._state, given, self._params)
         ends = bool(timestep.terminated), bool(timestep.truncated)
@@ -202,7 +202,7 @@ class GymnasiumVectorEnv(VectorEnv):
         if seed is not None or self._keys is None:
             first = self.np_random_seed if seed is None else seed
             seeds = [int(first) + i for i in range(self.num_envs)] if alone else list(first)  # pyright: ignore
-            require(len(seeds) == self.num_envs, "seed", seed, f"must be one, or {self.num_envs}")
+            require(len(seeds) == self.num_envs, "seed", seed, f"must be one seed, or a list of {self.num_envs}")
             self._keys = jnp.stack([key_from_any_seed(one) for one in seeds])
         self._keys, self._states, obs = self._begin(self._keys, self._params)
         self._ended = np.zeros(self.num_envs, bool)
@@ -210,7 +210,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all copies with actions, shape [n, ...]; ended copies reset as the autoreset mode says."""
-        require(self._keys is not None, "step", "actions", "comes after reset")
+        require(self._keys is not None, "step", "actions", "call reset first")
         given = from_gymnasium_action(self._env.action_space, actions, self.num_envs)
         self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._ended, self._params)
         terminated, truncated = np.asarray(timestep.terminated), np.asarray(timestep.truncated)
@@ -235,14 +235,14 @@ def make_render_metadata(env: Env, render_mode: str | None) -> dict[str, Any]:
     """Return the render modes and frames per second of an environment; raise OptionError for another render_mode."""
     fps = render.get_fps(env)
     there = [] if fps is None else ["rgb_array"]
-    wanted = f"must be None or one of {there}" if there else "must be None: this environment has no pictures"
+    wanted = f"must be None or one of {there}" if there else "must be None: this environment cannot be rendered"
     require(render_mode is None or render_mode in there, "render_mode", render_mode, wanted)
     return {"render_modes": there, **({} if fps is None else {"render_fps": round(fps)})}
 
 
 def render_state(env: Env, state: Any) -> np.ndarray:
     """Return the frame of a state, uint8 [height, width, 3]; raise OptionError before a reset or without OpenGL."""
-    require(state is not None, "render", state, "comes after reset")
+    require(state is not None, "render", state, "call reset first")
     return render.render_states(env, [state])[0]
 
 

@@ -82,7 +82,10 @@ class Gymnax:
 
         minatar = self.name.endswith("MinAtar")
         require(
-            minatar or not self.bits, "bits", self.bits, f"is for MinAtar, whose numbers are 0 or 1, not {self.name}"
+            minatar or not self.bits,
+            "bits",
+            self.bits,
+            f"needs MinAtar, whose observations are 0 or 1, not {self.name}",
         )
 
     @staticmethod
@@ -101,7 +104,7 @@ class Gymnax:
         if self.name.startswith("MNIST"):
             where = f"the four files of MNIST in {MNIST_FOLDER}"
             require(
-                len(list(MNIST_FOLDER.glob("*.gz"))) == 4, "env.name", self.name, f"needs {where}, which are not there"
+                len(list(MNIST_FOLDER.glob("*.gz"))) == 4, "env.name", self.name, f"needs {where}, which are missing"
             )
         env, params = gymnax.make(self.name)
         numbers = {field.name for field in dataclasses.fields(params)} - {
@@ -109,11 +112,13 @@ class Gymnax:
             *DERIVED_PARAMS.get(self.name, ()),
         }
         for name, value in self.params.items():
-            require(name != TIME_LIMIT_FIELD, f"params.{name}", value, "is max_episode_steps here")
+            require(name != TIME_LIMIT_FIELD, f"params.{name}", value, "use max_episode_steps instead")
             if name not in numbers:
                 raise unknown_name_error(f"param of {self.name}", name, numbers)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            require(number, f"params.{name}", value, f"must be a number, as gymnax's {getattr(params, name)}")
+            require(
+                number, f"params.{name}", value, f"must be a number, such as gymnax's default {getattr(params, name)}"
+            )
         return env, self._update_derived(dataclasses.replace(params, **self.params)) if self.params else params
 
     @property
@@ -219,4 +224,4 @@ def _to_space(describe: Callable[[Any], Any], params: Any) -> Space:
             return Discrete(int(space.n))
         if hasattr(space, "low"):
             return Box(to_bound(space.low), to_bound(space.high), tuple(space.shape), str(np.dtype(space.dtype)))
-    raise OptionError(f"a gymnax environment with a space of the kind {type(space).__name__} is not supported")
+    raise OptionError(f"gymnax environments with a space of type {type(space).__name__} are not supported")

@@ -72,7 +72,7 @@ class JaxMARL:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", freeze(self.options))
-        shaped = f"must be 0 where a game has no shaped rewards; {' and '.join(SHAPED_GAMES)} have"
+        shaped = f"must be 0; only {' and '.join(SHAPED_GAMES)} have shaped rewards"
         require(not self.shaping or self.name in SHAPED_GAMES, "env.shaping", self.shaping, shaped)
         set_default_limit(self, lambda: _get_time_limit(self._default_env))
 
@@ -99,7 +99,7 @@ class JaxMARL:
                 given = {name: _to_option(one) for name, one in self.options.items()}
                 return _import_quietly("jaxmarl").make(self.name, **given | of_map | limit)
         except Exception as error:
-            why = f"{self.name} cannot be made, {type(error).__name__}: {error}".partition("\n")[0]
+            why = f"{self.name} cannot be created, {type(error).__name__}: {error}".partition("\n")[0]
             raise OptionError(f"env.options={dict(self.options)}: {why}") from error
 
     @property
@@ -107,7 +107,7 @@ class JaxMARL:
         """Return the map as an option of the game; raise OptionError if the game does not have it."""
         if not self.map:
             return {}
-        require(self.name in MAPS, "env.map", self.map, f"{self.name} has none; {', '.join(MAPS)} have")
+        require(self.name in MAPS, "env.map", self.map, f"{self.name} has no maps; only {', '.join(MAPS)} have them")
         option, module, names = MAPS[self.name]
         maps = getattr(_import_quietly(f"jaxmarl.environments.{module}"), names)
         if self.map not in maps:

@@ -65,7 +65,7 @@ class Jumanji:
         if self.name.startswith("Sokoban"):
             cached = import_extra("huggingface_hub", "jumanji").try_to_load_from_cache(*SOKOBAN_LEVELS)
             where = f"{SOKOBAN_LEVELS[1]} of {SOKOBAN_LEVELS[0]} in the cache of Hugging Face"
-            require(isinstance(cached, str), "env.name", self.name, f"needs {where}, which is not there")
+            require(isinstance(cached, str), "env.name", self.name, f"needs {where}, which is missing")
         with mesh.eager_mode():
             return jumanji.make(self.name)
 

@@ -79,9 +79,9 @@ class PettingZooEnv(ParallelEnv):
 
     def step(self, actions: dict[str, Any]) -> Any:
         """Step the game with an action of each agent; return PettingZoo's five dicts by agent."""
-        require(bool(self.agents), "step", list(actions), "comes after reset")
+        require(bool(self.agents), "step", list(actions), "call reset first")
         missing = [agent for agent in self.agents if agent not in actions]
-        require(not missing, "actions", list(actions), f"must be of all, also of {', '.join(missing)}")
+        require(not missing, "actions", list(actions), f"must be given for all agents; missing: {', '.join(missing)}")
         actions = {agent: self._get_noop(agent) for agent in self.possible_agents} | actions
         given = from_gymnasium_action(self._env.action_space, stack_groups(self._names, actions))
         self._key, self._state, timestep = self._step(self._key, self._state, given, self._params)

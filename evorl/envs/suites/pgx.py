@@ -127,7 +127,12 @@ class Pgx(PgxBase):
     def __post_init__(self) -> None:
         super().__post_init__()
         players = int(self.env.num_players)
-        require(players <= TWO_PLAYERS, "env.name", self.name, f"is a game of {players}; of those here one or two play")
+        require(
+            players <= TWO_PLAYERS,
+            "env.name",
+            self.name,
+            f"has {players} players; only games for one or two are supported",
+        )
 
     @property
     def default_params(self) -> Any:

@@ -65,7 +65,7 @@ class Playground:
         if not of_package and not robots.exists():
             where = f"{robots.parent.name}/{robots.name} of mujoco_playground"
             raise OptionError(
-                f"env.name={self.name}: needs the files of MuJoCo Menagerie in {where}, which are not there"
+                f"env.name={self.name}: needs the files of MuJoCo Menagerie in {where}, which are missing"
             )
         config = registry.get_default_config(self.name)
         for option in self.options:
