@@ -157,7 +157,7 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     try:
         value = yaml.safe_load(text) if text else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise OptionError(f"{name}={text:.60}: cannot be read") from error
+        raise OptionError(f"{name}={text:.60}: is not valid YAML") from error
     kinds = get_args(kind) or (kind,)
     if float in kinds and type(value) is not bool:
         with contextlib.suppress(ValueError, TypeError):

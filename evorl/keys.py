@@ -15,7 +15,7 @@ def require_key(key: Any) -> None:
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         given = to_printable(key) if dtype is None else f"{dtype} {list(key.shape)}"
-        raise OptionError(f"key={given}: must be a typed key, jax.random.key(seed), and no PRNGKey")
+        raise OptionError(f"key={given}: must be a typed key, jax.random.key(seed), not a PRNGKey")
 
 
 def key_from_seed(seed: int) -> jax.Array:

@@ -20,5 +20,5 @@ def find_by_ending(short: str, names: Iterable[str]) -> str | None:
     """
     found = sorted(name for name in names if name == short or name.endswith(f".{short}"))
     if len(found) > 1 and short not in found:
-        raise OptionError(f"{short}: may be {' or '.join(found)}; give more of its name")
+        raise OptionError(f"{short}: is ambiguous, {' or '.join(found)}; give more of the name")
     return (short if short in found else found[0]) if found else None

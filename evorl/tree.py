@@ -114,7 +114,7 @@ def nbytes(tree: PyTree) -> int:
 
 
 def to_words(leaf: Array) -> UInt32[Array, " n"]:
-    """Return the bits of an array as words with at most 32 bits each; -0.0 has the same bits as 0.0."""
+    """Return the bits of an array as words with at most 32 bits each; -0.0 counts as 0.0."""
     leaf = jnp.ravel(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         leaf = jax.lax.bitcast_convert_type(jnp.where(leaf == 0, 0, leaf), f"uint{min(32, 8 * leaf.dtype.itemsize)}")

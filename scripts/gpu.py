@@ -1,4 +1,4 @@
-"""Try evorl on a GPU: one small training of every workflow family, then timings of which each is alone on the card.
+"""Test evorl on a GPU: one small training of every workflow family, then timings of jobs that run alone on the GPU.
 
 python scripts/gpu.py OUT                 all stages; rows are appended to OUT/rows.jsonl as they come
 python scripts/gpu.py OUT --only S1 S6    some stages
@@ -8,7 +8,7 @@ python scripts/gpu.py OUT --against CPU   compare the trainings with those of an
 
 | stage | content |
 |---|---|
-| S0 | versions, device, and its ceilings: copies, matrix products in default and in highest precision |
+| S0 | versions, device, and its limits: copies, matrix products in default and in highest precision |
 | S1 | three iterations of every workflow family by `python -m evorl.train` |
 | S2 | PPO on Brax's ant (spring), 4,096 environments x 16 steps |
 | S3 | PBT of PPO with 1 and 64 members |
@@ -17,8 +17,8 @@ python scripts/gpu.py OUT --against CPU   compare the trainings with those of an
 
 Losses of two devices are comparable if both run with JAX_DEFAULT_MATMUL_PRECISION=highest.
 
-Every job is a process of its own with a deadline. Timed jobs compile side by side, beside the trainings of S1, and
-wait; when all others are done, they run one after the other. A job whose row is in the file is not run again.
+Every job runs in its own process, with a deadline. Timed jobs compile in parallel, at the same time as the trainings of
+S1, and wait. When all other jobs are done, they run sequentially. A job whose row is in the file is not run again.
 """
 
 import argparse
@@ -76,7 +76,7 @@ FAMILIES = {
 
 
 def ceilings(tiny: bool) -> dict[str, Any]:
-    """Measure what the device does at most: TFLOP/s of products, GB/s of copies."""
+    """Measure the limits of the device: TFLOP/s of matrix products, GB/s of copies."""
     import jax
     import jax.numpy as jnp
 
@@ -131,7 +131,7 @@ def configured(tiny: bool, options: str) -> Any:
 
 
 def off_policy(which: str, envs: int, backend: str = "generalized") -> Any:
-    """TD3 or SAC: one step of each environment and two updates an iteration."""
+    """Return TD3 or SAC: an iteration is one step of each environment and two updates."""
     from evorl import TD3, Brax, OffPolicy
     from evorl.agents import SAC
 
@@ -142,7 +142,10 @@ def off_policy(which: str, envs: int, backend: str = "generalized") -> Any:
 
 
 def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
-    """Compile `Program`, as trainings do; each call runs count iterations and returns their metrics."""
+    """Compile `Program` as trainings do, and return a function that runs it.
+
+    Each call runs `count` iterations and returns their metrics.
+    """
     import jax
 
     from evorl.training.devices import compiler_options
@@ -164,7 +167,7 @@ def as_trained(workflow: Any, seeds: int, count: int) -> Callable[[], Any]:
 
 
 def physics(backend: str, envs: int, count: int) -> Callable[[], Any]:
-    """Compile count steps of inverted_pendulum alone, without automatic resets."""
+    """Compile `count` steps of inverted_pendulum alone, without automatic resets."""
     import jax
     import jax.numpy as jnp
 
@@ -188,7 +191,7 @@ def physics(backend: str, envs: int, count: int) -> Callable[[], Any]:
 
 
 def in_a_loop(workflow: Any, count: int) -> Callable[[], Any]:
-    """Compile one step followed by a loop of steps, as a user may write it."""
+    """Compile one step followed by a loop of steps, as in a user's own program."""
     import jax
 
     def run(state: Any, key: Any) -> Any:
@@ -210,7 +213,7 @@ def in_a_loop(workflow: Any, count: int) -> Callable[[], Any]:
 
 
 def timings() -> dict[str, tuple[Callable[[bool], Callable[[], Any]], int]]:
-    """Return for each timed job what makes its call, and how many iterations a call is."""
+    """Return the timed jobs: for each, a function that compiles its call, and the iterations per call."""
     found: dict[str, tuple[Callable[[bool], Callable[[], Any]], int]] = {
         "S2 PPO ant": (lambda tiny: as_trained(ant(tiny), 1, 1), 1)
     }
@@ -243,7 +246,7 @@ def timings() -> dict[str, tuple[Callable[[bool], Callable[[], Any]], int]]:
 
 
 def timed(name: str, tiny: bool) -> dict[str, Any]:
-    """Compile one job, wait for a line on standard input, and time it: milliseconds of an iteration."""
+    """Compile one job, wait for a line on standard input, and time it in milliseconds per iteration."""
     import jax
 
     began = time.perf_counter()
@@ -266,7 +269,7 @@ def timed(name: str, tiny: bool) -> dict[str, Any]:
 
 
 def trained(name: str, out: Path, deadline: float) -> dict[str, Any]:
-    """Train one family for three iterations by its command."""
+    """Train one family for three iterations with its command."""
     folder = out / "runs" / name
     arguments = [*FAMILIES[name].split(), "iterations=3", "tensorboard=false", f"run_dir={folder}"]
     command = [sys.executable, "-m", "evorl.train", *arguments]
@@ -301,7 +304,7 @@ def surroundings() -> dict[str, Any]:
 
 
 class Rows:
-    """The rows of a folder, each on disk before the next is computed."""
+    """The rows of a folder; each is written to disk before the next is computed."""
 
     def __init__(self, out: Path) -> None:
         self.file = out / "rows.jsonl"
@@ -378,7 +381,7 @@ def run_all(out: Path, stages: list[str], tiny: bool, limit: float, at_once: int
             rows.add(job, json.loads(found) if process.returncode == 0 else {"error": "see its log"})
     for process in timing.values():
         process.kill()
-    os.killpg(0, signal.SIGTERM)  # what has not ended by now
+    os.killpg(0, signal.SIGTERM)  # end all remaining processes
 
 
 def main() -> None:

@@ -20,12 +20,12 @@ HELP = """usage: python -m evorl.autotune [option of evorl.train ...] [option=va
   python -m evorl.autotune agent=ppo env=ant write=fast_ant
   python -m evorl.train experiment=fast_ant
 
-  seconds=5        of training in each trial, which is a process of its own
-  write=NAME       writes what was fastest as configs/experiment/NAME.yaml
-  again=false      true: measures anew what is known of this machine
+  seconds=5        seconds of training in each trial, which runs in its own process
+  write=NAME       writes the fastest settings to configs/experiment/NAME.yaml
+  again=false      true: ignores the cached result of this machine and measures again
 
-Tried one after another, each with what was best before: devices and threads; environments by steps of a rollout, whose
-product stays; iterations in one call of the device (chunk). Fewer steps by more environments learn otherwise."""
+Tunes in this order, each with the best settings so far: devices and threads; num_envs and num_steps of a rollout, with
+a constant product; iterations per call of the compiled program (chunk). num_envs and num_steps also affect learning."""
 
 DEFAULT_OPTIONS = {"seconds": 5.0, "write": None, "again": False}
 FORBIDDEN_OPTIONS = ("resume", "init_from", "run_dir", "dry_run", "profile", "devices", "chunk")
@@ -65,12 +65,12 @@ def _main(given: Sequence[str]) -> None:
         best = search(list_candidate_groups(data), lambda choice: measure_speed(chosen, choice, options["seconds"]))
         remembered.put(name, best)
     else:
-        print(f"known of this machine (again=true measures anew): {format_candidate(best)}")
+        print(f"cached result for this machine (again=true measures again): {format_candidate(best)}")
     values = {name: value for name, value in best.items() if name != THREADS_VARIABLE}
     arguments = " ".join([*chosen, *(f"{name}={value}" for name, value in values.items())])
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        title = f"{config.format_title(data)}, as it was fastest on a machine of {describe_machine()[1]}"
+        title = f"{config.format_title(data)}, fastest settings on a machine with {describe_machine()[1]}"
         path.write_text(experiment.format_experiment(chosen, values, title), encoding="utf-8")
         print(f"written: {path}")
         arguments = f"experiment={options['write']}"
@@ -95,7 +95,7 @@ def _check_options(options: Mapping[str, Any], chosen: Sequence[str]) -> None:
         if "=" not in one:
             raise unknown_name_error("option", one, DEFAULT_OPTIONS, "python -m evorl.autotune --help")
         if name in FORBIDDEN_OPTIONS:
-            raise OptionError(f"{one}: is not for a trial of how fast a training is")
+            raise OptionError(f"{one}: is not supported in autotune trials")
 
 
 def describe_machine() -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def search(groups: Sequence[Sequence[Candidate]], measure: Callable[[Candidate],
         print(f"trial {next(trials)} of {total}: {format_candidate(choice)}", flush=True)
         with heartbeat("  running"):
             found = measure(choice)
-        print(f"  {found:,.0f} env steps/s" if found else "  cannot be run", flush=True)
+        print(f"  {found:,.0f} env steps/s" if found else "  cannot run", flush=True)
         return found
 
     best: Candidate = {}
@@ -202,4 +202,4 @@ def measure_speed(chosen: Sequence[str], choice: Candidate, seconds: float) -> f
 
 def format_candidate(choice: Candidate) -> str:
     """Format a candidate as text."""
-    return ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in choice.items()) or "as it is"
+    return ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in choice.items()) or "default settings"

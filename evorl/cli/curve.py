@@ -121,7 +121,7 @@ def read_curve(given: str, damages: list[str]) -> Curve:
     label = escape(label if named else run.resolve().name)
     require(bool(label and (folder or not named)), "run", given, "must be RUN or LABEL=RUN")
     if not (run / JSON_LINES).is_file():
-        raise OptionError(f"run={run}: {f'holds no {JSON_LINES}' if run.is_dir() else 'is not there'}")
+        raise OptionError(f"run={run}: {f'has no {JSON_LINES}' if run.is_dir() else 'does not exist'}")
     rows, damage = read_rows(run, "evaluation")
     damages += [damage] if damage else []
     require(bool(rows), "run", run, damage.partition(": ")[2] or "has no evaluation yet")
@@ -129,7 +129,7 @@ def read_curve(given: str, damages: list[str]) -> Curve:
     require(not lacking, "run", run, f"its evaluations have no {' or '.join(sorted(lacking))}")
     returns = [row.get("seeds", {}).get("return", [row["return"]]) for row in rows]
     alike = len({len(values) for values in returns}) == 1
-    require(alike, "run", run, "its evaluations are of different numbers of seeds")
+    require(alike, "run", run, "its evaluations differ in the number of seeds")
     steps, seconds = (np.array([row[name] for row in rows], float) for name in ("env_steps", "seconds"))
     cfg = config_file.read_unchecked(run, "run") if (run / config_file.FILE_NAME).is_file() else {}
     return Curve(label, np.array(returns, float), steps, seconds / 60, run, cfg, bool(named))
@@ -190,11 +190,11 @@ def join_curves(group: Sequence[Curve]) -> Curve:
         for name in dict.fromkeys([*first.settings, *other.settings]):
             here, there = (to_printable(one.settings.get(name, "none"), 40) for one in (other, first))
             if here != there:
-                raise OptionError(f"{at} differs from it in {name}, {here} for {there}; give it a label of its own")
+                raise OptionError(f"{at} differs from it in {name}, {here} instead of {there}; use another label")
         both = sorted(set.union(set(), *(one.seeds for one in group if one is not other)) & other.seeds)
         if both or not (first.seeds and other.seeds):
-            why = f"seed {both[0]} too" if both else f"no {config_file.FILE_NAME} tells of other seeds"
-            raise OptionError(f"{at} {why}; give it a label of its own")
+            why = f"also seed {both[0]}" if both else f"no {config_file.FILE_NAME} that gives its seeds"
+            raise OptionError(f"{at} {why}; use another label")
     if not others:
         return first
     low, high = max(one.env_steps[0] for one in group), min(one.env_steps[-1] for one in group)
@@ -236,8 +236,8 @@ def group_by_task(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
 def format_table(curves: Sequence[Curve], goal: float | None, environment: str | None = None) -> str:
     """Return a Markdown table of the last evaluation of each curve, with an environment column if it is given."""
     columns = ["run", *["environment"] * (environment is not None)]
-    columns += ["seeds", "env steps of each", "minutes", "mean [95 %]", "IQM", "each seed"]
-    columns += [f"minutes until all reached {goal:g}"] if goal is not None else []
+    columns += ["seeds", "env steps per seed", "minutes", "mean [95 %]", "IQM", "each seed"]
+    columns += [f"minutes until all seeds reach {goal:g}"] if goal is not None else []
     rows = [" | ".join(columns), "---|" * (len(columns) - 1) + "---"]
     for curve in curves:
         final = curve.returns[-1]
@@ -266,7 +266,7 @@ def draw_curves(found: Mapping[str, Sequence[Curve]], goal: float | None, title:
                 axis.plot(x, curve.returns.mean(1), label=curve.label, marker=".")
                 axis.fill_between(x, *ends, alpha=0.2)
         unit = EVALUATIONS if any(one.cfg.get("problem") for one in curves) else ENV_STEPS
-        words = (f"thousand {unit} of each seed", "minutes for all seeds together")
+        words = (f"thousand {unit} per seed", "minutes for all seeds together")
         for axis, name in zip((left, right), words, strict=True):
             axis.set_xlabel(name)
             axis.grid(alpha=0.3)
@@ -298,7 +298,7 @@ def main(arguments: list[str] | None = None) -> None:
         save_figure(draw_curves(found, goal, options.get("title", "")), out)
         several = len(found) > 1
         if several:
-            print(f"{len(found)} environments, whose returns do not compare: each has a panel and a table\n")
+            print(f"{len(found)} environments with different returns: one panel and one table for each\n")
         print("\n\n".join(format_table(curves, goal, name if several else None) for name, curves in found.items()))
         if str(out) not in paths:
             print(out)

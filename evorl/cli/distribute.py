@@ -15,19 +15,20 @@ HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ..
        python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute RUN [iterations=N] [option=value ...]
 
-  python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2    best responses and payoffs are tasks
-  python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2     rollouts are: PPO, A2C, IMPALA, teams
+  python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2   tasks: best responses and payoffs
+  python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2    tasks: rollouts (PPO, A2C, IMPALA)
 
-  executor=ray        who computes tasks: ray, processes (pip install "ray>=2.60"), or serial, this one
-  workers=2           how many
-  cpus_per_worker=1   CPUs of each: 0.5 lets two share one; each has as many threads, at least one
-  address=            of a cluster of Ray to compute on; without it this machine, which nobody else can reach then
-  staleness=0         of PSRO: how many policies of a player the payoffs may lack that best responses answer
-  parts=              of rollouts: in how many the environments are played apart, which decides what comes out; by
-                      default as many as workers. agent.workflow.staleness says how many iterations they may be ahead
+  executor=ray        ray: worker processes of Ray (pip install "ray>=2.60"); serial: this process
+  workers=2           number of worker processes
+  cpus_per_worker=1   CPUs per worker, and its number of threads (at least one); with 0.5, two workers share a CPU
+  address=            address of a Ray cluster; by default Ray runs on this machine only, closed to the network
+  staleness=0         PSRO: maximum number of policies per player that may be missing in the payoffs when best
+                      responses start
+  parts=              rollouts: number of parts into which the environments are split, which affects the results; by
+                      default one per worker. agent.workflow.staleness limits how many iterations rollouts are ahead
 
-A run that was stopped or killed goes on with resume=RUN: what a task of PSRO has given is on disk at once, what learns
-from rollouts every checkpoint.minutes."""
+resume=RUN continues a run that was stopped or killed. Results of PSRO tasks are saved at once, and the learner of a
+training from rollouts is saved every checkpoint.minutes."""
 
 EXECUTORS = "ray", "serial"
 DEFAULT_OPTIONS: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, "address": None}
@@ -125,9 +126,9 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
             run_dirs.remove_run_dir(run_dir)
         raise
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(f"stopped; go on with: {go_on}") from interrupt
+        raise KeyboardInterrupt(f"stopped; resume: {go_on}") from interrupt
     except WorkerError as error:
-        raise WorkerError(f"{error}; go on with: {go_on}") from error
+        raise WorkerError(f"{error}; resume: {go_on}") from error
     log = recorded.training_log
     for line in summarize_training(workflow, data, log.progress, log.budget, run_dir, go_on):
         print(line, flush=True)
@@ -144,16 +145,14 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
 
     given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *ROLLOUT_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
-        _refuse(
-            [*rest, *given], NON_PSRO_OPTIONS, "is of a training in one program; iterations= says how many there are"
-        )
-        _refuse(given, ROLLOUT_OPTIONS, "is of rollouts, which agents such as ppo learn from; PSRO's tasks are others")
+        _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported in distributed training; use iterations=")
+        _refuse(given, ROLLOUT_OPTIONS, "is for agents that learn from rollouts, such as ppo, not for PSRO")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
         return partial(task_training.train_psro, staleness=staleness)
     if not isinstance(workflow, OnPolicy):
         name = data["agent"]["name"]
-        raise OptionError(f"agent={name}: only PSRO and on-policy agents have such tasks, as agent=psro and agent=ppo")
-    _refuse(given, PSRO_OPTIONS, "is of PSRO; agent.workflow.staleness says how many iterations rollouts may be ahead")
+        raise OptionError(f"agent={name}: must be PSRO or an on-policy agent, such as agent=psro or agent=ppo")
+    _refuse(given, PSRO_OPTIONS, "is for PSRO; use agent.workflow.staleness for rollouts")
     task_training.count_iterations(workflow, data)
     parts = _require_number(options, "parts", int) if "parts" in options else None
     return partial(task_training.train_from_rollouts, parts=parts, workers=_require_number(options, "workers", int))
@@ -180,9 +179,7 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
     """Return the configuration of a new run as composed, as plain data, and as data to save."""
     from evorl.training.configuration import config
 
-    _refuse(
-        rest, SINGLE_PROGRAM_OPTIONS.split(), "is of a training in one program; iterations= says how many there are"
-    )
+    _refuse(rest, SINGLE_PROGRAM_OPTIONS.split(), "is not supported in distributed training; use iterations=")
     budget = {"iterations": None} | {name: options[name] for name in BUDGET if name in options}
     cfg = config.compose_config([*rest, *(f"{name}={'null' if x is None else x}" for name, x in budget.items())])
     return cfg, config.to_plain_data(cfg), config.to_savable_data(cfg)
@@ -194,9 +191,16 @@ def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, di
     from evorl.training.configuration import config_file
 
     for one in rest:
-        raise OptionError(f"{one}: a resumed run keeps its configuration; only a budget and those of --help may change")
+        raise OptionError(
+            f"{one}: a resumed run keeps its configuration; only the budget and the options of --help may change"
+        )
     folder = Path(str(options["resume"]))
     data = config_file.read_config(folder, "resume", config_file.parse_trust(options.get("trust", ())))
-    require((folder / RESULTS_FOLDER).is_dir(), "resume", folder, "has no tasks; go on with python -m evorl.train")
+    require(
+        (folder / RESULTS_FOLDER).is_dir(),
+        "resume",
+        folder,
+        "was not trained with evorl.distribute; resume it with python -m evorl.train",
+    )
     data |= {"resume": str(folder)} | {name: options[name] for name in BUDGET if name in options}
     return data, data, data

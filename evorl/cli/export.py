@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         from evorl.training.runs import load
 
         require(out.suffix in SUFFIXES, "out", out, f"must end with {' or '.join(SUFFIXES)}")
-        require(run.is_dir(), "run", run, "is not there")
+        require(run.is_dir(), "run", run, "does not exist")
         given: dict[str, Any] = options | {"trust": parse_trust(options.get("trust", ()))}
         export_policy(load(run, **given), out)
         print(out)

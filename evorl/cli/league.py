@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         names = [parse_entrant(word)[0] for word in runs]
         require_words(len(names) > 1, "runs", runs, "give two runs or more: python -m evorl.league RUN RUN ...")
         twice = [name for name in names if names.count(name) > 1]
-        require(not twice, "runs", twice[0] if twice else "", "is there twice: LABEL=RUN names a run")
+        require(not twice, "runs", twice[0] if twice else "", "is given twice; use LABEL=RUN to name runs")
         found = play_tournament(runs, given)
         for i, j in np.argwhere(~np.isfinite(found.mean) & ~np.eye(len(names), dtype=bool))[:1]:
             raise OptionError(f"payoff of {names[i]} against {names[j]}={found.mean[i, j]}: must be finite")
@@ -99,10 +99,10 @@ def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "Tournamen
 
     enable_compilation_cache()
     runs = [parse_entrant(word)[1] for word in entrants]
-    require(any(runs), "runs", RANDOM_ENTRANT, "one at least must be a run")
+    require(any(runs), "runs", RANDOM_ENTRANT, "must include at least one run")
     for run in runs:
         if run is not None and not run.is_dir():
-            raise OptionError(f"run={run}: is not there")
+            raise OptionError(f"run={run}: does not exist")
     trust = parse_trust(given.trust)
     policies = [
         None if run is None else Policy(*restore_run(run, "run", None, trust).select_policy(None, None)) for run in runs
@@ -117,7 +117,7 @@ def format_payoffs(names: list[str], found: "TournamentTable") -> str:
         return "" if i == j else f"{found.mean[i, j]:.3g} ± {found.error[i, j]:.2g}"
 
     rows = [[name, *(format_cell(i, j) for j in range(len(names)))] for i, name in enumerate(names)]
-    return _format_markdown(["paid against", *names], rows)
+    return _format_markdown(["payoff against", *names], rows)
 
 
 def format_ratings(names: list[str], found: "TournamentTable") -> str:
@@ -146,9 +146,9 @@ def format_ratings(names: list[str], found: "TournamentTable") -> str:
         ]
         for i in order
     ]
-    told = _format_markdown(["", "Elo", "mean payoff", "Nash averaging", "weight in Nash"], rows)
+    told = _format_markdown(["", "Elo", "mean payoff", "Nash averaging", "Nash weight"], rows)
     cyclic = float(fit_multidimensional_elo(jnp.asarray(log_odds)).cyclic_share)
-    return f"{told}\n\n{100 * cyclic:.0f} % of the log-odds are cycles, which Elo does not tell"
+    return f"{told}\n\n{100 * cyclic:.0f} % of the log-odds are cyclic, which Elo ratings cannot express"
 
 
 def write_payoffs(folder: Path, names: list[str], found: "TournamentTable") -> None:

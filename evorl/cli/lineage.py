@@ -43,7 +43,7 @@ def read_history(
         OptionError: If the run has no evolving population, or cannot be read.
     """
     if not (run / JSON_LINES).is_file():
-        raise OptionError(f"run={run}: holds no {JSON_LINES}")
+        raise OptionError(f"run={run}: has no {JSON_LINES}")
     cfg = config_file.read_config(run, "run", trust)
     first, count = cfg["seed"], cfg["num_seeds"]
     seed = first if seed is None else seed
@@ -51,7 +51,7 @@ def read_history(
     rows, damage = read_rows(run, "train")
     found = member_history(rows, seed - first, population)
     if "fitness" not in found:
-        raise OptionError(damage or f"run={run}: trained no population that evolves")
+        raise OptionError(damage or f"run={run}: has no evolving population")
     return found, damage
 
 

@@ -22,32 +22,33 @@ from evorl.errors import OptionError, require
 
 HELP = """usage: python -m evorl.play [RUN] [option=value ...]
 
-  RUN              the folder of a run; by default the run in runs/ that was written last
+  RUN              run directory; by default the newest run in runs/
 
-  episodes=128     episodes to evaluate; of a suite on each maze (the paper's tables have 10)
-  which=           best: as it was at its best evaluation, the default; last: as it is now, the default of a front
-  solution=        of a front, which is to act, by its number in RUN/play/front.csv; 0 is best in the first objective
-  seed=, member=   of several seeds or of a population; by default the best, of PBT the fittest;
-                   member=[2,0] of populations within each other, the outermost first;
-                   a suite takes all seeds, for intervals over seeds, unless one is given
-  against=         in a game, another run of it, which plays all but group=; random: chance does
-  group=           what this run then plays: GROUP, or of a group of several GROUP/NUMBER
-  eval_env=        another environment to play in, as evorl.train names it, with options eval_env.*; by default the
-                   run's own eval_env, or where it has none the one that it trained in; null: that one
-  explore=false    true: acts as it did to explore, as is the default of suite=risk
-  key=0            seeds the episodes
-  human=false      true: you play an episode by keyboard, in the terminal, which says what the keys are
-  suite=           a table instead, of first episodes on levels:
-                   ood: the out-of-distribution mazes, greedy and sampled, of an agent trained on mazes
-                   minimax: the same, and where layouts leave the first direction free it is to the right
-                   risk: solved rates on the worst 0.1 to 100 % of random levels as it was trained on
-  levels=10000     of suite=risk, those that have no solution left out
-  attempts=10      of suite=risk: episodes on each level to rank it, and as many others to measure
-  trust=[NAME]     packages whose classes its configuration may name
-  json=false       true: the returns and files are one line of JSON on standard output; text goes to stderr
-  browser=false    true: opens the viewer, or else the picture of the episode, in the web browser
+  episodes=128     number of evaluation episodes; with a suite, per maze (10 in the paper's tables)
+  which=           best: the policy of the best evaluation, the default; last: the newest policy, the default of a
+                   Pareto front
+  solution=        a solution of a Pareto front, by its number in RUN/play/front.csv; 0 is best in the first objective
+  seed=, member=   one of several seeds, or a member of a population; by default the best, with PBT the fittest;
+                   member=[2,0] is a member of nested populations, outermost first;
+                   with a suite, by default all seeds, for intervals over seeds
+  against=         in a multi-agent environment, a run that controls all agents except group=; random: random actions
+  group=           with against=, the agents that this run controls: GROUP, or one agent of a group, GROUP/NUMBER
+  eval_env=        another environment, named as in evorl.train, with options eval_env.*; by default the eval_env of
+                   the run, or else its training environment; null: the training environment
+  explore=false    true: samples actions as in training, which is the default of suite=risk
+  key=0            seed of the episodes
+  human=false      true: you play an episode with the keyboard in the terminal, which shows the keys
+  suite=           prints a table of first episodes on levels instead:
+                   ood: out-of-distribution mazes, greedy and sampled actions, for an agent trained on mazes
+                   minimax: the same; the first direction is to the right if a maze does not set it
+                   risk: solved rates on the worst 0.1 to 100 % of random levels of the training distribution
+  levels=10000     suite=risk: number of levels, all of which have a solution
+  attempts=10      suite=risk: episodes per level to rank it, and as many other episodes to evaluate it
+  trust=[NAME]     packages whose classes the configuration of the run may name
+  json=false       true: prints returns and files as one line of JSON to standard output, and text to stderr
+  browser=false    true: opens the viewer, or the picture of the episode, in the web browser
   record=FILE.npz  writes the transitions of the episodes, for preload= of evorl.train (docs/howto/demonstrations.md)
-  out=RUN/play     where the viewer, the pictures and the front go; out=null writes none"""
+  out=RUN/play     folder for the viewer, the pictures and the front; out=null writes none"""
 
 
 SHOWN = (".html", ".svg", ".mp4", ".gif", ".png")  # suffixes of files for a web browser, the best first
@@ -142,9 +143,9 @@ def open_browser(files: Sequence[Path]) -> None:
     """Open the viewer in the web browser or, if there is none, the best picture."""
     shown = sorted((path for path in files if path.suffix in SHOWN), key=lambda path: SHOWN.index(path.suffix))
     if not shown:
-        print("there is no viewer and no picture of this environment", file=sys.stderr)
+        print("this environment has no viewer and no picture", file=sys.stderr)
     elif not webbrowser.open(shown[0].resolve().as_uri()):
-        print(f"there is no web browser here; open {shown[0]}", file=sys.stderr)
+        print(f"no web browser found; open {shown[0]}", file=sys.stderr)
 
 
 def play_run(options: PlayOptions) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
     """
     run_dir = Path(options.run)
     if not run_dir.is_dir():
-        raise OptionError(f"run={run_dir}: is not there")
+        raise OptionError(f"run={run_dir}: does not exist")
 
     choose_opengl()
     from evorl.training.devices import enable_compilation_cache
@@ -167,7 +168,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
 
     enable_compilation_cache()
     if options.suite is not None or options.human:
-        why = "is of episodes that the run plays, not of suite= or human="
+        why = "cannot be combined with suite= or human="
         require(not options.eval_env, "eval_env", options.eval_env, why)
         require(not options.json, "json", "true", why)
         require(options.record is None, "record", options.record, why)
@@ -241,7 +242,7 @@ def evaluate_and_draw(
             other = Policy(*of_other)
         policy = CrossPlayPolicy(policy, place, other)
     else:
-        require(options.group is None, "group", options.group, "is what this run plays against=RUN; give that too")
+        require(options.group is None, "group", options.group, "needs against=RUN")
     played = episodes.evaluate_policy(policy, options.episodes, options.key, explores)
     earned, lengths = {name: np.asarray(x) for name, x in played.return_sums.items()}, np.asarray(played.lengths)
     returns = earned.pop("return") if place is None else np.asarray(place.select_values(played.returns))
@@ -255,7 +256,7 @@ def evaluate_and_draw(
             print(f"{name} {_format_mean(x)}")
     written = [] if folder is None else episodes.draw_episode(policy, folder, options.key, explores)
     if options.record is not None:
-        require(place is None, "record", options.record, "is of one policy that plays all, without against=")
+        require(place is None, "record", options.record, "cannot be combined with against=")
         demonstrations.write_demonstrations(
             Path(options.record), demonstrations.record_episodes(policy, options.episodes, options.key, explores)
         )

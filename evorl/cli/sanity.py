@@ -38,12 +38,12 @@ from evorl.workflows.evolution import Evolution
 HELP = """usage: python -m evorl.sanity agent=NAME [only=CHECK,CHECK] [option=value ...]
 
   python -m evorl.sanity agent=ppo                            all checks
-  python -m evorl.sanity agent=ppo only=bandit seed=3         one of them, with other seeds
+  python -m evorl.sanity agent=ppo only=bandit seed=3         one check, with other seeds
 
-  num_seeds=3      side by side; each must pass
-  env_steps=       at most so many in each check
+  num_seeds=3      number of seeds, trained in parallel; each must pass
+  env_steps=       maximum number of env steps per check
 
-Every other option of python -m evorl.train may be given too. Exit code 1 where a check failed."""
+All other options of python -m evorl.train are allowed too. Exit code 1 if a check failed."""
 
 NUM_SEEDS = 3
 NUM_EPISODES = 256  # number of episodes over which a score is averaged
@@ -130,7 +130,7 @@ def run_checks(arguments: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
     print(f"{'check':10}  {'score':>5}  {'threshold':>9}  {'env steps':>10}  {'seconds':>7}")
     for name, parts in built.items():
         if isinstance(parts, OptionError):
-            print(f"{name:10}  {'':5}  {'':9}  {'':10}  {'':7}  cannot handle: {parts}", flush=True)
+            print(f"{name:10}  {'':5}  {'':9}  {'':10}  {'':7}  skipped: {parts}", flush=True)
             continue
         check, cfg, workflow = parts
         started = time.perf_counter()
@@ -154,7 +154,7 @@ def adapt_check(check: SanityCheck, workflow: Any) -> SanityCheck:
     if not isinstance(workflow, Evolution):
         return check
     if check.search is None:
-        raise OptionError("search without gradients is not asked this")
+        raise OptionError("not a check for gradient-free search")
     threshold, env_steps = check.search
     return replace(check, threshold=threshold, env_steps=env_steps)
 
@@ -229,7 +229,7 @@ def judge(
     worst, greedy = float(found[:, 0].min()), float(found[:, -1].max())
     lacks = missing_ability(check, workflow)
     if lacks and greedy <= (CHANCE_SCORE if check.needs_memory else check.threshold):
-        return CheckResult(f"fails, as it must {lacks}", False, greedy)
+        return CheckResult(f"fails as expected {lacks}", False, greedy)
     if lacks:
         return CheckResult(f"FAILED: must not pass {lacks}", True, greedy)
     if check.needs_chance and greedy >= check.threshold:
@@ -242,7 +242,7 @@ def missing_ability(check: SanityCheck, workflow: PolicyWorkflow) -> str:
     """Describe the ability without which the agent must not pass the check; "" if it lacks none."""
     agent = workflow.agent
     if check.needs_memory and not jax.tree.leaves(agent.initial_memory()):
-        return "without memory"
+        return "without recurrent state"
     follows_values = isinstance(agent, OffPolicyAgent) and not isinstance(agent, ActorCritic)
     learns_greedily = isinstance(workflow, Evolution) and not workflow.explore
     return "with a deterministic policy" if check.needs_chance and (follows_values or learns_greedily) else ""

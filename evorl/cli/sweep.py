@@ -17,22 +17,23 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
 
   python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
 
-  space.NAME=      what is searched beside what the agent declares, and where: a number or a field of the agent or
-                   its workflow (space.num_envs='${power_of_two:16,256}'), of the environment, or a budget; a list
-                   has the values to choose from (space.activation=[relu,tanh], space.agent=[ppo,a2c]); a number
-                   fixes it, and space={} leaves out what is declared
-  trials=40        how many
-  workers=1        processes that train them, with cores of their own where there are as many
-  vmapped=1        trials that a worker trains in one program, where they differ in numbers and budget alone
-  side_by_side=    there: true vmaps them, false takes them in turn, which on a CPU is the default
-  score=return     what is to be high: a metric of evaluations, or train/NAME of the steps before
-  cost=env_steps   what is to be low: a metric too, or seconds
-  sampler=protein  what says which to try next: protein, random, tpe (Optuna's); sampler.OPTION= are its own
-  sweep_dir=       where to write; a new folder in sweeps/
-  seed=0           of the sampler, and of every trial
-  trust=[NAME]     packages whose classes a sweep that goes on may name
+  space.NAME=      prior of an option, in addition to the priors that the agent declares: a hyperparameter or a field
+                   of the agent or its workflow (space.num_envs='${power_of_two:16,256}'), of the environment, or a
+                   budget; a list gives values to choose from (space.activation=[relu,tanh], space.agent=[ppo,a2c]);
+                   a number fixes the option; space={} ignores the declared priors
+  trials=40        number of trials
+  workers=1        number of worker processes, each with its own cores if there are enough
+  vmapped=1        trials per worker in one program, if they differ only in hyperparameters and budget
+  side_by_side=    with vmapped: true runs them with vmap, false in turns, which is the default on a CPU
+  score=return     metric to maximize: of evaluations, or train/NAME for a training metric
+  cost=env_steps   metric to minimize, or seconds
+  sampler=protein  sampler that suggests trials: protein, random, tpe (Optuna); sampler.OPTION= sets its options
+  sweep_dir=       folder of the sweep; by default a new folder in sweeps/
+  seed=0           seed of the sampler, and of every trial
+  trust=[NAME]     packages whose classes a resumed sweep may name
 
-A trial that is below 70 % of at least eight others at its cost is stopped. SWEEP/report.html shows what was found."""
+A trial is stopped if its score is below that of 70 % of the other trials, at least eight, at the same cost. The results
+are in SWEEP/report.html."""
 
 SWEEPS_DIR = Path("sweeps")
 DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
@@ -103,7 +104,7 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
         store, definition = create_sweep(options, rest)
         trust = definition.packages
     folder = store.folder
-    go_on = f"go on with: {package.format_command('sweep', f'resume={folder}', trust=definition.packages)}"
+    go_on = f"resume: {package.format_command('sweep', f'resume={folder}', trust=definition.packages)}"
     settings = store.settings
     try:
         with files.lock_run_dir(folder, "resume"):
@@ -128,7 +129,7 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
 
     for one in rest:
         if f"{one.partition('=')[0]}.".startswith(tuple(f"{name}." for name in TRAINING_ONLY_OPTIONS)):
-            raise OptionError(f"{one}: is of one training, not of a sweep")
+            raise OptionError(f"{one}: is for a single training, not for a sweep")
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     chosen = [one for one in rest if one not in searched]
     node = space_options.build_sampler_node(
@@ -144,7 +145,7 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
     trial_batch.require_batchable(found, options.get("vmapped", DEFAULT_OPTIONS["vmapped"]))
     folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS_DIR / _default_name(found.base)
     if folder.exists() and not store.is_empty_or_partial(folder):
-        raise OptionError(f"sweep_dir={folder}: exists already; resume={folder} goes on with it")
+        raise OptionError(f"sweep_dir={folder}: exists already; use resume={folder} to continue it")
     folder.mkdir(parents=True, exist_ok=True)
     settings = {name: options.get(name, DEFAULT_OPTIONS[name]) for name in RESUMABLE_OPTIONS}
     settings |= {"definition": found.to_data(), "seed": found.seed}

@@ -86,13 +86,11 @@ def _main(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     for one in parsed.overrides:
         if one.lstrip("+~").startswith(RESERVED_HYDRA_OPTIONS):
-            raise OptionError(f"{one}: evorl decides that itself; run_dir= says where to write")
+            raise OptionError(f"{one}: is set by evorl; use run_dir= for the output folder")
     if not parsed.multirun:
         for one in config.parse_overrides(parsed.overrides):
             if one.is_sweep_override():
-                raise OptionError(
-                    f"{one.input_line}: several values are one run after the other: python -m evorl.train -m"
-                )
+                raise OptionError(f"{one.input_line}: several values need a multirun: python -m evorl.train -m")
     jobs = list(config.expand_sweep(parsed.overrides)) if parsed.multirun else [parsed.overrides]
     if parsed.shell_completion:
         run(arguments)
@@ -234,7 +232,7 @@ def _train(
     for line in find_unmet_limits(workflow, budget, runs.get_chunk_size(data)):
         say(line)
     if data["resume"] and find_host_envs(workflow):
-        say("the environments on the host begin anew")
+        say("the host environments start new episodes")
     go_on = package.format_command("train", f"resume={run_dir}", trust=trust_check.find_trust_packages(data))
     try:
         with runs.open_run_recorders(data, run_dir, profile) as recorders:
@@ -257,13 +255,13 @@ def _train(
     except (DivergedError, HostError, OSError) as error:
         with contextlib.suppress(OSError):
             checkpoints.close()
-        left = f"go on with: {go_on}"
+        left = f"resume: {go_on}"
         if isinstance(error, DivergedError):
             left = describe_checkpoint(checkpoints, run_dir, trust_check.find_trust_packages(data))
         raise type(error)(f"{error}; {left}") from error
     except KeyboardInterrupt as interrupt:
         message = (
-            f"stopped without saving; go on with: {go_on}" if stopping.has_started else "stopped before training began"
+            f"stopped without saving; resume: {go_on}" if stopping.has_started else "stopped before training began"
         )
         raise KeyboardInterrupt(message) from interrupt
     if not data["resume"]:
@@ -273,7 +271,7 @@ def _train(
     if profile is not None and result.rows:
         say(profile.format_table(result.rows[-1]))
     if result.stopped:
-        say(f"stopped and saved; go on with: {go_on}")
+        say(f"stopped and saved; resume: {go_on}")
         return result
     found = pareto_front.describe_fronts(workflow, result.state, data["num_seeds"])
     for line in summarize_training(workflow, data, result.progress, budget, run_dir, go_on, found):

@@ -74,7 +74,7 @@ def _connect_to_address(ray: Any, address: str) -> Iterator[None]:
 
 @contextmanager
 def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
-    require(1 <= cpus <= count_cores(), "cpus", cpus, f"must be from 1 to {count_cores()}, as many as this machine has")
+    require(1 <= cpus <= count_cores(), "cpus", cpus, f"must be from 1 to {count_cores()}, the cores of this machine")
     with _create_private_folder() as folder:
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
@@ -91,7 +91,7 @@ def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
                     _node_ip_address=LOOPBACK,
                 )
             here = ray.util.get_node_ip_address()
-            require(here == LOOPBACK, "executor", "ray", f"Ray listens on {here}: import it nowhere before evorl does")
+            require(here == LOOPBACK, "executor", "ray", f"Ray listens on {here}; import evorl before ray")
             yield
         finally:
             ray.shutdown()

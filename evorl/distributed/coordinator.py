@@ -77,12 +77,14 @@ def coordinate_psro(
     """
     most = psro.max_iterations
     iterations = most if iterations is None else iterations
-    full = f"must be from 1 to {most}, with which the pool is full; a larger capacity has room for more"
+    full = f"must be from 1 to {most}, when the policy pool is full; use a larger capacity"
     require(1 <= iterations <= most, "iterations", iterations, full)
     require_int("staleness", staleness, 0)
-    require(type(psro) is PSRO, "agent", type(psro).__name__, "must be PSRO, whose iterations are tasks")
+    require(type(psro) is PSRO, "agent", type(psro).__name__, "must be PSRO, whose iterations consist of tasks")
     if not isinstance(psro.oracle, DivisibleOracle):
-        raise OptionError(f"oracle={type(psro.oracle).__name__}: answers for all players at once only, not one by one")
+        raise OptionError(
+            f"oracle={type(psro.oracle).__name__}: must compute the best responses of players one at a time"
+        )
     params = psro.env.default_params if env_params is None else env_params
     spec = PSROSpec(psro, resolve_numbers(psro), as_arrays(params))
     coordinator = PSROCoordinator(spec.build_programs(), seed, staleness, results or ResultStore())
@@ -135,7 +137,7 @@ class PSROCoordinator:
         if kept is None:
             self.results.put("first", first)
         elif len(first) != len(kept) or not all(map(np.array_equal, first, kept)):
-            raise OptionError("resume: what is kept is of another training, whose first policies are others")
+            raise OptionError("resume: the stored results are from another training, with other initial policies")
 
     def _submit_or_reuse(self, task: Task, workers: TaskWorkers) -> None:
         kept = self.results.get(task.name)

@@ -79,8 +79,8 @@ class RayExecutor:
                 actors.terminate()
 
     def _require_cpus(self, there: float) -> None:
-        less = f"cpus_per_worker={there / self.workers:.3g} shares them"
-        taken = f"take {self.total_cpus:g} CPUs, and there are {there:g}; {less}"
+        less = f"use cpus_per_worker={there / self.workers:.3g}"
+        taken = f"need {self.total_cpus:g} CPUs, and {there:g} are available; {less}"
         require(self.total_cpus <= there * (1 + 1e-6), "workers", self.workers, taken)
 
 
@@ -98,7 +98,7 @@ class RayWorkers:
         try:
             spec = ray.cloudpickle.dumps(programs.spec)
         except Exception as error:  # pickling may raise any type
-            raise OptionError(f"executor=ray: the training cannot be sent: {summarize_ray_error(error)}") from error
+            raise OptionError(f"executor=ray: the training cannot be pickled: {summarize_ray_error(error)}") from error
         self._actor = ray.remote(num_cpus=executor.cpus_per_worker, max_restarts=0)(RayWorker)
         self._given = environment, caches, spec
         self._values: dict[str, Any] = {}
@@ -115,10 +115,10 @@ class RayWorkers:
                 [one.get_process_id.remote() for one in self._idle], timeout=START_TIMEOUT_SECONDS
             )
         except self._ray.exceptions.GetTimeoutError as error:
-            busy = f"have not started in {START_TIMEOUT_SECONDS} s: others may have the CPUs"
+            busy = f"did not start within {START_TIMEOUT_SECONDS} s; other programs may use the CPUs"
             raise OptionError(f"workers={self._executor.workers}: {busy}") from error
         except self._ray.exceptions.RayError as error:
-            raise WorkerError(f"a worker has not started: {describe_cause(error)}") from error
+            raise WorkerError(f"a worker failed to start: {describe_cause(error)}") from error
 
     def terminate(self) -> None:
         """Terminate all actors."""
@@ -176,12 +176,14 @@ class RayWorkers:
         """Raise WorkerError if the cluster has too few CPUs left."""
         there = self._ray.cluster_resources().get("CPU", 0)
         if there * (1 + 1e-6) < self._executor.total_cpus:
-            raise WorkerError(f"the cluster has {there:g} CPUs left, and workers take {self._executor.total_cpus:g}")
+            raise WorkerError(
+                f"the cluster has {there:g} CPUs left, and the workers need {self._executor.total_cpus:g}"
+            )
 
 
 def describe_cause(error: Exception) -> str:
     """Return the error that was raised in an actor, as text."""
     cause = getattr(error, "cause", None) or error
     said = f"{type(cause).__name__}: {summarize_ray_error(cause)}"
-    own = "; workers cannot import what a script defines itself: put it into a file of its own"
+    own = "; workers cannot import definitions of the main script; move them to a module"
     return said + own * ("__main__." in said)

@@ -73,12 +73,14 @@ def coordinate_rollouts(
         WorkerError: If a task fails in a worker, or workers die too often.
     """
     if not isinstance(workflow, OnPolicy):
-        raise OptionError(f"agent={type(workflow).__name__}: must be OnPolicy, which learns from rollouts of others")
+        raise OptionError(
+            f"agent={type(workflow).__name__}: must be OnPolicy, which can learn from rollouts of workers"
+        )
     require_int("iterations", iterations)
     envs = workflow.num_envs
     require(parts >= 1 and envs % parts == 0, "parts", parts, f"must divide num_envs, {envs}")
     params = as_arrays(workflow.env.default_params if env_params is None else env_params)
-    where = "lives in a process on the host, from where no other one can take it over"
+    where = "must not run on the host, because workers cannot share its processes"
     require(hosts.find_host_params(params) is None, "env", type(workflow.env).__name__, where)
     given = resolve_numbers(workflow)
     coordinator = RolloutCoordinator(RolloutSpec(workflow, parts, given, params).build_programs(), seed, begin)

@@ -88,7 +88,7 @@ def parse_budget(data: Mapping[str, Any]) -> Budget:
     The limits can be iterations and env_steps.
     """
     for name in ("episodes", "minutes"):
-        require(data[name] is None, name, data[name], "must be null: iterations and env_steps say when it ends")
+        require(data[name] is None, name, data[name], "must be null; use iterations or env_steps")
     found = {name: data[name] for name in ("iterations", "env_steps") if data[name] is not None}
     if not found:
         raise OptionError("no budget: give iterations or env_steps")
@@ -116,7 +116,7 @@ def _load_result(results: ResultStore, name: str, shapes: Any) -> Any:
     value = results.get(name)
     if value is None or not is_compatible(shapes, value):
         raise OptionError(
-            f"resume: {RESULTS_FOLDER}/{name}.npz, which goes with the checkpoint, is not there or damaged"
+            f"resume: {RESULTS_FOLDER}/{name}.npz, which belongs to the checkpoint, is missing or damaged"
         )
     return unpack_value(shapes, value)
 
@@ -126,6 +126,6 @@ def _resolve_num_parts(recorded: RunRecorder, results: ResultStore, given: int |
     parts = workers if given is None else given
     if recorded.checkpoints.latest_iteration is not None:
         parts = int(_load_result(results, PARTS, jax.ShapeDtypeStruct((), np.int32)))
-    require(given in (None, parts), "parts", given, f"must be {parts}, in which this run has begun")
+    require(given in (None, parts), "parts", given, f"must be {parts}, as at the start of this run")
     results.put(PARTS, [np.array(parts, np.int32)])
     return parts

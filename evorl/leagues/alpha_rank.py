@@ -34,8 +34,8 @@ class AlphaRank:
 
     In each transition of the chain, one player may change its policy. Alpha is infinite: one of all such
     changes is drawn, and accepted with probability 1 - e if the player gains by it, 1/2 if its payoff stays
-    the same, and e if it loses. e starts at 2^-20 and is halved until the weights no longer change, or down
-    to 2^-28. The weights of a player are the marginals of the weights of the profiles.
+    the same, and e if it loses. The value of e starts at 2^-20 and is halved until the weights no longer
+    change, or down to 2^-28. The weights of a player are the marginals of the weights of the profiles.
     """
 
     def check(self, players: int, zero_sum: bool) -> None:
@@ -61,7 +61,7 @@ class AlphaRank:
             num_profiles(mask) <= MAX_PROFILES,
             "capacity",
             mask.shape[1],
-            f"AlphaRank has at most {MAX_PROFILES} profiles",
+            f"AlphaRank supports at most {MAX_PROFILES} profiles",
         )
         table, there = center_payoffs(payoffs, mask), compute_profile_mask(mask)
         gained, lost = _build_transitions(table, TIE_TOLERANCE * compute_payoff_range(payoffs, mask))

@@ -84,7 +84,9 @@ class League:
     def __post_init__(self) -> None:
         if len(self.roles.roles) > 1:
             apart = ", ".join(role.name for role in self.roles.roles)
-            raise OptionError(f"env: a league's policies play every seat, and spaces of {apart} differ; agent=psro")
+            raise OptionError(
+                f"env: the players of a league must have equal spaces, but {apart} differ; use agent=psro"
+            )
         require_constants(self, but="workflow")
         self.inner  # noqa: B018  raises if the workflow does not fit the game
 

@@ -50,7 +50,7 @@ class Nash:
         """
         given = f"{players} players" if players != 2 else "a general-sum game"
         if players != 2 or not zero_sum:
-            allowed = "AutoSolver, ProjectedReplicator and AlphaRank take any"
+            allowed = "use AutoSolver, ProjectedReplicator or AlphaRank"
             raise OptionError(f"solver=Nash: solves two-player zero-sum games, not {given}; {allowed}")
 
     def __call__(self, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:

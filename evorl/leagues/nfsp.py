@@ -90,11 +90,16 @@ class NFSP(base.BaseStagedWorkflow):
     def __post_init__(self) -> None:
         check_positive(self, "reservoir")
         off, agent = self.response, type(self.response.agent).__name__
-        require(not is_recurrent(off.agent), "response.agent", agent, "must not remember: core=none")
-        require(not off.replay.has_sequences, "response.replay", type(off.replay).__name__, "must keep single rows")
+        require(not is_recurrent(off.agent), "response.agent", agent, "must not be recurrent; use core=none")
+        require(
+            not off.replay.has_sequences,
+            "response.replay",
+            type(off.replay).__name__,
+            "must be a replay buffer of single transitions",
+        )
         require(off.n_step == 1, "response.n_step", off.n_step, "must be 1")
         teams = any(role.is_team for role in self.roles.roles)
-        require(not teams, "env", type(self.env).__name__, "must be a game whose groups have one member each")
+        require(not teams, "env", type(self.env).__name__, "must have one agent in each group")
 
     @cached_property
     def roles(self) -> Roles:

@@ -172,8 +172,8 @@ class BestResponseOracle:
         """Raise OptionError if the game has no tree, or if its players are members of one group."""
         if find_game_tree(game) is None:
             raise OptionError(
-                f"oracle=BestResponseOracle: needs a game with a tree whose players are groups of their own, such as "
-                f"env=leduc; {type(game).__name__} takes a training for an oracle"
+                f"oracle=BestResponseOracle: needs a game tree with one group per player, such as env=leduc; "
+                f"use TrainingOracle for {type(game).__name__}"
             )
 
     def init_policies(self, game: Env, key: Key) -> OracleOutputs:

@@ -38,14 +38,14 @@ class PipelinePSRO(PSRO):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        room = f"must be from 2 to {self.capacity - 1}, fewer than the pool has room for"
+        room = f"must be from 2 to {self.capacity - 1}, below capacity"
         require(2 <= self.levels < self.capacity, "levels", self.levels, room)
         goes_on = isinstance(self.oracle, TrainingOracle) and self.oracle.warm
         require(
             goes_on,
             "oracle",
             type(self.oracle).__name__,
-            "must be TrainingOracle(..., warm=True), a training that goes on",
+            "must be TrainingOracle(..., warm=True)",
         )
 
     @property

@@ -29,7 +29,7 @@ def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) 
         error = "" if errors is None else f"\n±{np.asarray(errors)[i, j]:.2g}"
         color = "white" if abs(mean[i, j]) > DARK * largest else "black"
         axis.text(j, i, f"{mean[i, j]:.2g}{error}", ha="center", va="center", fontsize=7, color=color)
-    figure.colorbar(image, label="payoff of the row")
+    figure.colorbar(image, label="payoff of the row player")
     figure.tight_layout()
     return figure
 

@@ -106,7 +106,7 @@ class PSRO:
         require_int("episodes", self.episodes, 0)
         self.oracle.check(self.env)
         require_constants(self, but="oracle.workflow")
-        needs = "computes payoffs, for which a game needs a tree: say how many episodes are played"
+        needs = "computes exact payoffs, which need a game tree; use episodes above 0"
         require(self.episodes > 0 or self.tree is not None, "episodes", 0, needs)
         constant_sum = self.tree is None or self.tree.is_constant_sum
         self.solver.check(self.roles.num_players, constant_sum)

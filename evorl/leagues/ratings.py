@@ -164,5 +164,5 @@ def _require_antisymmetric(name: str, table: Float[Array, "n n"]) -> Float[Array
     if not isinstance(fits, Tracer) and not fits:
         i, j = jnp.unravel_index(apart.argmax(), apart.shape)
         cells = f"{name}[{i}, {j}]={table[i, j]:.4g}, {name}[{j}, {i}]={table[j, i]:.4g}"
-        raise OptionError(f"{cells}: must add up to 0, what one wins the other loses")
+        raise OptionError(f"{cells}: must sum to 0 (antisymmetric matrix)")
     return jnp.where(fits, table, jnp.nan)

@@ -52,8 +52,8 @@ class Roles:
     def __post_init__(self) -> None:
         require_game(self.game, "env")
         if len(self.players) < 2:
-            one = f"env: {type(self.game).__name__} is of one group"
-            raise OptionError(f"{one}, and a league is of players, each a group of its own (docs/howto/leagues.md)")
+            one = f"env: {type(self.game).__name__} has one group"
+            raise OptionError(f"{one}; games of leagues need one group per player (docs/howto/leagues.md)")
 
     @cached_property
     def players(self) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def _find_sequences(tree: GameTree) -> tuple[Int[np.ndarray, "nodes players"], I
     above = own[np.unique(sets, return_index=True)[1]]
     for node in moving[own != above[sets]][:1].tolist():
         at = " ".join(tree.format_node(node).split())
-        raise OptionError(f"tree={tree.rules!r}: player {tree.player[node]} forgets what it did or knew before {at!r}")
+        raise OptionError(f"tree={tree.rules!r}: player {tree.player[node]} has imperfect recall at {at!r}")
     return led, above
 
 

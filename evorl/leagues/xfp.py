@@ -51,9 +51,7 @@ class XFP:
     env: Env
 
     def __post_init__(self) -> None:
-        needs = (
-            "XFP needs a game with a tree whose players are groups of their own, such as env=leduc; nfsp plays others"
-        )
+        needs = "XFP needs a game tree with one group per player, such as env=leduc; use nfsp for other games"
         if find_game_tree(self.env) is None:
             raise OptionError(f"env={type(self.env).__name__}: {needs}")
 

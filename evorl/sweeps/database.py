@@ -43,18 +43,18 @@ class SweepDatabase:
         self.folder, self._error_prefix = folder, f"{option}={folder}"
         path = self.folder / NAME
         if not path.is_file() or path.is_symlink():
-            what = f"has no {NAME}" if self.folder.is_dir() else "is not there"
-            raise OptionError(f"{self._error_prefix}: is no sweep, it {what}")
+            what = f"has no {NAME}" if self.folder.is_dir() else "does not exist"
+            raise OptionError(f"{self._error_prefix}: is not a sweep, it {what}")
         for other in self.folder.glob(f"{NAME}*"):
             if other.name not in ALLOWED_FILES:
-                raise OptionError(f"{self._error_prefix}: its {other.name} is not that of a sweep")
+                raise OptionError(f"{self._error_prefix}: its {other.name} does not belong to a sweep")
         self._connection = _connect(path)
         try:
             if self.fetch_rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name") != _read_schema():
-                raise OptionError(f"{self._error_prefix}: its {NAME} is not that of a sweep")
+                raise OptionError(f"{self._error_prefix}: its {NAME} is not the database of a sweep")
             if (found := self.settings["schema"]) != SCHEMA_VERSION:
                 raise OptionError(
-                    f"{self._error_prefix}: has schema {found}, must be {SCHEMA_VERSION}, as this version writes it"
+                    f"{self._error_prefix}: has schema {found}, must be {SCHEMA_VERSION}; use the evorl that wrote it"
                 )
         except BaseException:
             self._connection.close()
@@ -86,9 +86,9 @@ class SweepDatabase:
             found[name] = self.parse_json(value, "its settings")
         for name in ("schema", "trials", "seed", "workers", "vmapped"):
             if not isinstance(found.get(name, 1), int) or not -1 < found.get(name, 1) < 2**31:
-                raise self.make_damage_error(f"its {name} is no whole number")
+                raise self.make_damage_error(f"its {name} is not a whole number")
         if found.get("side_by_side") not in (None, True, False) or not {"schema", "trials", "seed"} <= set(found):
-            raise self.make_damage_error("its settings are not those of a sweep")
+            raise self.make_damage_error("its settings are not valid")
         return found
 
     def update_settings(self, **settings: Any) -> None:

@@ -211,7 +211,7 @@ class SweepDefinition:
                         trust_check.require_known(found, trust, problem)
                 else:
                     searched = is_number(value) or is_prior(value)
-                    require(searched, place, value, "is no number, and only numbers are searched between bounds")
+                    require(searched, place, value, "is not a number; only numbers can be searched between bounds")
 
 
 def _list_parts(data: Mapping[str, Any]) -> list[Any]:
@@ -254,9 +254,9 @@ def require_category_place(option: str, value: Any) -> None:
     """Raise OptionError if an option, which has the given value, may not have categories."""
     name = f"{SPACE}.{shorten_name(option)}"
     right = option.startswith(CATEGORY_PLACES) and option.rpartition(".")[2] not in ("_target_", "path", "name")
-    only = "has no values to choose from; options of the agent and the environment have"
+    only = "cannot be a list of values, unlike options of the agent and the environment"
     require(right, name, to_printable(value), only)
-    instead = "is a part; search its options, or a group such as space.core=[gru,lstm]"
+    instead = "is a component; search its options, or a group such as space.core=[gru,lstm]"
     require(not isinstance(value, dict), name, to_printable(value), instead)
 
 

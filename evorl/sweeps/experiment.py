@@ -99,7 +99,7 @@ def _parse_choice(override: str) -> dict[str, Any] | str:
         OptionError: If it does not consist of a group, an optional package and a name.
     """
     if not CHOICE_PATTERN.fullmatch(override):
-        raise OptionError(f"{override}: is no choice, such as agent=td3")
+        raise OptionError(f"{override}: must be a choice such as agent=td3")
     name, _, value = override.lstrip("+~").partition("=")
     if name == "experiment":
         return f"/experiment/{value}"

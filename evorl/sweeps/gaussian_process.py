@@ -23,9 +23,9 @@ Vector = np.ndarray
 class GaussianProcess:
     """Gaussian process on the unit cube, conditioned on n noisy observations.
 
-    The kernel is k(a, b) = matern (1 + sqrt(3) r) exp(-sqrt(3) r) + linear a.b + bias. r is the distance
-    between a and b, with each coordinate divided by its length scale (Rasmussen and Williams 2006, equations
-    4.17 and 5.9).
+    The kernel is k(a, b) = matern (1 + sqrt(3) r) exp(-sqrt(3) r) + linear a.b + bias. Here, r is the
+    distance between a and b, with each coordinate divided by its length scale (Rasmussen and Williams 2006,
+    equations 4.17 and 5.9).
     """
 
     x: Float[Vector, "n d"]

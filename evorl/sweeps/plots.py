@@ -31,7 +31,7 @@ def plot_pareto_front(space: SearchSpace, trials: Sequence[SweepTrial], score: s
             axis.scatter(costs[mask], scores[mask], marker=marker, s=20, label=label)
     best = np.flatnonzero(find_pareto_points(scores, costs))
     best = best[np.argsort(costs[best])]
-    axis.step(costs[best], scores[best], where="post", color="black", linewidth=1, label="front")
+    axis.step(costs[best], scores[best], where="post", color="black", linewidth=1, label="Pareto front")
     if costs.min() > 0 and costs.max() > 3 * costs.min():
         axis.set_xscale("log")
     return _label_axes(figure, axis, cost, score)
@@ -57,7 +57,9 @@ def plot_importance(space: SearchSpace, trials: Sequence[SweepTrial], score: str
     shares = compute_main_effects(space, trials)
     axis.barh([shorten_name(one) for one in shares], list(shares.values()))
     axis.invert_yaxis()
-    return _label_axes(figure, axis, f"share of the variance of {score} that it explains alone", "", legend=False)
+    return _label_axes(
+        figure, axis, f"share of the variance of {score} explained by the option alone", "", legend=False
+    )
 
 
 def compute_main_effects(space: SearchSpace, trials: Sequence[SweepTrial]) -> dict[str, float]:

@@ -51,13 +51,13 @@ def write_report(store: SweepStore, definition: SweepDefinition, name: Any = Non
     yield told
     yield _write_plots(store, definition, trials, f"{found}; {told}")
     run, needs = str(get_trial_folder(store.folder, top.number)), definition.packages
-    yield f"see the best with: {package.format_command('play', run, trust=needs)}"
+    yield f"watch the best: {package.format_command('play', run, trust=needs)}"
     if name is not None:
         path = experiment.write_experiment(definition, top, name)
         yield f"written: {path}; {package.format_command('train', f'experiment={name}')}"
     else:
         again = package.format_command("sweep", "report", str(store.folder), "experiment=NAME", trust=needs)
-        yield f"as an experiment of your own: {again}"
+        yield f"write the best as an experiment: {again}"
     if damage:
         raise damage[0]
 
@@ -74,7 +74,7 @@ def _write_plots(store: SweepStore, definition: SweepDefinition, trials: Sequenc
         figure = draw(definition.space, sound, definition.score, definition.cost)
         path.unlink(missing_ok=True)  # do not write through a link
         if figure is None:
-            found += f"; {name}: from {MIN_TRIALS} trials on"
+            found += f"; {name}: needs {MIN_TRIALS} trials"
             continue
         save_figure(figure, path)
         pictures[name] = base64.b64encode(path.read_bytes()).decode()

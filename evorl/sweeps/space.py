@@ -98,10 +98,10 @@ class SearchSpace:
     parameters: tuple[Parameter, ...]
 
     def __post_init__(self) -> None:
-        wanted = "names nothing to search; give space.NAME='${log_uniform:1e-5,1e-2}'"
+        wanted = "has nothing to search; give space.NAME='${log_uniform:1e-5,1e-2}'"
         require(bool(self.parameters), "space", "{}", wanted)
         budgets = [one.name for one in self.parameters if one.name in BUDGET_OPTIONS]
-        require(len(budgets) <= 1, "space", " ".join(budgets), "can search one budget")
+        require(len(budgets) <= 1, "space", " ".join(budgets), "must have at most one budget")
 
     @property
     def size(self) -> int:

@@ -68,7 +68,12 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[tuple[
     bare, wanted = _parse_space_overrides(given)
     groups = [_build_group(name, wanted.pop(name), overrides) for name in [*wanted] if _is_group(name)]
     count = math.prod(len(one.categories) for one in groups)
-    require(count <= MAX_VARIANTS, SPACE, f"{count} combinations", f"can have at most {MAX_VARIANTS} of groups")
+    require(
+        count <= MAX_VARIANTS,
+        SPACE,
+        f"{count} combinations",
+        f"must have at most {MAX_VARIANTS} combinations of groups",
+    )
     plain = [one for one in overrides if one.partition("=")[0] not in {group.name for group in groups}]
     unknown: dict[str, list[OptionError]] = {name: [] for name in wanted}
     variants, parameters = [], {one.name: one for one in groups}
@@ -83,7 +88,7 @@ def parse_search(overrides: Sequence[str], given: Sequence[str]) -> tuple[tuple[
         for one, _ in found:
             known = parameters.setdefault(one.name, one)
             same = (one.prior, one.categories) == (known.prior, known.categories)
-            instead = f"give {SPACE}.{shorten_name(one.name)}="
+            instead = f"the declared priors differ; give {SPACE}.{shorten_name(one.name)}="
             require(same, f"{SPACE}.{shorten_name(one.name)}", f"{known.prior} and {one.prior}", instead)
         variants.append((base, chosen, {one.name: places for one, places in found}))
     for errors in unknown.values():
@@ -106,7 +111,12 @@ def _search_variant(
     cfg, expanded = config.compose_expanded([*overrides, *_add_budget_overrides(overrides, wanted)])
     chosen = expanded[: len(overrides)]
     data = config.to_plain_data(cfg)
-    require(data["num_seeds"] >= 1 and not data["resume"], "resume", data["resume"], "is of one training")
+    require(
+        data["num_seeds"] >= 1 and not data["resume"],
+        "resume",
+        data["resume"],
+        "is for a single training, not for a sweep",
+    )
     numbers = find_numbers(data)
     priors, fixed, lacks = _resolve_priors(data, numbers, bare, wanted)
     if lacks and not skips:
@@ -118,7 +128,9 @@ def _search_variant(
     data = config.to_plain_data(cfg)
     if "???" in str(config.to_savable_data(cfg)):
         missing = config_file.find_missing(config.to_savable_data(cfg))
-        raise OptionError(f"{missing[0] if missing else 'an option'}: an environment variable gives it; give it itself")
+        raise OptionError(
+            f"{missing[0] if missing else 'an option'}: must be a plain value, not an environment variable"
+        )
     numbers = find_numbers(data) if fixed else numbers
     found = [_build_parameter(cfg, data, numbers, option, prior) for option, prior in priors.items()]
     names = {one.name for one, _ in found}  # parameters take precedence over references to other parameters
@@ -137,12 +149,12 @@ def _build_group(name: str, values: Any, overrides: Sequence[str]) -> Parameter:
     """Return the parameter of a config group, which begins at the override's choice, or at the first value."""
     named = f"{SPACE}.{name}"
     of_task = resolve_group(name)[0] in TASK_GROUPS
-    require(not of_task, named, values, "cannot be searched: scores of several tasks are on no one scale")
+    require(not of_task, named, values, "cannot be searched, because scores of different tasks are not comparable")
     right = isinstance(values, Categories) and all(isinstance(one, str) for one in values.values)
     some = ",".join([*find_choices(resolve_group(name)[0])][:2])
-    require(right, named, values, f"must be names to choose from, such as {named}=[{some}]")
+    require(right, named, values, f"must be a list of names, such as {named}=[{some}]")
     first = next((one.partition("=")[2] for one in overrides if one.partition("=")[0] == name), values.values[0])
-    require(first in values.values, name, first, f"must be one of those that {named} has")
+    require(first in values.values, name, first, f"must be one of the values of {named}")
     others = (one for one in values.values if one != first)
     return Categories((first, *others)).to_parameter(name, first)
 
@@ -170,7 +182,7 @@ def require_same_space(given: Sequence[str], kept: SweepDefinition, problem: str
     for name in [*there, *asked]:
         if asked.get(name) != there.get(name):
             has, wants = (space.get(name, "not searched") for space in (there, asked))
-            raise OptionError(f"{problem}: is of another space: there {name} is {has}, here {wants}")
+            raise OptionError(f"{problem}: has another search space: there {name} is {has}, here {wants}")
 
 
 def _parse_space_overrides(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
@@ -181,7 +193,7 @@ def _parse_space_overrides(given: Sequence[str]) -> tuple[Any, dict[str, Any]]:
         require(bool(equals), name, value, f"must be {SPACE}.NAME=PRIOR")
         asked[name] = config.parse_overrides([f"value={value}"])[0].value()
     bare = asked.pop(SPACE, None)
-    require(bare in (None, {}), SPACE, bare, "can be {}, which leaves out what is declared; or give space.NAME=")
+    require(bare in (None, {}), SPACE, bare, "must be {}, which ignores the declared priors; or give space.NAME=")
     return bare, {name.removeprefix(f"{SPACE}."): _parse_prior(name, value) for name, value in asked.items()}
 
 
@@ -231,7 +243,7 @@ def _parse_prior(name: str, value: Any) -> Any:
     except OmegaConfBaseException as error:
         raise OptionError(f"{name}={value}: {str(error).splitlines()[0]}") from error
     node = found["value"]
-    wanted = "must be a prior, such as ${log_uniform:1e-5,1e-2}, a list of values to choose from, or a number"
+    wanted = "must be a prior, such as ${log_uniform:1e-5,1e-2}, a list of values, or a number"
     require(isinstance(node, dict), name, value, wanted)
     if node.get("_target_") == f"{nodes.PRIORS_PREFIX}Choice":
         return _make_categories(name, node["values"])
@@ -273,8 +285,8 @@ def _require_number(name: str, value: Any, numeric: bool) -> None:
     """Raise OptionError if an option that is to be searched with a prior is not a number."""
     of = [one for one in value if one != "_target_"] if isinstance(value, dict) else []
     instead = f"; {SPACE}.{name}.{of[0]} is one" if of and is_number(value[of[0]]) else ""
-    instead = instead or f"; give values to choose from, {SPACE}.{name}=[...]" * (not isinstance(value, dict))
-    wanted = f"is no number, and only numbers have priors{instead}"
+    instead = instead or f"; give a list of values, {SPACE}.{name}=[...]" * (not isinstance(value, dict))
+    wanted = f"is not a number; only numbers have priors{instead}"
     require(numeric, f"{SPACE}.{name}", to_printable(value), wanted)
 
 
@@ -283,7 +295,7 @@ def _make_categories(name: str, values: Sequence[Any]) -> Categories | Choice:
     right = len(values) >= 2 and len({json.dumps(one) for one in values}) == len(values)
     right = right and all(map(is_category, values))
     given = f"{SPACE}.{name.removeprefix(f'{SPACE}.')}"
-    wanted = "must be two values or more, all different: numbers, words, true, false, null or lists of these"
+    wanted = "must be at least two different values: numbers, strings, true, false, null or lists of these"
     require(right, given, values, wanted)
     is_budget = name.removeprefix(f"{SPACE}.") in BUDGET_OPTIONS and all(map(is_number, values))
     return Choice(tuple(values)) if is_budget else Categories(tuple(values))

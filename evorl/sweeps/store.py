@@ -98,12 +98,12 @@ class SweepStore:
         if space is None:
             return found, damage
         others = [one for one in found if len(one.point) != space.size or not space.holds(one.values)]
-        damage += [self._file.make_damage_error(f"its trial {one.number} is of another space") for one in others]
+        damage += [self._file.make_damage_error(f"its trial {one.number} has another search space") for one in others]
         return [one for one in found if one not in others] if others else found, damage
 
     def _parse_trial(self, row: Sequence[Any], curve: Sequence[Any]) -> SweepTrial:
         number, point, values, state, message = row
-        named = f"its trial {number:.9g}" if isinstance(number, (int, float)) else "a trial of it"
+        named = f"its trial {number:.9g}" if isinstance(number, (int, float)) else "one of its trials"
         point, values = self._file.parse_json(point, named), self._file.parse_json(values, named)
         whole = state in STATES
         whole &= isinstance(message, str) and len(message) <= MAX_VALUE_LENGTH
@@ -112,7 +112,7 @@ class SweepStore:
         whole &= all(_is_finite(used) and 0 <= used <= 1 and _is_finite(cost) for used, cost, _ in curve)
         whole &= all(score is None or _is_finite(score) for _, _, score in curve)
         if not (isinstance(number, int) and 0 <= number < 2**31 and whole):
-            raise self._file.make_damage_error(f"{named} is not that of a sweep")
+            raise self._file.make_damage_error(f"{named} is not valid")
         told = [Evaluation(used, cost, math.nan if score is None else score) for used, cost, score in curve]
         return SweepTrial(number, tuple(point), values, state, tuple(told), message)
 
@@ -226,7 +226,7 @@ class SweepStore:
         )
         for number, before, deaths in rows:
             if not isinstance(deaths, int):
-                raise self._file.make_damage_error(f"its trial {number} is not that of a sweep")
+                raise self._file.make_damage_error(f"its trial {number} is not valid")
             deaths += before is not None
             if self._is_alive(before):
                 continue
@@ -234,7 +234,7 @@ class SweepStore:
                 self._file.execute(
                     "UPDATE trials SET state = ?, owner = NULL, message = ? WHERE number = ?",
                     FAILED,
-                    f"{MAX_DEATHS} workers have died in the same place of it",
+                    f"{MAX_DEATHS} workers died at the same point of the trial",
                     number,
                 )
             elif len(self._list_owned_trials(owner)) < n:
@@ -246,7 +246,7 @@ class SweepStore:
         if owner is None:
             return False
         if not owners.is_owner(owner):
-            problem = f"an owner in it is {to_printable(owner)}, must be 16 hexadecimal digits"
+            problem = f"an owner is {to_printable(owner)}, must be 16 hexadecimal digits"
             raise self._file.make_damage_error(problem)
         return owners.is_alive(self.folder / WORKERS, owner)
 

@@ -148,7 +148,12 @@ class TrialBatch:
             try:
                 data, run_dir = prepare_trial(self.definition, trial, self.store.folder)
                 workflow, budget = runs.build(data)
-                require(not budget.is_timed, "vmapped", len(self.active_trials), "minutes are of one run alone")
+                require(
+                    not budget.is_timed,
+                    "vmapped",
+                    len(self.active_trials),
+                    "does not support a budget in minutes; use vmapped=1",
+                )
                 told = TrialRecorder(self.store, self.definition, trial.number, budget)
                 stack.enter_context(files.lock_run_dir(run_dir, "resume"))
                 quiet = lambda line: None  # noqa: E731
@@ -320,8 +325,8 @@ def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
 
 def _require_batchable(data: Mapping[str, Any], vmapped: int) -> None:
     workflow, budget = runs.build(data)
-    require(not budget.is_timed, "vmapped", vmapped, "a budget in minutes is of one run alone")
-    require(data["num_seeds"] == 1, "vmapped", vmapped, f"its trials have one seed, not {data['num_seeds']}")
-    require(data.get("suite") is None, "vmapped", vmapped, "suites are of one run alone")
-    require(data.get("eval_env") is None, "vmapped", vmapped, "an eval_env is of one run alone")
-    require(not find_host_envs(workflow), "vmapped", vmapped, "environments on the host are of one run alone")
+    require(not budget.is_timed, "vmapped", vmapped, "does not support a budget in minutes; use vmapped=1")
+    require(data["num_seeds"] == 1, "vmapped", vmapped, f"needs num_seeds=1, not {data['num_seeds']}")
+    require(data.get("suite") is None, "vmapped", vmapped, "does not support suite; use vmapped=1")
+    require(data.get("eval_env") is None, "vmapped", vmapped, "does not support eval_env; use vmapped=1")
+    require(not find_host_envs(workflow), "vmapped", vmapped, "does not support host environments; use vmapped=1")

@@ -84,7 +84,7 @@ class WorkerPool:
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         lines = files.read_tail(self.log_path(place)).split("\n")
-        last = next((line for line in reversed(lines) if line), "it said nothing")
+        last = next((line for line in reversed(lines) if line), "no output")
         return f"has failed: {last:.300}"
 
     def stop(self) -> None:
@@ -137,10 +137,10 @@ def run_sweep(
                     losses += 1
                     if losses >= MAX_LOSSES * workers:
                         raise OptionError(
-                            f"{losses} workers were lost in a row; the last one {pool.describe_exit(*lost)}; "
-                            f"{pool.log_path(lost[0])} has more"
+                            f"{losses} consecutive workers were lost; the last one {pool.describe_exit(*lost)}; "
+                            f"see {pool.log_path(lost[0])}"
                         )
-                    say(f"a worker {pool.describe_exit(*lost)}; another one takes its place")
+                    say(f"a worker {pool.describe_exit(*lost)}; it is replaced")
                 pool.losses.clear()
                 if len(pool) < workers:
                     pool.start(min(workers - len(pool), store.count_remaining(store.settings["trials"])))

@@ -63,9 +63,9 @@ def _require_changeable(data: dict[str, Any], numbers: Mapping[str, Any], change
     known = changed_numbers.list_numbers(runs.assemble(data))
     for full, value in numbers.items():
         searched = known.get(full.removeprefix(WORKFLOW_PREFIX))
-        allowed = f"a resumed run keeps its configuration; only {', '.join(changeable)} and numbers may change"
+        allowed = f"a resumed run keeps its configuration; only {', '.join(changeable)} and hyperparameters may change"
         require(searched is not None and full.startswith(WORKFLOW_PREFIX), full, value, allowed)
-        require(not searched, full, value, "is searched, by the members of a population")
+        require(not searched, full, value, "cannot change, because the population searches it")
         require(is_number(value), full, value, "must be a number")
 
 
@@ -118,7 +118,7 @@ def _find_inherited_sections(overrides: Sequence[str]) -> tuple[str, ...]:
         return ()
     chosen = {resolve_group(name)[0] for name in names} & set(GROUPS) - {"env", "problem"}
     if chosen and "agent" not in names:
-        raise OptionError(f"{chosen.pop()}: needs an agent=NAME beside it, as init_from gives the agent")
+        raise OptionError(f"{chosen.pop()}: needs agent=NAME too; otherwise the agent comes from init_from")
     of_env = [] if {"env", "problem"} & set(names) else [one for one in ENV_SECTIONS if one not in names]
     return (*([] if "agent" in names else ["agent"]), *of_env)
 
@@ -142,7 +142,9 @@ def inherit_config(
     saved = config_file.read_config(Path(cfg.init_from), "init_from", config_file.parse_trust(data["trust"]))
     own = {name: saved.get(name) for name in sections}
     for full, value in _parse_own_options(own, of_run):
-        require("${oc." not in str(value), full, value, "is to be given itself")  # it would be saved
+        require(
+            "${oc." not in str(value), full, value, "must be a plain value, not an environment variable"
+        )  # it would be saved
         resolved = OmegaConf.create({"env_steps": data["env_steps"], "value": value})
         value = OmegaConf.to_container(resolved, resolve=True)["value"]  # type: ignore[index,call-overload]
         own = config_file.set_values(own, {full: value}, sections)

@@ -25,10 +25,15 @@ class PlayerId:
         """Return the player with the name GROUP or GROUP/NUMBER; raise OptionError if the game has no such player."""
         teams = group_sizes(env.action_space)
         if not teams:
-            raise OptionError("against: needs a game, and this run's environment is for one agent")
+            raise OptionError("against: needs a multi-agent environment; this run has a single-agent one")
         members = [f"{group}/{i}" for group, n in teams.items() for i in range(n) if n > 1]
         places = [*teams, *members]
-        require(name is not None, "group", "nothing", f"must be what this run plays: {', '.join(places)}")
+        require(
+            name is not None,
+            "group",
+            "nothing",
+            f"must be the group or agent that this run controls: {', '.join(places)}",
+        )
         if name not in places:
             raise unknown_name_error("group", str(name), places)
         group, _, member = str(name).partition("/")
@@ -68,7 +73,7 @@ class CrossPlayPolicy(Policy):
         self.env, self.env_params = policy.env, policy.env_params
         spaces = self.env.observation_space, self.env.action_space
         if other is not None and (other.env.observation_space, other.env.action_space) != spaces:
-            raise OptionError("against: that run plays another game; its observations or actions differ")
+            raise OptionError("against: that run has another environment; its observation or action space differs")
         self.memory = policy.memory, None if other is None else other.memory
         act = partial(self._act_jointly, policy, place, other)
         self._modes = {explores: partial(act, explores) for explores in (False, True)}

@@ -49,9 +49,7 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
     env, act = policy.env, jax.vmap(policy.as_policy_fn(explores))
     name = type(unwrap(env)).__name__
     if find_host_envs(env):
-        raise OptionError(
-            f"record: {name} runs on the host, and only episodes of environments on the device are recorded"
-        )
+        raise OptionError(f"record: {name} runs on the host; only environments on the device can be recorded")
     width = min(episodes, EPISODES_AT_ONCE)
 
     @jax.jit
@@ -72,7 +70,9 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
     for i in range(-(-episodes // width)):
         transitions, mask = jax.device_get(play(jax.random.fold_in(key_from_seed(seed), i)))
         if transitions.member_ends is not None:
-            raise OptionError(f"record: members of {name} end one by one, and only whole games are recorded")
+            raise OptionError(
+                f"record: agents of {name} end at different times; only episodes that end for all can be recorded"
+            )
         kept = Transition(*(getattr(transitions, name) for name in FIELDS))
         count = min(width, episodes - i * width)
         found += [jax.tree.map(lambda x, j=j: x[mask[:, j], j], kept) for j in range(count)]  # noqa: B023
@@ -112,14 +112,14 @@ def read_demonstrations(path: Path, env: Env, option: str = "preload") -> Transi
     wanted = _name_leaves(fields)
     arrays = _read_arrays(path, wanted, option)
     count = arrays["terminated"].size
-    require(count > 0, option, path, "holds no transitions")
+    require(count > 0, option, path, "has no transitions")
     for name, like in wanted.items():
         given = arrays[name]
         fits = given.shape == (count, *like.shape) and np.can_cast(given.dtype, like.dtype, "same_kind")
         shown = f"{name} is {given.dtype} {list(given.shape)}"
-        require(fits, option, path, f"{shown}, must be {like.dtype} {[count, *like.shape]} as of this environment")
+        require(fits, option, path, f"{shown}, must be {like.dtype} {[count, *like.shape]} for this environment")
         arrays[name] = given.astype(like.dtype)
-        require(bool(np.isfinite(arrays[name]).all()), option, path, f"{name} holds NaN or infinity")
+        require(bool(np.isfinite(arrays[name]).all()), option, path, f"{name} contains NaN or infinity")
     return Transition(**{name: _restore_leaves(like, name, arrays) for name, like in fields.items()})
 
 
@@ -130,9 +130,9 @@ def _read_arrays(path: Path, names: Collection[str], option: str) -> dict[str, n
             has = [member.filename.removesuffix(".npy") for member in members.infolist()]
             if set(has) != set(names):
                 needs, holds = (", ".join(sorted(some)) for some in (names, has))
-                raise OptionError(f"{option}={path}: must hold {needs}; it holds {to_printable(holds, 200)}")
+                raise OptionError(f"{option}={path}: must contain {needs}; it contains {to_printable(holds, 200)}")
             size, there = sum(member.file_size for member in members.infolist()), memory_limit()
-            allowed = f"must take less than the memory, {format_bytes(there)}"
+            allowed = f"must be smaller than the memory, {format_bytes(there)}"
             require(size < there, option, path, f"{format_bytes(size)}: {allowed}")
             file.seek(0)
             with np.load(file, allow_pickle=False) as found:
@@ -156,12 +156,14 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
     """
     replay, factory, n = getattr(state, "replay", None), getattr(workflow, "replay", None), len(transitions.terminated)
     if replay is None or factory is None:
-        raise OptionError(f"preload: {type(workflow).__name__} has no replay buffer of its own")
+        raise OptionError(f"preload: {type(workflow).__name__} has no replay buffer")
     kind = type(factory).__name__
-    require(not factory.has_sequences, "preload", kind, "must be a replay buffer of single steps")
-    require(n <= workflow.capacity, "preload", f"{n:,} transitions", f"capacity={workflow.capacity:,} is too little")
+    require(not factory.has_sequences, "preload", kind, "must be a replay buffer of single transitions")
+    require(n <= workflow.capacity, "preload", f"{n:,} transitions", f"capacity={workflow.capacity:,} is too small")
     n_step = getattr(workflow, "n_step", 1)
-    require(n_step == 1, "preload", f"n_step={n_step}", "must be n_step=1, as demonstrations are of single steps")
+    require(
+        n_step == 1, "preload", f"n_step={n_step}", "must be n_step=1, because demonstrations are single transitions"
+    )
     like = jax.eval_shape(lambda key: replay.sample(key, (n,)), jax.random.key(0)).rows
     given = {name: getattr(transitions, name) for name in FIELDS}
     cast = jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), given, {name: getattr(like, name) for name in FIELDS})
@@ -211,6 +213,4 @@ def require_demonstrations(workflow: Any, state: State) -> None:
     """Raise OptionError if a workflow takes no env steps and the replay buffer in its state is empty."""
     alone = getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay")
     if alone and not bool((state.replay.size > 0).all()):
-        raise OptionError(
-            "num_steps=0: learns from demonstrations alone; preload=FILE gives them (docs/howto/demonstrations.md)"
-        )
+        raise OptionError("num_steps=0: needs demonstrations; use preload=FILE (docs/howto/demonstrations.md)")

@@ -61,7 +61,7 @@ def set_host_devices(count: int | None = None, required: bool = True) -> None:
     except RuntimeError:
         if not required or jax.local_device_count() == count or jax.default_backend() != "cpu":
             return
-        there = f"JAX has started with {jax.local_device_count()}; choose before anything is computed"
+        there = f"JAX has already started with {jax.local_device_count()}; set devices before the first computation"
         raise OptionError(f"devices={count}: {there}") from None
     if count > 1:
         os.environ["PJRT_NPROC"] = "1"

@@ -63,7 +63,7 @@ class Driver:
         with explain_index_overflow(), explain_missing_numbers():
             traced = program.trace(numbers)
         self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
-        why = "cannot step the environments on the host once more"
+        why = "is not supported with host environments, whose steps cannot be repeated"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
         self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
         if (why := find_failure_reason(program, self.state)) is not None:
@@ -101,7 +101,7 @@ class Driver:
         """Raise OptionError if only env steps or episodes end the training and its iterations take no env steps."""
         ends = math.isfinite(min(self.budget.iterations, self.budget.minutes))
         name = "env_steps" if math.isfinite(self.budget.env_steps) else "episodes"
-        why = "is never reached, since an iteration takes no env steps; give iterations or minutes"
+        why = "is never reached, because an iteration takes no env steps; use iterations or minutes"
         require(ends or self.step_bound.subsequent > 0, name, f"{getattr(self.budget, name):.0f}", why)
 
     def _init_state(
@@ -133,7 +133,7 @@ class Driver:
             if init_from is not None:
                 own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
                 parent = replace(init_from, **own)  # a new run keeps its own numbers and env_params
-                require_same_shapes("what init_from gives", get_leaf_shapes(parent), split_replays(shapes)[0])
+                require_same_shapes("the state of init_from", get_leaf_shapes(parent), split_replays(shapes)[0])
                 place = lambda x, like: jax.device_put(x, like.sharding)  # noqa: E731
                 parent = jax.tree.map(place, parent, split_replays(state)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)

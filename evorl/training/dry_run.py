@@ -30,7 +30,7 @@ def explain_index_overflow() -> Iterator[None]:
     try:
         yield
     except OverflowError as error:
-        raise OptionError(f"the workflow's sizes are beyond what an index can be: {error}") from error
+        raise OptionError(f"the sizes of the workflow overflow an array index: {error}") from error
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def explain_missing_numbers() -> Iterator[None]:
         reader = frames[-1].f_code.co_qualname.partition(".<locals>")[0]
         if not is_part(error.obj):
             raise
-        declared = "a number is declared by number(default, low, high)"
+        declared = "declare it as number(default, low, high)"
         line = f"{type(error.obj).__name__}: has no {error.name}, which {reader} reads; {declared}"
         raise OptionError(line) from error
 
@@ -72,7 +72,7 @@ def explain_out_of_memory() -> Iterator[None]:
         line = str(error).partition("\n")[0]
         if not line.startswith("RESOURCE_EXHAUSTED"):
             raise
-        less = "a smaller num_seeds, population, num_envs or batch_size needs less"
+        less = "use a smaller num_seeds, population, num_envs or batch_size"
         raise OptionError(f"out of memory: {line.partition(': ')[2]}; {less}") from error
 
 
@@ -84,7 +84,7 @@ def require_memory(shapes: State, num_seeds: int = 1) -> None:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         fits = f"num_seeds={num_seeds}: at most {there * num_seeds // needed} fit; " if num_seeds > 1 else ""
         raise OptionError(
-            f"{fits}the state needs {format_bytes(needed)} of memory and there are {format_bytes(there)}; "
+            f"{fits}the state needs {format_bytes(needed)} of memory, and {format_bytes(there)} are available; "
             f"its largest field is {name}, {format_bytes(tree.nbytes(leaf))}"
         )
 
@@ -101,7 +101,7 @@ def find_unmet_limits(workflow: Any, budget: Budget, chunk: int) -> Iterator[str
     if budget.is_unbounded(most):
         open_ = " and ".join(f"{one}={x:,.10g}" for one, x in budget.limits.items() if one in ("env_steps", "episodes"))
         length = f"of {chunk} iterations" if chunk > 1 else "of 1 iteration"
-        yield f"{open_}: {name} does not bound the env steps of an iteration; training ends with a chunk, {length}"
+        yield f"{open_}: {name} has no limit of env steps per iteration; training ends after a whole chunk {length}"
     elif math.isfinite(limit):
         yield from _find_unmet_steps(name, getattr(workflow, "iteration_cost", {})["env_steps"][0], most, limit)
 
@@ -111,16 +111,16 @@ def _find_unmet_steps(name: str, least: int, most: StepBound, limit: float) -> I
     end = most.initial + (count - 1) * most.subsequent
     given = f"env_steps={limit:,.10g}"
     if math.isinf(count):
-        yield f"{given}: an iteration of {name} takes no env steps; give iterations, or training does not end by itself"
+        yield f"{given}: an iteration of {name} takes no env steps; use iterations, or training never ends"
     elif count == 1 and most.initial > most.subsequent:
         if end > OVERRUN_FACTOR * limit:
-            yield f"{given}: the first iteration of {name} acts at random for {end:,} env steps, and is the only one"
+            yield f"{given}: the only iteration of {name} takes {end:,} env steps with random actions"
     elif least == most.subsequent:
         if end > OVERRUN_FACTOR * limit:
             yield f"{given}: an iteration of {name} takes {least:,} env steps; training ends after {end:,}"
     elif limit + most.subsequent - 1 > OVERRUN_FACTOR * limit:
         took = f"takes {least:,} to {most.subsequent:,} env steps"
-        yield f"{given}: an iteration of {name} {took}; training may end up to {most.subsequent - 1:,} later"
+        yield f"{given}: an iteration of {name} {took}; training may exceed the budget by up to {most.subsequent - 1:,}"
 
 
 def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
@@ -131,8 +131,8 @@ def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
     width = max(len(name) for name, _, _ in rows)
     lines += [f"  {name:{width}}  {held:>9}  {what}".rstrip() for name, held, what in rows]
     work = getattr(workflow, "iteration_cost", {})
-    lines += ["", *(f"{name.replace('_', ' ')} in an iteration: {_format_range(*ends)}" for name, ends in work.items())]
-    lines.append(f"memory: {format_bytes(tree.nbytes(shapes))} for the state, {format_bytes(there)} are there")
+    lines += ["", *(f"{name.replace('_', ' ')} per iteration: {_format_range(*ends)}" for name, ends in work.items())]
+    lines.append(f"memory: {format_bytes(tree.nbytes(shapes))} for the state, {format_bytes(there)} available")
     lines.append(f"checkpoint: up to {format_bytes(estimate_disk_size(shapes))}")
     return "\n".join(lines)
 
@@ -153,8 +153,8 @@ def _list_sizes(state: State, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield name, size in bytes and description of each learner, replay buffer and other field of a state."""
     if isinstance(state, TrainState):
         count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        followed = ", their target" * bool(jax.tree.leaves(state.target_params))
-        yield name, format_bytes(tree.nbytes(state)), f"{count:,} parameters{followed} and moments"
+        followed = ", target parameters" * bool(jax.tree.leaves(state.target_params))
+        yield name, format_bytes(tree.nbytes(state)), f"{count:,} parameters{followed} and optimizer state"
     elif isinstance(state, ReplayBuffer):
         leaves = jax.tree_util.tree_leaves_with_path(state)
         rows = [leaf.shape[-2] for path, leaf in leaves if ".tables" in jax.tree_util.keystr(path)]

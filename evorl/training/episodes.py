@@ -45,7 +45,7 @@ def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = F
     """
     env, env_params, act = policy.env, policy.env_params, policy.as_policy_fn(explores)
     if not isinstance(unwrap(env), Drawable) and render.get_fps(env) is None:
-        print(f"no pictures: {type(unwrap(env)).__name__} draws none", file=sys.stderr)
+        print(f"no pictures: {type(unwrap(env)).__name__} cannot be rendered", file=sys.stderr)
         return []
 
     @jax.jit

@@ -31,9 +31,7 @@ class EvalEnvEvaluator:
     def __post_init__(self) -> None:
         acts, _ = find_acting_workflow(self.workflow)
         if not isinstance(acts, PolicyWorkflow):
-            raise OptionError(
-                f"eval_env={type(self.env).__name__}: {type(acts).__name__} keeps no policy to play there"
-            )
+            raise OptionError(f"eval_env={type(self.env).__name__}: {type(acts).__name__} has no policy to evaluate")
         require_same_spaces(acts.env, self.env)
 
     def __call__(self, state: State, key: Key) -> Metrics:

@@ -146,7 +146,7 @@ class _Flattened:
                 kept.append((equation, inputs, outputs))
         unknown = sorted({str(equation.primitive) for equation, *_ in kept} - OPERATIONS.keys())
         if unknown:
-            raise OptionError(f"out: a policy with {', '.join(unknown)} has no .npz; a .jaxexport takes any")
+            raise OptionError(f"out: .npz does not support {', '.join(unknown)}; use .jaxexport")
         self.operations = [
             Operation(str(equation.primitive), inputs, outputs, _to_options(equation))
             for equation, inputs, outputs in reversed(kept)
@@ -228,22 +228,22 @@ def _to_options(equation: Any) -> dict[str, Any]:
             return {"axis": int(given["axes"][0]), "dtype": str(np.dtype(given["index_dtype"]))}
         case "dot_general":
             contracted, batched = given["dimension_numbers"]
-            _require_simple(not any(batched), "batched products")
+            _require_simple(not any(batched), "batched matrix products")
             return {"axes": [_ints(axes) for axes in contracted]}
         case "gather":
             x, numbers = equation.invars[0].aval, given["dimension_numbers"]
             along, given_axes = _ints(numbers.start_index_map), equation.invars[1].aval.ndim - 1
             sizes = [1 if i in along else n for i, n in enumerate(x.shape)]
             plain = along == _ints(numbers.collapsed_slice_dims) and _ints(given["slice_sizes"]) == sizes
-            _require_simple(len(along) == 1 and plain, "such an indexing")
+            _require_simple(len(along) == 1 and plain, "this kind of indexing")
             others = [i for i in range(x.ndim - 1 + given_axes) if not along[0] <= i < along[0] + given_axes]
-            _require_simple(_ints(numbers.offset_dims) == others, "such an indexing")
+            _require_simple(_ints(numbers.offset_dims) == others, "this kind of indexing")
             return {"axis": along[0]}
         case "div":
-            _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.inexact), "division of whole numbers")
+            _require_simple(np.issubdtype(equation.invars[0].aval.dtype, np.inexact), "integer division")
         case "round":
             to_even = given["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN
-            _require_simple(to_even, "such a rounding")
+            _require_simple(to_even, "this rounding mode")
     return {"axes": _ints(given["axes"])} if name.startswith("reduce_") else {}
 
 
@@ -253,4 +253,4 @@ def _ints(numbers: Iterable[Any]) -> list[int]:
 
 def _require_simple(simple: Any, what: str) -> None:
     if not simple:
-        raise OptionError(f"out: a policy with {what} has no .npz; a .jaxexport takes any")
+        raise OptionError(f"out: .npz does not support {what}; use .jaxexport")

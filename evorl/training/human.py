@@ -50,13 +50,18 @@ def get_action_meanings(env: Env) -> tuple[str, ...]:
 
 def require_playable(env: Env | None = None) -> None:
     """Raise OptionError if there is no terminal, or if a person cannot play the environment."""
-    require(sys.stdin.isatty(), "human", "true", "needs a terminal, which stdin is not")
+    require(sys.stdin.isatty(), "human", "true", "needs a terminal as standard input")
     if env is None:
         return
     name = type(unwrap(env)).__name__
     discrete = isinstance(env.action_space, Discrete) and env.action_space.n <= len(DEFAULT_KEYS)
-    require(discrete, "human", "true", f"needs a choice of at most {len(DEFAULT_KEYS)} actions, which {name} has not")
-    require(render.get_fps(env) is not None, "human", "true", f"needs pictures, and {name} draws none")
+    require(
+        discrete,
+        "human",
+        "true",
+        f"needs a discrete action space of at most {len(DEFAULT_KEYS)} actions, unlike {name}",
+    )
+    require(render.get_fps(env) is not None, "human", "true", f"needs pictures, and {name} cannot be rendered")
 
 
 def play_by_keyboard(env: Env, env_params: Any, seed: int = 0) -> tuple[float, int]:

@@ -101,10 +101,10 @@ class StepMonitor:
             return None
         what = f"{of_reward} rewards and {cut - of_reward} observations were NaN or infinite"
         if not steps:
-            return f"no step of the environments counts: {what}"
+            return f"no environment step is valid: {what}"
         if not self._has_warned:
             self._has_warned = True
-            told = f"{what}; such steps are not learned from, and their episodes begin anew"
+            told = f"{what}; these steps are excluded from learning, and their environments are reset"
             print(told, file=sys.stderr, flush=True)
         return None
 
@@ -160,7 +160,7 @@ def find_first_nan(program: Program, state: State, seed: int, first: int, count:
         found: Any = error.get_exception()
         if found is not None:
             return f"iteration {i + 1}, {_locate(found)}"
-    return "no operation made a NaN: a number grew beyond what it can hold"
+    return "no operation produced a NaN; a value overflowed to infinity"
 
 
 def _locate(error: Any) -> str:

@@ -65,7 +65,7 @@ class Front:
     def __str__(self) -> str:
         ends = zip(self.names, self.values.min(0), self.values.max(0), strict=True)
         k, cells = len(self.values), self.capacity
-        kind = f"archive of {k} in {cells} cells" if self.descriptors.size else f"front of {k}"
+        kind = f"archive with {k} of {cells} cells filled" if self.descriptors.size else f"Pareto front of {k}"
         return f"{kind}: " + "; ".join(f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends)
 
     def solution(self, number: int = 0) -> Params:
@@ -74,7 +74,7 @@ class Front:
         Raises:
             OptionError: There is no solution with this number.
         """
-        allowed = f"must be from 0 to {len(self.values) - 1}, a line of front.csv"
+        allowed = f"must be from 0 to {len(self.values) - 1}, a row of front.csv"
         require(0 <= number < len(self.values), "solution", number, allowed)
         return tree.index(self.params, number)
 
@@ -117,9 +117,9 @@ def with_solution(front: Front | None, workflow: Workflow, state: State, number:
     if number is None:
         return state
     if front is None:
-        raise OptionError(f"solution={number}: this run has found no front")
+        raise OptionError(f"solution={number}: this run has no Pareto front or archive")
     if not isinstance(workflow, SupportsPolicyParams):
-        raise OptionError(f"solution={number}: {type(workflow).__name__} keeps no policy to be played")
+        raise OptionError(f"solution={number}: {type(workflow).__name__} has no policy to evaluate")
     return workflow.with_policy_params(state, front.solution(number))
 
 

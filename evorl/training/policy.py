@@ -77,7 +77,7 @@ class Policy:
         """
         most, memory = (2 if self.is_recurrent else 1), self.memory
         if self.is_recurrent:
-            wanted = "this policy remembers: action, memory = policy(obs, memory), from policy.initial_memory() on"
+            wanted = "a recurrent policy needs it: action, memory = policy(obs, memory); start with initial_memory()"
             require(bool(given), "memory", "nothing", wanted)
             memory, given = given[0], given[1:]
         require(len(given) < 2, "policy(...)", f"{most + len(given)} arguments", "takes at most obs, memory and key")
@@ -122,7 +122,7 @@ class Policy:
             given == wanted,
             "memory",
             given,
-            f"must be {wanted}, as of policy.initial_memory({', '.join(map(str, batch))})",
+            f"must have the shapes {wanted} of policy.initial_memory({', '.join(map(str, batch))})",
         )
         return jax.tree.map(lambda x, one: np.reshape(x, (math.prod(batch), *one.shape)), memory, self.memory)
 
@@ -156,17 +156,17 @@ def _to_array(space: Simple, name: str, part: Any) -> np.ndarray:
     """
     if isinstance(part, Tracer):
         raise OptionError(
-            f"{name}=a traced array: within jit, vmap or scan take policy.as_policy_fn(), which is traceable"
+            f"{name}=a traced array: within jit, vmap or scan use policy.as_policy_fn(), which is traceable"
         )
     real = isinstance(space, Box)
-    allowed = f"must be {'numbers' if real else 'whole numbers'}, {list(space.shape)} or many of them"
+    allowed = f"must be {'numbers' if real else 'whole numbers'} of shape {list(space.shape)}, or a batch"
     try:
         array = np.asarray(part)
         right = array.dtype.kind not in "USOMmc" and (real or bool((array == np.rint(array)).all()))
     except (TypeError, ValueError) as error:  # lists of different lengths, or objects
         raise OptionError(f"{name}={type(part).__name__}: {allowed}") from error
     require(right, name, part if array.ndim == 0 else f"{type(part).__name__} of {array.dtype}", allowed)
-    require(not (real and np.isnan(array).any()), name, "NaN", "must be numbers that are known")
+    require(not (real and np.isnan(array).any()), name, "NaN", "must not contain NaN")
     return array.astype(space.dtype)
 
 
@@ -178,7 +178,7 @@ def _get_batch_shape(spaces: Sequence[Simple], parts: Sequence[np.ndarray]) -> t
             part.shape == (*batch, *space.shape),
             "obs",
             list(part.shape),
-            f"must be {list(space.shape)}, or many of them",
+            f"must have the shape {list(space.shape)}, or be a batch",
         )
     return batch
 
@@ -188,7 +188,7 @@ def _to_key(key: Any) -> Key:
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
     seed = 0 if key is None else int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else -1
-    require(0 <= seed < 2**32, "key", key, "must be a whole number from 0 to 2^32 - 1, or one key of jax.random")
+    require(0 <= seed < 2**32, "key", key, "must be a whole number from 0 to 2^32 - 1, or a key of jax.random")
     return jax.random.key(seed)
 
 
@@ -196,7 +196,7 @@ def require_same_spaces(env: Env, other: Env) -> None:
     """Raise OptionError if two environments have different observation or action spaces."""
     for name in ("observation_space", "action_space"):
         own, given = getattr(env, name), getattr(other, name)
-        allowed = f"its {name} is {given}, must be that of the training, {own}"
+        allowed = f"its {name} is {given}, must be {own} as in training"
         require(own == given, "eval_env", type(other).__name__, allowed)
 
 
@@ -212,12 +212,17 @@ def select_member(workflow: Workflow, state: State, returns: np.ndarray, member:
     """
     path: list[Any] = list(member) if isinstance(member, (list, tuple)) else [member]
     numbers = all(i is None or (isinstance(i, int) and not isinstance(i, bool)) for i in path)
-    require(numbers, "member", member, "must be a whole number, or one of each population from the outermost: [2, 0]")
+    require(
+        numbers,
+        "member",
+        member,
+        "must be an index, or a list of one index per nested population, outermost first: [2, 0]",
+    )
     depth = 0
     while isinstance(workflow, (Population, EvolvingWorkflow)):
         population = workflow.population if isinstance(workflow, EvolvingWorkflow) else workflow
         index = path[depth] if depth < len(path) else None
-        which = f"number {depth + 1} " if len(path) > 1 else ""
+        which = f"index {depth + 1} " if len(path) > 1 else ""
         inside = index is None or 0 <= index < population.size
         require(inside, "member", member, f"{which}must be from 0 to {population.size - 1}")
         if isinstance(workflow, EvolvingWorkflow):  # its only return is that of its fittest member
@@ -227,9 +232,9 @@ def select_member(workflow: Workflow, state: State, returns: np.ndarray, member:
             returns = returns[index]
         (workflow, state), depth = workflow.get_member(state, index), depth + 1
     if isinstance(workflow, PolicyWorkflow):
-        allowed = f"has more numbers than this run has populations within each other, {depth}"
+        allowed = f"must have at most {depth} indices, one per nested population"
         fits = len(path) <= depth or path in ([None], [0])
-        require(fits, "member", member, allowed if depth else "this run has one only")
+        require(fits, "member", member, allowed if depth else "must be 0, because this run has no population")
     return workflow, state
 
 

@@ -60,7 +60,7 @@ class Profile:
         host = row["idle_seconds"]
         training = wall - compiling - evaluation - host
         lines = {part: share * training for part, share in (self.shares or {"training": 1.0}).items()}
-        lines |= {"evaluation": evaluation, "host, while the device waits": host, "compiling": compiling}
+        lines |= {"evaluation": evaluation, "host, while the device is idle": host, "compiling": compiling}
         width = max(map(len, lines))
         rows = [f"| {part:{width}} | {value:8.2f} | {value / wall:6.1%} |" for part, value in lines.items()]
         return "\n".join(

@@ -219,7 +219,7 @@ def compute_mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tupl
         there = " or ".join(f"{count} {axis}" for axis, count in counts.items() if count > 1) or "1 run"
         raise OptionError(f"devices={devices}: does not divide {there}; {nearest} does")
     there = len(jax.devices())
-    require(devices <= there, "devices", devices, f"must be at most {there}, as many as there are")
+    require(devices <= there, "devices", devices, f"must be at most {there}, the number of available devices")
     return found
 
 

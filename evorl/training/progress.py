@@ -49,7 +49,7 @@ class Budget:
         Raises:
             OptionError: The budget has a larger finite number of iterations.
         """
-        full = f"at most {iterations}, after which the workflow is full; a larger capacity has room for more"
+        full = f"must be at most {iterations}, when the policy pool is full; use a larger capacity"
         require(
             self.iterations <= iterations or not math.isfinite(self.iterations), "iterations", self.iterations, full
         )
@@ -194,7 +194,7 @@ class Progress:
         Raises:
             OptionError: The fields are not a valid progress of this number of runs.
         """
-        problem = OptionError(f"the checkpoint's progress is not that of a training of {num_seeds} seeds")
+        problem = OptionError(f"the progress in the checkpoint is not valid for a training with {num_seeds} seeds")
         try:
             progress = cls(**saved)
             returns = np.asarray(math.nan if progress.best_returns is None else progress.best_returns, float)

@@ -40,7 +40,7 @@ class MeanReturn(NamedTuple):
         difference = self.mean - other.mean
         low = difference - np.hypot(self.mean - self.low, other.high - other.mean)
         high = difference + np.hypot(self.high - self.mean, other.mean - other.low)
-        return "better" if low > 0 else "worse" if high < 0 else "no difference can be told"
+        return "better" if low > 0 else "worse" if high < 0 else "no significant difference"
 
     def __str__(self) -> str:
         known = np.isfinite([self.low, self.high]).all() and self.low < self.high
@@ -76,13 +76,13 @@ def describe_outcome(progress: Progress, env: Env | Problem) -> str:
         MeanReturn.from_evaluation(progress.latest_evaluation),
     )
     apart = progress.initial_evaluation != progress.latest_evaluation and math.isfinite(first.mean)
-    began = f"; it began at {first}: {last.compare_with(first)}" if apart else ""
+    began = f"; before training {first}: {last.compare_with(first)}" if apart else ""
     best = (
-        f"; the best policy, evaluated anew: {MeanReturn.from_evaluation(progress.best_reevaluation)}"
+        f"; best policy in fresh episodes: {MeanReturn.from_evaluation(progress.best_reevaluation)}"
         if progress.best_reevaluation is not None
         else ""
     )
-    return f"return {last} after {steps:,.0f} {taken}{began}{best}"
+    return f"final return {last} after {steps:,.0f} {taken}{began}{best}"
 
 
 def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitability: float | None = None) -> str:
@@ -97,13 +97,13 @@ def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitabil
         else MeanReturn(-random_exploitability, -random_exploitability, -random_exploitability)
     )
     if random_exploitability is None and isinstance(env, Env) and find_unranked_groups(env):
-        judged = "what one group gains another may lose, so that this says little"
+        judged = "not comparable, because one group may gain what another loses"
     else:
         judged = last.compare_with(chance)
         judged = judged if judged.startswith("no") else f"this is {judged}"
-    what = "actions" if isinstance(env, Env) else "solutions"
-    random = f"random {what} earn" if random_exploitability is None else "minus the exploitability of play at random is"
-    return f"{random} {chance}: {judged}"
+    what = "policy" if isinstance(env, Env) else "solutions"
+    random = f"random {what}" if random_exploitability is None else "random policy, minus its exploitability"
+    return f"{random}: {chance}; {judged}"
 
 
 def find_unranked_groups(env: Env) -> list[str]:

@@ -144,7 +144,7 @@ def open_checkpoints(run_dir: Path, option: str) -> Checkpoints:
     folder = run_dir / "checkpoints"
     checkpoints = Checkpoints(folder, writes=False) if folder.is_dir() else None
     if checkpoints is None or checkpoints.latest_iteration is None:
-        raise OptionError(f"{option}={run_dir}: holds no checkpoint")
+        raise OptionError(f"{option}={run_dir}: has no checkpoint")
     return checkpoints
 
 
@@ -210,7 +210,7 @@ class RunCheckpoint:
             index = find_highest_return(returns) if seed is None else seed - first
             state, returns = tree.index(state, index), returns[index]
         else:
-            require(seed in (None, first), "seed", seed, f"must be {first}, the only one of this run")
+            require(seed in (None, first), "seed", seed, f"must be {first}, the only seed of this run")
         return select_member(workflow, state, np.asarray(returns), member)
 
     def select_policy(self, seed: int | None, member: Member) -> tuple[PolicyWorkflow, State]:
@@ -222,7 +222,7 @@ class RunCheckpoint:
         """Return the workflow; raise OptionError if it has no policy."""
         if not isinstance(workflow, PolicyWorkflow):
             agent, name = self.cfg["agent"]["name"], type(workflow).__name__
-            raise OptionError(f"agent={agent}: {name} keeps no policy; train one with what it has found")
+            raise OptionError(f"agent={agent}: {name} has no policy; train an agent with its results")
         return workflow
 
 
@@ -252,8 +252,8 @@ def restore_run(
 def read_preload(data: Mapping[str, Any]) -> Transition:
     """Read the demonstrations in the file of the option preload; raise OptionError if it is invalid."""
     path = data["preload"]
-    require(isinstance(path, str), "preload", path, "must be a file")
-    require(data.get("problem") is None, "preload", path, "is of an environment, not of a problem")
+    require(isinstance(path, str), "preload", path, "must be the path of a file")
+    require(data.get("problem") is None, "preload", path, "needs an environment, not a problem")
     return read_demonstrations(Path(path), parts.make_wrapped_env(data["env"], "env", data))
 
 
@@ -334,5 +334,5 @@ def load_front(
     """
     workflow, state = restore_run(Path(run_dir), "run", which, trust).select_member(seed, None)
     if (shown := Front.from_state(workflow, state)) is None:
-        raise OptionError(f"run={run_dir}: has found no front")
+        raise OptionError(f"run={run_dir}: has no Pareto front or archive")
     return shown

@@ -83,7 +83,7 @@ class StopHandler:
     def _announce_stop(self) -> None:
         if not self._told:
             self._told = True
-            print("stopping after this chunk; once more to stop without saving", file=sys.stderr, flush=True)
+            print("stopping after this chunk; interrupt again to stop without saving", file=sys.stderr, flush=True)
 
     def _exit(self, number: int) -> None:
         if sys.stdout.isatty():

@@ -61,10 +61,10 @@ def summarize_training(
     needs = trust_check.find_trust_packages(data)
     acts, _ = find_acting_workflow(workflow)
     if isinstance(acts, (PolicyWorkflow, SearchWorkflow, Population)):
-        yield f"see it with: {package.format_command('play', str(run_dir), trust=needs)}"
+        yield f"watch it: {package.format_command('play', str(run_dir), trust=needs)}"
     for group in find_unranked_groups(acts.env) if isinstance(acts, PolicyWorkflow) else []:
         play = package.format_command("play", str(run_dir), "against=random", f"group={group}", trust=needs)
-        yield f"what {group} has learned: {play}"
+        yield f"policy of {group} against random actions: {play}"
     yield describe_continuation(workflow, budget, progress.iteration, go_on)
 
 
@@ -98,8 +98,8 @@ def describe_continuation(workflow: Any, budget: Budget, iterations: int, go_on:
     """Return the command that resumes a training with twice the budget, or say that it is full."""
     most = workflow.max_iterations if isinstance(workflow, HasMaxIterations) else math.inf
     if iterations >= most:
-        return f"full after {most} iterations; a new training with a larger agent.workflow.capacity has room for more"
-    return f"go on with: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.double_limits(most).items())}"
+        return f"the policy pool is full after {most} iterations; use a larger agent.workflow.capacity in a new run"
+    return f"resume: {go_on} {' '.join(f'{name}={limit:g}' for name, limit in budget.double_limits(most).items())}"
 
 
 def describe_checkpoint(checkpoints: Checkpoints, run_dir: Path, trust: Sequence[str]) -> str:
@@ -108,6 +108,6 @@ def describe_checkpoint(checkpoints: Checkpoints, run_dir: Path, trust: Sequence
     `trust` are the packages that the new run has to trust.
     """
     if checkpoints.latest_iteration is None:
-        return "it had no checkpoint yet"
+        return "there is no checkpoint yet"
     words = f"init_from={run_dir}" + (f" trust=[{','.join(trust)}]" if trust else "")
-    return f"its last checkpoint is of iteration {checkpoints.latest_iteration}: {words} begins with its best policy"
+    return f"last checkpoint: iteration {checkpoints.latest_iteration}; {words} starts from its best policy"

@@ -40,7 +40,7 @@ def list_players(env: Env) -> list[PlayerId]:
     teams = group_sizes(env.action_space)
     (group, n), *more = teams.items() if teams else [("", 1)]
     found = [PlayerId(name) for name in teams] if more else [PlayerId(group, i) for i in range(n)]
-    require(len(found) > 1, "env", type(unwrap(env)).__name__, "is no game of several, and a tournament needs one")
+    require(len(found) > 1, "env", type(unwrap(env)).__name__, "must be a multi-agent environment for a tournament")
     return found
 
 
@@ -68,7 +68,9 @@ def run_tournament(
     first = policies[0]
     for one in policies:
         if _get_game_key(one.env) != _get_game_key(first.env):
-            raise OptionError("run: plays another game than the first one; its observations or actions differ")
+            raise OptionError(
+                "run: must have the environment of the first run; its observation or action space differs"
+            )
     where = list_players(first.env)
     who = make_pairwise_profiles(len(entrants), len(where))
     at_once = max(1, min(episodes, PARALLEL_EPISODES // len(who)))

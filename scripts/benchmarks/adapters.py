@@ -1,10 +1,10 @@
-"""What an adapter costs over the raw library: random actions in a jitted scan of 1 and of 128 environments.
+"""Compare the speed of an environment adapter with that of the raw library, with random actions.
 
 pip install -e ".[suites,games]" && python scripts/benchmarks/adapters.py [NAME ...] [--steps 200] [--rounds 5]
 
-NAME as in "env=NAME env.option=value", by default one of each suite. Both play the same actions from a reset each,
-without another; they take turns, and of each the best round counts. The seconds of compiling are those of the
-adapter's reset and step.
+NAME is written as in "env=NAME env.option=value"; the default is one environment of each suite. Both sides run in a
+jitted scan over 1 and over 128 environments. They play the same actions from one reset each, and do not reset again.
+They take turns, and the best round of each counts. The seconds of compiling are those of the adapter's reset and step.
 """
 
 import argparse
@@ -37,7 +37,7 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def raw(suite: str, env: Any) -> tuple[Callable[[Any], Any], Step]:
-    """reset(key) -> state and step(key, state, action) -> (state, what is seen) of the library itself."""
+    """Return the library's own reset(key) -> state and step(key, state, action) -> (state, outputs)."""
     params, inner = env.default_params, env.env
     match suite:
         case "gymnax" | "craftax":
@@ -86,7 +86,7 @@ def raw(suite: str, env: Any) -> tuple[Callable[[Any], Any], Step]:
 
 
 def scan(n: int, steps: int, reset: Any, step: Any, sample: Any) -> Any:
-    """n environments of so many steps in one program, of a key."""
+    """Return a jitted function of a key that steps n environments with random actions and sums all outputs."""
 
     def run(key: Any) -> Any:
         states = jax.vmap(reset)(jax.random.split(key, n))

@@ -1,12 +1,13 @@
-"""Steps a CPU second of the arcade at 1,024 copies with random actions, beside PufferLib's C and gymnax, in turns.
+"""Compare the arcade with PufferLib's C and with gymnax: steps per CPU second of 1,024 copies, with random actions.
 
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/arcade.py PUFFER        PUFFER is PufferLib 3.0.0's unpacked source
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/arcade.py               without C
 
-Ours is what a training steps through: episodes that begin again, a key for each step of each copy; actions are drawn
-beforehand, and what is seen, earned and ended is summed. C draws its actions as it goes and begins again by itself. A
-step of Snake is that of one snake of 1,024 maps here, and in C, as PufferLib has it, of 256 on each of 4 maps of 640 x
-360. CPU time of the process, best of the rounds.
+evorl's side is what a training steps through: episodes restart, and each step of each copy has its own key. Actions
+are drawn beforehand, and all observations, rewards and ends are summed. C draws its actions as it steps, and restarts
+episodes by itself. A step of Snake is a step of one snake: evorl has 1,024 maps with one snake each; C, by PufferLib's
+settings, has 4 maps of 640 x 360 with 256 snakes each. All sides take turns. Times are CPU time of the process, the
+best of the rounds.
 """
 
 import argparse
@@ -33,12 +34,12 @@ COPIES, STEPS = 1024, 250
 OURS = {name: peer.env for name, peer in GAMES.items()} | {
     "cartpole": CartPole(), "2048": Game2048(), "asteroids": Asteroids(), "space_invaders": SpaceInvaders(),
 }  # fmt: skip
-SETTINGS = {"WIDE": 640, "HIGH": 360, "FOODS": 4096, "LEVEL": -1}  # PufferLib's, of Snake and of Freeway
+SETTINGS = {"WIDE": 640, "HIGH": 360, "FOODS": 4096, "LEVEL": -1}  # PufferLib's settings of Snake and Freeway
 SOURCES = GAMES | {"cartpole": CARTPOLE}
 
 
 def play(env: Any, key: Key) -> Array:
-    """What all observations, rewards and ends sum to."""
+    """Step all copies with random actions and return the sum of all observations, rewards and ends."""
     actions = jax.random.randint(jax.random.fold_in(key, 1), (STEPS, COPIES), 0, env.action_space.n)
 
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
@@ -57,13 +58,13 @@ def play(env: Any, key: Key) -> Array:
 
 
 def ours(env: Any) -> tuple[Callable[[int], Any], int]:
-    """A run of it, and its steps."""
+    """Return a function that plays evorl's game once, and the number of its steps."""
     program, _ = compiled(lambda key: play(env, key), jax.random.key(0))
     return lambda i: jax.block_until_ready(program(jax.random.key(i))), STEPS * COPIES
 
 
 def theirs(puffer: Path, name: str) -> tuple[Callable[[int], Any], int]:
-    """A run of the C, and its steps."""
+    """Return a function that plays the C game once, and the number of its steps."""
     game = library(puffer, SOURCES[name], SETTINGS)
     maps, agents = (4, 256) if name == "snake" else (COPIES, 1)
     game.make(maps, agents)
@@ -72,9 +73,9 @@ def theirs(puffer: Path, name: str) -> tuple[Callable[[int], Any], int]:
 
 
 def rates(programs: dict[str, tuple[Callable[[int], Any], int]], rounds: int) -> dict[str, float]:
-    """Steps a CPU second of each, the best of its turns."""
+    """Return the steps per CPU second of each program, the best of its rounds."""
     best = dict.fromkeys(programs, 0.0)
-    for i in range(rounds + 1):  # the first warms
+    for i in range(rounds + 1):  # the first round warms up
         for name, (run, steps) in programs.items():
             before = time.process_time()
             run(i)
@@ -100,7 +101,7 @@ def main() -> None:
         other = next((rate for key, rate in found.items() if key != "evorl"), None)
         cells = f"{found['evorl'] / 1e6:.2f} M"
         cells += f" | {other / 1e6:.2f} M | {found['evorl'] / other:.2f}" if other else " | | "
-        print(f"| {name}{' (beside gymnax)' if 'gymnax' in found else ''} | {cells} |", flush=True)
+        print(f"| {name}{' (next to gymnax)' if 'gymnax' in found else ''} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How near python -m evorl.autotune comes to the fastest of all combinations of what it tries.
+"""Compare the result of python -m evorl.autotune with the fastest of all combinations that it could try.
 
 python scripts/benchmarks/autotune.py [--seconds 2] [agent=ppo env=cartpole ...]       some minutes; run it alone
 
-Each combination is a process of its own and is measured once. The largest chunk is left out.
+Each combination runs in its own process and is measured once. The largest chunk is left out.
 """
 
 import argparse

@@ -1,12 +1,15 @@
-"""Compare this checkout with an earlier commit, in alternation, each measurement in a fresh process.
+"""Compare the speed of this checkout with an earlier commit, in alternation, each measurement in a fresh process.
 
 python scripts/benchmarks/before_after.py --before COMMIT --rounds 5 E1 E5-4 E7 E8 E10   workloads of benchmark.py
 python scripts/benchmarks/before_after.py --before COMMIT spread      workloads that use several devices by default
 python scripts/benchmarks/before_after.py --before COMMIT             all
 
-Measured in each process: the time to trace and compile what a training compiles (Program.init and Program.run), the
-first step (compilation included), medians of five chunks of steps and of five evaluations, the peak memory, and what
-does not depend on the machine's load: instructions of the compiled program, and its temporary memory.
+Each process measures:
+  - the time to trace and compile what a training compiles (Program.init and Program.run);
+  - the time of the first step, compilation included;
+  - medians of five chunks of steps and of five evaluations;
+  - the peak memory;
+  - what does not depend on the machine's load: instructions of the compiled program, and its temporary memory.
 E-workloads are in CPU seconds on one device; those of `spread` in wall seconds, on the devices that a training takes.
 A ratio is after / before: the geometric mean over the rounds, with its 95 % t interval from 3 rounds on. Run it on an
 otherwise idle machine.
@@ -33,7 +36,7 @@ REPEATS = 5
 
 
 def spread() -> dict[str, Any]:
-    """Return by name what several devices share: workflow, numbers, iterations and seeds."""
+    """Return the workloads that several devices share, by name: workflow, numbers, iterations and seeds."""
     from workloads import pbt
 
     from evorl import PPO, Brax, Evolution, Gymnax, MLPPolicy, OnPolicy, OpenES
@@ -58,7 +61,7 @@ NAMES = ("PPO-8-seeds", "OpenES-128", "PBT-8")
 
 
 def measured(name: str) -> dict[str, float]:
-    """Return the times, in seconds, and the peak memory, in MB, of a workload under this process's own evorl."""
+    """Return the times (seconds) and the peak memory (MB) of a workload under this process's own evorl."""
     options: dict[str, Any] = {}
     if name in NAMES:
         import evorl.training.devices as devices_of
@@ -66,7 +69,7 @@ def measured(name: str) -> dict[str, float]:
         if hasattr(devices_of, "set_host_devices"):
             options = {"devices": devices_of.count_cores()}
             devices_of.set_host_devices()
-    import before_after  # of the checkout that is measured, as the workloads are
+    import before_after  # from the checkout that is measured, like the workloads
     import jax
     from workloads import WORKLOADS
 
@@ -105,12 +108,12 @@ def measured(name: str) -> dict[str, float]:
 
 
 def get_temporary_bytes(compiled: Any) -> int:
-    """Return the bytes that a compiled program needs beside its arguments and results."""
+    """Return the bytes that a compiled program needs in addition to its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 
 def in_a_process(root: Path, name: str) -> dict[str, float]:
-    """Return what `measured` finds with the evorl and the workloads of another checkout."""
+    """Return the result of `measured` with the evorl and the workloads of another checkout."""
     paths = os.pathsep.join(str(root / part) for part in ("scripts/benchmarks", "scripts", "."))
     environment = os.environ | {"PYTHONPATH": paths, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, "-P", str(Path(__file__).absolute()), "--one", name]

@@ -1,20 +1,22 @@
-"""Times workflow steps against their bound, and evorl beside its peers.
+"""Time workflow steps against a lower bound, and compare the speed of evorl with that of other libraries.
 
 python scripts/benchmarks/benchmark.py                    all workloads
 python scripts/benchmarks/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
 python scripts/benchmarks/benchmark.py --repeats 9 E10 calibrate
 
-Compile is apart, without the persistent cache; warm-up once, then the median of the repeats; one JSON line each, then
-tables.
+Compilation is measured separately, without the persistent cache. One warm-up run is followed by the repeats, and the
+median counts. The output is one JSON line per workload, then tables.
 
-E1 to E3 are OpenES, E4 and E10 CEM-RL, E5 and E6 PBT and PBT-CSO on PPO, E7 is PPO, E8 TD3 and E9 SAC, as evorl is
-compared with EvoRL. Their bound is
-the sum of their parts, each jitted alone at the same shapes and trip counts; their first step is held against compiling
-the environment's reset and step once. J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC), J5 (evolution
-strategies) and J6 (replay) run in turn with their peers; for J2, REJAX_PYTHON names the Python of an environment with
-rejax 0.1.3 and gymnax 0.0.9.
-calibrate compares this machine with the one where EvoRL was measured: with it, the table of E shows EvoRL's CPU seconds
-scaled, so indirect.
+The workloads E1 to E10 compare evorl with EvoRL: E1 to E3 are OpenES, E4 and E10 CEM-RL, E5 and E6 PBT and PBT-CSO on
+PPO, E7 is PPO, E8 TD3 and E9 SAC. Their bound is the sum of their parts, each jitted alone at the same shapes and trip
+counts. Their first step is compared with compiling the environment's reset and step once.
+
+J1 (environment steps), J2 (PPO), J4 (updates of TD3 and SAC), J5 (evolution strategies) and J6 (replay buffers) run in
+turn with the other libraries. For J2, REJAX_PYTHON names the Python of an environment with rejax 0.1.3 and
+gymnax 0.0.9.
+
+calibrate compares this machine with the one where EvoRL was measured. With it, the table of E shows EvoRL's CPU
+seconds, scaled by the speed of this machine; that comparison is therefore indirect.
 """
 
 import argparse
@@ -39,14 +41,14 @@ from evorl.workflows import PBT
 
 
 def count_envs(workflow: Any) -> int:
-    """Environments that a workflow steps at once."""
+    """Return the number of environments that a workflow steps at once."""
     if isinstance(workflow, PBT):
         return workflow.population.size * count_envs(workflow.population.inner)
     return workflow.vector_env.num_envs
 
 
 def compile_environment(workflow: Any) -> float:
-    """CPU seconds of compiling reset and step once each, for as many environments as the workflow steps."""
+    """Return the CPU seconds of compiling reset and step once, for as many environments as the workflow steps."""
     env, n = workflow.env, count_envs(workflow)
     keys = jax.random.split(KEY, n)
     reset = jax.vmap(env.reset, (0, None))
@@ -58,7 +60,7 @@ def compile_environment(workflow: Any) -> float:
 
 
 def first_step(workflow: Any, numbers: Any) -> float:
-    """CPU seconds of the initial state and a step, of which nothing is traced yet."""
+    """Return the CPU seconds of the initial state and one step, tracing and compilation included."""
     jax.clear_caches()
     cpu = time.process_time()
     state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(KEY, numbers)
@@ -68,26 +70,26 @@ def first_step(workflow: Any, numbers: Any) -> float:
 
 @contextmanager
 def persistent_cache() -> Iterator[None]:
-    """A compilation cache that is empty at first."""
+    """Use a compilation cache on disk that is empty at first."""
     with tempfile.TemporaryDirectory() as folder:
         jax.config.update("jax_enable_compilation_cache", True)
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-        compilation_cache.reset_cache()  # it had found itself disabled
+        compilation_cache.reset_cache()  # it was initialized as disabled
         yield
         jax.config.update("jax_enable_compilation_cache", False)
         compilation_cache.reset_cache()
 
 
 def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple[Times, Any]:
-    """Times of `iterations` steps, and their metrics."""
+    """Return the times of `iterations` steps, and their metrics."""
 
     def run(state: Any) -> Any:
         step = lambda i, loop: workflow.step(loop[0], jax.random.fold_in(KEY, i))  # noqa: E731
         once = workflow.step(state, KEY)
         return jax.lax.fori_loop(1, iterations, step, once) if iterations > 1 else once
 
-    # a step may not be donated its state here, or there is nothing to repeat it on: give it a copy each time
+    # the step is donated its state, so each repeat gets a copy
     donated = jitted(lambda state: run(state), donate_argnums=0)
     copies = [jax.tree.map(jnp.copy, state) for _ in range(repeats + 1)]
     metrics = donated(jax.tree.map(jnp.copy, state))[1]
@@ -95,7 +97,10 @@ def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple
 
 
 def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
-    """Times of `iterations` rounds of each part alone, a function and its arguments after how often a round has it."""
+    """Return the times of `iterations` rounds of each part alone.
+
+    A part is (function, *arguments), or (count, function, *arguments) if a round runs it `count` times.
+    """
     times = {}
     for part, what in parts.items():
         often, function, *args = what if isinstance(what[0], int) else (1, *what)
@@ -110,7 +115,7 @@ def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[
 
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
-    """One workload: its first step, its step, its parts and the ratio to their sum."""
+    """Measure one workload: its first step, its step, its parts, and the ratio of the step to the sum of the parts."""
     workflow, numbers, iterations, make_parts = WORKLOADS[name]()
     environment = compile_environment(workflow)
     cold = first_step(workflow, numbers)
@@ -190,7 +195,7 @@ def print_speed(row: dict[str, Any]) -> None:
 
 
 def chosen(names: list[str]) -> list[str]:
-    """Workloads by name, each once; J1 stands for all of J1."""
+    """Return the selected workloads, each once; J1 stands for all of J1."""
     known = [*WORKLOADS, *PEERS]
     unknown = [name for name in names if name not in (*known, "J1")]
     if unknown:

@@ -1,11 +1,12 @@
-"""What a population needs that is drawn where it plays, beside one that is all in memory.
+"""Compare the memory and time of a population drawn block by block during evaluation with one held in memory.
 
 python scripts/benchmarks/big_populations.py                    of 16,384 members, 128 at once
-python scripts/benchmarks/big_populations.py --iterations 2   lives iterations of both too, the latter in 5 GB
+python scripts/benchmarks/big_populations.py --iterations 2   runs iterations of both too, the latter in 5 GB
 
-Temporaries are the compiler's, of an iteration that is given its state, in blocks: the weights of the members that play
-side by side, 69,658 each, on CartPole. Iterations are timed without compiling. Last, both are told the same fitness:
-how far the first moment of their gradients is from NumPy's in float64, of 3,000 weights, relative to the largest of it.
+Temporaries are what the compiler reports for one iteration, its state given. Their unit is a block: the weights of the
+members that are evaluated at once, 69,658 each, on CartPole. Iterations are timed without compilation. At the end, both
+evolvers get the same fitness. The script then prints how far the first moment of their gradients is from NumPy's in
+float64, for 3,000 weights, relative to the largest of them.
 """
 
 import argparse
@@ -37,7 +38,7 @@ POLICY = fill_spaces(MLPPolicy(hidden=(256, 264)), ENV)
 
 
 def compiled(evolver: Evolver, at_once: int) -> tuple[Program, Any, Any, Any]:
-    """The program, the numbers, its iteration, compiled, and the shapes of a policy."""
+    """Return the program, the numbers, the compiled iteration, and the shapes of a policy's parameters."""
     workflow = Evolution(ENV, POLICY, evolver, normalization="none", members_at_once=at_once)
     program, numbers = Program(workflow, [0], 1, True), resolve_numbers(workflow)
     state = jax.eval_shape(program.init, program.keys, numbers)
@@ -46,7 +47,7 @@ def compiled(evolver: Evolver, at_once: int) -> tuple[Program, Any, Any, Any]:
 
 
 def lived(program: Program, numbers: Any, run: Any, iterations: int) -> tuple[float, float]:
-    """Seconds and env steps of so many iterations."""
+    """Run the iterations and return their seconds and env steps."""
     state, steps = jax.jit(program.init)(program.keys, numbers), 0.0
     start = time.perf_counter()
     for i in range(iterations):
@@ -56,7 +57,7 @@ def lived(program: Program, numbers: Any, run: Any, iterations: int) -> tuple[fl
 
 
 def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
-    """The first moment of the gradient of a generation with this fitness."""
+    """Return the first moment of the gradient after a generation with this fitness."""
     numbers = resolve_numbers(evolver)
 
     @jax.jit
@@ -69,7 +70,7 @@ def told(evolver: Any, mean: Any, fitness: Array) -> np.ndarray:
 
 
 def exact(openes: OpenES, mean: Any, fitness: Array) -> np.ndarray:
-    """The same by NumPy, of the noise that members are drawn with."""
+    """Return the same moment computed with NumPy in float64, from the noise of the same members."""
     n, center = openes.population_size, flatten_member(mean)
     around = lambda: openes.noise.sample_members(0 * center, 1.0, None, KEY, n, mirrored=True)[:, :EXACT]  # noqa: E731
     noise = np.asarray(jax.jit(around)(), np.float64)
@@ -104,7 +105,7 @@ def main() -> None:
     away = [
         np.abs(told(evolver, mean, fitness) - true).max() / np.abs(true).max() for evolver in (SeededES(openes), openes)
     ]
-    print(f"\nTold the same fitness, {away[0]:.1e} from NumPy drawn where it plays, {away[1]:.1e} in memory")
+    print(f"\nWith the same fitness, {away[0]:.1e} from NumPy if drawn during evaluation, {away[1]:.1e} in memory")
     print(json.dumps(surroundings(1)))
 
 

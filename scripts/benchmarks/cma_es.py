@@ -1,15 +1,18 @@
-"""CMA-ES beside pycma, in evaluations and successes, and beside evosax, in time.
+"""Compare CMA-ES with pycma (evaluations, successes) and with evosax (time).
 
 python scripts/benchmarks/cma_es.py                          everything, about ten minutes, most of them pycma's
 python scripts/benchmarks/cma_es.py --dimensions 10          only the small problems
 python scripts/benchmarks/cma_es.py --only speed             one of: pycma, factor, restarts, speed
 
-pycma: median evaluations to f < 1e-6 over the seeds, infinite where a run does not get there, with the same population
-(4 + 3 log n), start, sigma, and active weights; on Rastrigin with population 200 the runs that got there. Ours are
-float32 and vmapped over seeds; pycma is float64. factor: the same medians with a symmetric root of the covariance in
-each generation, and with Cholesky factors that are ever older. restarts: Rastrigin with population 10. speed: ask and
-tell in turn with evosax's, at 1000 parameters and population 128. Where other jobs share the cores, set
-OPENBLAS_NUM_THREADS=1: its threads spin, and small solves take 40 times as long.
+pycma     median evaluations to f < 1e-6 over the seeds, infinite if a run does not reach it; population
+          (4 + 3 log n), start, sigma and active weights are the same; on Rastrigin, with population 200, the number
+          of runs that succeed. evorl is float32 and vmapped over seeds; pycma is float64
+factor    the same medians with a symmetric root of the covariance in each generation, and with Cholesky factors that
+          are updated less and less often
+restarts  Rastrigin with population 10
+speed     ask and tell in turn with evosax, at 1000 parameters and population 128
+
+If other jobs share the cores, set OPENBLAS_NUM_THREADS=1: its threads spin, and small solves take 40 times as long.
 """
 
 import argparse
@@ -36,14 +39,14 @@ TARGET = 1e-6
 @dataclass(frozen=True)
 class Problem:
     name: str
-    function: Callable[[Any], Any]  # of [..., n], NumPy's arrays or JAX's
+    function: Callable[[Any], Any]  # of an array [..., n], of NumPy or JAX
     start: float
     sigma: float
-    evaluations: int  # at most, times the dimension squared
+    evaluations: int  # the budget, divided by the squared dimension
 
 
 def ellipsoid(x: Any) -> Any:
-    """Of condition 1e6."""
+    """Compute the ellipsoid function with condition number 1e6."""
     scales = 1e6 ** np.linspace(0, 1, x.shape[-1])
     return (scales.astype(x.dtype) * x**2).sum(-1)
 
@@ -53,7 +56,7 @@ def rosenbrock(x: Any) -> Any:
 
 
 def rastrigin(x: Any) -> Any:
-    """Written without the cancellation that float32 would show."""
+    """Compute the Rastrigin function in a form without the cancellation that would show in float32."""
     sin = np.sin if isinstance(x, np.ndarray) else jnp.sin
     return (x**2 + 20 * sin(np.float32(np.pi) * x) ** 2).sum(-1)
 
@@ -67,7 +70,7 @@ RASTRIGIN = Problem("Rastrigin", rastrigin, 3.0, 2.0, 1000)
 
 
 def evaluations(problem: Problem, evolver: Evolver, n: int, seeds: int) -> np.ndarray:
-    """Until the target, of each seed; infinite where the budget did not do."""
+    """Return the evaluations until the target for each seed, infinite if the budget does not suffice."""
     first = {"initial_std": problem.sigma}
     numbers = resolve_numbers(evolver, {"evolver": first} if isinstance(evolver, Restarts) else first)
     generations = problem.evaluations * n**2 // evolver.population_size
@@ -124,7 +127,7 @@ def beside_pycma(dimensions: list[int], seeds: int) -> None:
 
 @dataclass(frozen=True)
 class Root(FullCovariance):
-    """The symmetric root of the covariance, as the paper has it."""
+    """Covariance whose factor is its symmetric root, as in the paper."""
 
     def whiten(self, factor: Array, steps: Array) -> Array:
         return jnp.linalg.solve(factor, steps.T).T
@@ -152,7 +155,7 @@ def restarts(seeds: int) -> None:
 
 
 def generations(evolver: Any, n: int, calls: int, sign: float, *params: Any) -> Program:
-    """Ask, the sphere and tell, so many times; params are what evosax's take beside."""
+    """Return a program that runs `calls` generations on the sphere; `params` are evosax's additional arguments."""
 
     def generation(state: Any, key: Key) -> Any:
         members, state = evolver.ask(key, state, *params)

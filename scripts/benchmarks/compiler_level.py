@@ -1,10 +1,11 @@
-"""What LLVM's levels of optimization cost and gain on a CPU: compiling, and running what training runs.
+"""Compare LLVM's optimization levels on a CPU: the time to compile a training step, and the time to run it.
 
 python scripts/benchmarks/compiler_level.py ["agent=ppo env=cartpole" ...]
 
-Of each training, of the options of evorl.train, the CPU seconds in which its step is compiled at level 1, evorl's own,
-and 3, XLA's, medians of ROUNDS fresh processes in turn; and those of a second or so of steps, medians of REPEATS in
-turn in one process. Times of a machine that does other work beside say nothing.
+A training is given by options of evorl.train. Two times are measured for each:
+  - CPU seconds to compile its step at level 1 (evorl's) and 3 (XLA's): medians of ROUNDS fresh processes, in turn;
+  - CPU seconds of about a second of steps: medians of REPEATS, in turn, in one process.
+Times are meaningless on a machine that does other work at the same time.
 """
 
 import json
@@ -28,7 +29,7 @@ TRAININGS = (
 
 
 def lowered(training: str) -> tuple[Any, Any]:
-    """The step of a training as it is compiled, and a state."""
+    """Return the lowered step of a training, and its initial state."""
     import jax
 
     from evorl.training import runs
@@ -44,7 +45,7 @@ def lowered(training: str) -> tuple[Any, Any]:
 
 
 def compiled(training: Any, level: int) -> tuple[Any, float]:
-    """A program, and the CPU seconds in which it was compiled."""
+    """Compile a program at a level; return it and the CPU seconds of compiling."""
     from evorl.training.devices import CPU_OPTIONS, OPTIMIZATION_LEVEL
 
     began = time.process_time()
@@ -53,7 +54,7 @@ def compiled(training: Any, level: int) -> tuple[Any, float]:
 
 
 def run(training: str) -> float:
-    """CPU seconds of steps at the first level over those at the last."""
+    """Return the CPU seconds of steps at the first level divided by those at the last."""
     import jax
 
     program, state = lowered(training)

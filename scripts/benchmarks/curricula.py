@@ -1,13 +1,14 @@
-"""What a curriculum costs beside what its student does: iterations of PLR and ACCEL by kind, and the student's own.
+"""Measure the overhead of a curriculum: iterations of PLR and ACCEL, by kind, compared with the student's own work.
 
 python scripts/benchmarks/curricula.py [--repeats 9] [--core lstm]
-MINIMAX_PYTHON=... python scripts/benchmarks/curricula.py    beside minimax's, in turn, with a Python that has its lib
+MINIMAX_PYTHON=... python scripts/benchmarks/curricula.py    compared with minimax, in turn; a Python with minimax-lib
 
-The student of U2: 32 environments of 256 steps, 13 x 13 mazes of 60 wall draws, 5 epochs of one minibatch, a buffer of
-4,000 levels that is half full. New levels and children are played and scored, which takes a rollout, its values and
-the buffer; replays are learned from, an iteration of the student. "over" is the time of an iteration over that of its
-parts alone, 1 for nothing lost. All in one process, in turn; first steps trace, compile and run. A quiet machine.
-minimax 0.2.0 has the same sizes and no metrics of its mazes; its ACCEL replays and plays the children in one call.
+The student is the one of U2: 32 environments of 256 steps, 13 x 13 mazes of 60 wall draws, 5 epochs of one minibatch.
+The buffer holds 4,000 levels and is half full. An iteration on new levels or children plays and scores them: a rollout,
+its values and the buffer. An iteration on replayed levels trains the student: the buffer and one student iteration.
+"over" is the time of an iteration divided by the time of its parts alone; 1 means no overhead. Everything runs in one
+process, in turn. First steps include tracing, compilation and running. Use a quiet machine. minimax 0.2.0 has the same
+sizes, with its maze metrics off; its ACCEL replays levels and plays the children in one call.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from evorl.ued import PLR, curricula
 from evorl.workflows import OnPolicy
 
 CORES = {"lstm": LSTM(256), "gru": GRU(256), "s5": S5()}
-MINIMAX = {  # its iterations, and ours that do the same
+MINIMAX = {  # minimax's iterations, and those of evorl that do the same
     "iteration": ("iteration",),
     "PLR, new levels": ("PLR, new levels",),
     "PLR, replays": ("PLR, replays",),
@@ -40,7 +41,7 @@ MINIMAX = {  # its iterations, and ours that do the same
 
 
 class Minimax:
-    """minimax's iterations, in a process of another Python."""
+    """Runs minimax's iterations in a process of another Python."""
 
     def __init__(self, python: str):
         command = [python, str(Path(__file__).with_name("peers_minimax_ued.py"))]
@@ -84,7 +85,7 @@ def student(core: str) -> OnPolicy:
 
 
 def first_step(workflow: Any) -> tuple[Any, Any, float]:
-    """The compiled step, the state after it, and the CPU seconds of both."""
+    """Return the jitted step, the initial state, and the wall and CPU seconds of the first step."""
     state = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)
     _, seconds = clock(step, state, jax.random.key(1))
@@ -92,7 +93,7 @@ def first_step(workflow: Any) -> tuple[Any, Any, float]:
 
 
 def half_full(workflow: PLR, state: Any) -> Any:
-    """The state with as many drawn levels in the buffer as replays need, of scores from 0 to 1."""
+    """Return the state with half a buffer of drawn levels, as many as replays need, with scores from 0 to 1."""
     count = workflow.capacity // 2
     levels = curricula.sample_levels(workflow.env, jax.random.key(2), state.env_params, count)
     score = jax.random.uniform(jax.random.key(3), (count,))

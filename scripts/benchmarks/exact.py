@@ -1,9 +1,9 @@
-"""Milliseconds of exact values a policy, and CPU seconds of compiling them, of random policies side by side.
+"""Time exact values of random policies, evaluated in one program: milliseconds per policy, CPU seconds to compile.
 
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/exact.py [--policies 64] [--repeats 20] [--games NAME ...]
 
-NashConv, best responses as tables, payoffs of all policies against all (a cell), one iteration of CFR+ (one at a time).
-Median of the repeats, CPU time of the process.
+Timed are NashConv, best responses as tables, payoffs of all policies against all (per cell of the matrix), and one
+iteration of CFR+ (one at a time). Times are CPU time of the process, the median of the repeats.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Steps a CPU second of evorl's own games, at 128 and 1,024 copies with random actions.
+"""Measure the steps per CPU second of evorl's own games, at 128 and 1,024 copies with random actions.
 
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/games.py [--games NAME ...]
 
-As in arcade.py: episodes that begin again, a key for each step of each copy, actions drawn beforehand, of which those
-that are illegal are what a game takes them for; what is seen, earned and ended is summed. A step is one of the game,
-in which all members act. CPU time of the process, best of the rounds.
+The setup is that of arcade.py: episodes restart, each step of each copy has its own key, actions are drawn beforehand,
+and all observations, rewards and ends are summed. Each game handles illegal actions in its own way. A step is one step
+of the game, in which all members act. Times are CPU time of the process, the best of the rounds.
 """
 
 import argparse
@@ -34,7 +34,7 @@ GAMES = {
 
 
 def play(env: Any, copies: int, key: Key) -> Array:
-    """What all observations, rewards and ends sum to."""
+    """Step all copies with random actions and return the sum of all observations, rewards and ends."""
     keys = jax.random.split(jax.random.fold_in(key, 1), (STEPS, copies))
     actions = jax.vmap(jax.vmap(env.action_space.sample))(keys)
 
@@ -54,7 +54,7 @@ def play(env: Any, copies: int, key: Key) -> Array:
 
 
 def run(program: Any, seed: int) -> Any:
-    """One play."""
+    """Run the program once with this seed."""
     return jax.block_until_ready(program(jax.random.key(seed)))
 
 

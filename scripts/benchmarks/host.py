@@ -1,8 +1,9 @@
-"""How fast environments on the host are, inside a jitted program, beside Gymnasium's SyncVectorEnv alone.
+"""Compare the speed of host environments inside a jitted program with Gymnasium's SyncVectorEnv alone.
 
     python scripts/benchmarks/host.py        about four minutes
 
-Each pair is measured in turns, so that what else the machine does weighs on both; the ratio is the median of theirs.
+Each pair is measured in turns, so that other load on the machine affects both; the ratio is the median of the rounds'
+ratios.
 """
 
 # pyright: reportMissingImports=false
@@ -30,7 +31,7 @@ NUM_ENVS = 64
 
 
 def alone(name, options, steps):
-    """Seconds that Gymnasium takes for so many steps of all, actions drawn beforehand."""
+    """Return a function that steps Gymnasium's SyncVectorEnv, with actions drawn beforehand, and returns its steps."""
     envs = SyncVectorEnv([lambda: gymnasium.make(name, **options) for _ in range(NUM_ENVS)])
     envs.reset(seed=0)
     actions = [envs.action_space.sample() for _ in range(steps)]
@@ -44,7 +45,7 @@ def alone(name, options, steps):
 
 
 def pooled(name, steps):
-    """The same of EnvPool."""
+    """Return a function that steps EnvPool, with actions drawn beforehand, and returns its steps."""
     import envpool
 
     envs = envpool.make(name, env_type="gymnasium", num_envs=NUM_ENVS)
@@ -60,12 +61,15 @@ def pooled(name, steps):
 
 
 def jitted(name, options, steps, workers=0, batch=0):
-    """The same inside a program: random actions, and episodes that begin again."""
+    """Return a function that plays a Gymnasium environment inside a jitted program.
+
+    Actions are random, and episodes restart.
+    """
     return in_program(HostEnv(name, options, workers, batch=batch), steps, batch)
 
 
 def in_program(env, steps, batch=0):
-    """The same for any environment on the host."""
+    """Return a function that plays any host environment in a jitted program and returns its steps."""
     world = EnvBatch(env, env.default_params, None, NUM_ENVS)
 
     def at_random(obs, memory, keys):
@@ -94,7 +98,7 @@ def in_program(env, steps, batch=0):
 
 
 def compared(label, first, second, repeats):
-    """Prints steps/s of both and their ratio, second to first."""
+    """Print the steps per second of both functions and their ratio, second to first."""
     rates = []
     for run in (first, second):
         run()
@@ -110,7 +114,7 @@ def compared(label, first, second, repeats):
 
 @contextmanager
 def busy(cores):
-    """So many processes that do nothing but work."""
+    """Run `cores` processes that only use the CPU."""
     burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
     try:
         yield
@@ -121,7 +125,7 @@ def busy(cores):
 
 
 def main():
-    """Prints a table."""
+    """Print the table of all pairs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     repeats = parser.parse_args().repeats

@@ -1,4 +1,4 @@
-"""A Gymnasium environment whose step takes a given time, at work or asleep; it imports no JAX."""
+"""Define a Gymnasium environment whose step takes a given time, busy or asleep; it imports no JAX."""
 
 import contextlib
 import os
@@ -10,9 +10,10 @@ from gymnasium.spaces import Box, Discrete
 
 
 class Slow(gymnasium.Env):
-    """Episodes without an end but their limit; a step is at work for `work` seconds, then asleep for `sleep`.
+    """Environment whose step is busy for `work` seconds, then asleep for `sleep` seconds.
 
-    Of those with a file `first` the one that begins first, and makes it, is slower by a factor.
+    Episodes end only at the time limit. If `first` names a file, the environment that resets first creates
+    it, and becomes slower by the factor `slower`.
     """
 
     observation_space = Box(-np.inf, np.inf, (4,), np.float32)

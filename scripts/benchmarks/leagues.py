@@ -1,13 +1,13 @@
-"""PSRO on Leduc beside OpenSpiel's, played payoffs, alpha-rank, and ways to act for many opponents: CPU seconds.
+"""Time leagues in CPU seconds: PSRO and payoffs on Leduc (also OpenSpiel's), alpha-rank, and acting for opponents.
 
 taskset -c 0 env PJRT_NPROC=1 python scripts/benchmarks/leagues.py [--repeats 5] [--only NAME ...]
 
-psro       M2: 20 iterations with exact best responses and Nash; OpenSpiel's psro_v2 plays 100 episodes a cell
-payoffs    81 cells of 2,000 episodes, of tables, and of networks of two layers; OpenSpiel plays at random
+psro       M2: 20 iterations with exact best responses and Nash; OpenSpiel's psro_v2 plays 100 episodes per cell
+payoffs    81 cells of 2,000 episodes, for tables and for networks of two layers; OpenSpiel plays at random
 alpha_rank of 40 x 40 policies
-opponents  a step of 2,048 games against 16 policies: those drawn are gathered, all answer and one is picked, or
-           environments are grouped by opponent, each policy having as many
-OpenSpiel's need `pip install open_spiel cvxpy ecos`.
+opponents  a step of 2,048 games against 16 policies, in three ways: the parameters of the drawn policies are gathered;
+           all policies answer and one answer is picked; or environments are grouped by opponent, in equal numbers
+OpenSpiel's part needs `pip install open_spiel cvxpy ecos`.
 """
 
 import argparse
@@ -87,7 +87,10 @@ def openspiel_psro() -> tuple[float, float]:
 
 
 def acting(policies: int, hidden: int = 256) -> tuple[Roles, WorkflowPolicySet, Any]:
-    """Policies of networks of two layers for both players, leaves [policies, players, ...]; those of PPO have 256."""
+    """Return roles, policy set and parameters of random two-layer networks for both players.
+
+    The leaves of the parameters have shape [policies, players, ...]. PPO's networks have 256 units per layer.
+    """
     alone = make_single_player_env(GAME)
     agent = PPO(hidden=(hidden, hidden))
     workflow: Any = OnPolicy(alone, agent, 8, 8, 2, 32)
@@ -98,7 +101,7 @@ def acting(policies: int, hidden: int = 256) -> tuple[Roles, WorkflowPolicySet, 
 
 
 def tables(policies: int) -> tuple[Roles, TabularPolicySet, Any]:
-    """Random ones."""
+    """Return roles, policy set and tables of random tabular policies."""
     nodes = GAME.game_tree
     drawn = jnp.where(nodes.legal_mask, jax.random.uniform(jax.random.key(0), (policies, *nodes.legal_mask.shape)), 0)
     table = jax.vmap(lambda x: normalize_policy(nodes, x))(drawn)
@@ -115,7 +118,7 @@ def payoffs(repeats: int) -> None:
 
 
 def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
-    """Microseconds."""
+    """Return the CPU microseconds of an episode that evorl plays."""
     grid = jnp.stack(jnp.meshgrid(jnp.arange(CELLS), jnp.arange(CELLS)), -1)
 
     def run(key: jax.Array) -> Any:
@@ -127,7 +130,7 @@ def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
 
 
 def openspiel_episode(episodes: int = 5000) -> float:
-    """Microseconds."""
+    """Return the CPU microseconds of a random episode in OpenSpiel."""
     import pyspiel  # pyright: ignore
 
     game, rng = pyspiel.load_game("leduc_poker"), np.random.default_rng(0)

@@ -1,17 +1,19 @@
-"""What members of low rank cost, and what noise does.
+"""Time low-rank members against a shared policy and against members with full weights, and noise against evosax.
 
 python scripts/benchmarks/low_rank.py                         all parts, of 4096 members
 python scripts/benchmarks/low_rank.py forward search          some of them
 python scripts/benchmarks/low_rank.py forward --members 65536 --episodes 1 16 --rows gpu.jsonl      for a GPU
 
-Each part is timed in turn with what it is held beside, compile apart, after a warm-up: medians of the repeats. What
-stands in --rows is not measured again, so that the same command goes on where it was cut off.
+Each part is timed in turn with the programs it is compared with: medians of the repeats after a warm-up, compilation
+measured separately. Results in the file --rows are not measured again, so the same command continues an interrupted
+run.
 
-forward   steps of a policy 27-256-256-8 (ant's), closed with a part of its own action: members of low rank whose
-          factors are held, or drawn at each call; one policy that all share; and members with weights of their own
-search    ask, drawing 128 members of 75,016 weights, and tell, beside evosax's Open_ES with as many
-brax      100 steps of 256 ants (spring) with members of low rank and with one policy
-noise     ask, a sphere and tell of OpenES with hash noise at 70,000 weights, beside Open_ES (as J5)
+forward   steps of a policy 27-256-256-8 (ant's), whose action is written into the next observation: low-rank members
+          with stored factors, or with factors drawn at each call; one policy that all share; and members with weights
+          of their own
+search    ask, drawing 128 members of 75,016 weights, and tell, compared with evosax's Open_ES of the same size
+brax      100 steps of 256 ants (spring) with low-rank members and with one policy
+noise     ask, a sphere and tell of OpenES with hash noise at 70,000 weights, compared with Open_ES (as J5)
 """
 
 import argparse
@@ -53,12 +55,12 @@ def weights(policy: MLPPolicy) -> Any:
 
 
 def expressed(evolver: Any, state: Any, behaviour: Behaviour) -> Behaviour:
-    """As Evolution makes of it what members of the evolver do."""
+    """Return the behaviour of the evolver's members, decoded as Evolution decodes them."""
     return replace(behaviour, decode_params=lambda held: evolver.to_params(state, held))
 
 
 def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
-    """So many steps of all members, each of so many episodes."""
+    """Return programs that run STEPS policy steps of all members in all of their episodes."""
     env, policy = ant()
     num_envs, mean = members * episodes, weights(policy)
     plain = Behaviour(env, policy)
@@ -94,7 +96,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
 
 
 def searches(rank: int) -> Case:
-    """Generations of 128 members, as many weights."""
+    """Return programs that run generations of MEMBERS members with ant's number of weights."""
     mean = weights(ant()[1])
     size = sum(x.size for x in jax.tree.leaves(mean))
     programs = {}
@@ -124,7 +126,7 @@ def noises() -> Case:
 
 
 def plays(rank: int) -> Case:
-    """Ant with members of low rank, and with one policy."""
+    """Return programs that play ant with low-rank members and with one policy."""
     env, policy = ant()
     members, mean = BRAX_MEMBERS, weights(policy)
     plain = Behaviour(env, policy)
@@ -161,7 +163,7 @@ def table(found: dict[str, Any]) -> None:
 
 
 def planned(given: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], Case]]]:
-    """What is to be measured: its name, its unit, and what makes its programs."""
+    """Yield the name, the unit and the constructor of each case to measure."""
     for rank in given.ranks:
         for episodes in given.episodes:
             for dtype in given.dtypes:

@@ -1,16 +1,17 @@
-"""Times the maze: environment steps a second with random actions, on fresh levels and on the same one, and paths.
+"""Measure the speed of the maze with random actions, on fresh levels and on one level, and of its path search.
 
 python scripts/benchmarks/maze_speed.py                     1, 32, 256 and 1024 environments, MiniGrid, paths
 python scripts/benchmarks/maze_speed.py --cores 2 --envs 256 --steps 500      shared by two cores
-MINIMAX_PYTHON=... python scripts/benchmarks/maze_speed.py  and minimax, with the Python of one that has minimax-lib
+MINIMAX_PYTHON=... python scripts/benchmarks/maze_speed.py  and minimax, with a Python that has minimax-lib
 python scripts/benchmarks/maze_speed.py --block 0 --envs 65536 --steps 200     on a GPU: all environments in one vmap
 
 The work: 13 x 13, 60 walls drawn with replacement, view 5, normalized, at most 250 steps, uniform over 7 actions; the
 observation, reward and end of every step are summed. Fresh: every episode starts on a level that nothing in the run
-has used, generated inside the timed program. On a CPU more than --block environments run in blocks of so many, which
-stay in the cache, and each of --cores has its share of them as a device of its own; more threads are of no use, as
-operations as small as these cost less than handing them over. Best of the repeats, as the peers were read; compiling is
-apart.
+has used, generated inside the timed program.
+
+On a CPU, more than --block environments run in blocks of this size, which stay in the cache. Each of --cores is a
+device with its share of the environments. More threads do not help: such small operations cost less than handing them
+to another thread. The result is the best of the repeats, as for the peers. Compilation is measured separately.
 """
 
 import argparse
@@ -35,7 +36,7 @@ FRESH = Maze(RandomWalls(13, 13, 60, 60))
 
 
 def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Array]:
-    """What all observations, rewards and ends sum to, and the number of episodes."""
+    """Step the mazes with random actions; return the sum of all observations, rewards and ends, and the episodes."""
     actions = jax.random.randint(jax.random.fold_in(key, 1), (num_steps, num_envs), 0, 7)
 
     def policy(obs: Any, now: Array, keys: Key) -> tuple[Array, Array, dict[str, Any]]:
@@ -55,7 +56,7 @@ def play(env: Maze, key: Key, num_envs: int, num_steps: int) -> tuple[Array, Arr
 
 
 def steps_per_second(env: Maze, num_envs: int, num_steps: int, block: int, repeats: int) -> tuple[float, float]:
-    """The best of the repeats, and the CPU seconds of compiling."""
+    """Return the steps per second, best of the repeats, and the CPU seconds of compiling."""
     devices = math.gcd(num_envs, jax.device_count())
     each = num_envs // devices
     blocks = each // block if block and each > block else 1
@@ -71,13 +72,13 @@ def steps_per_second(env: Maze, num_envs: int, num_steps: int, block: int, repea
 
 
 def best(program: Any, repeats: int) -> float:
-    """Wall seconds of the fastest call."""
+    """Return the wall seconds of the fastest call."""
     jax.block_until_ready(program(jax.random.key(0)))
     return min(clock(program, jax.random.key(i))[0] for i in range(1, repeats + 1))
 
 
 def minigrid_steps_per_second(num_steps: int = 20_000) -> float:
-    """Of MiniGrid's own random mazes of the same size and view, with random actions."""
+    """Return the steps per second of MiniGrid's own random mazes of the same size and view, with random actions."""
     from minigrid.envs.crossing import CrossingEnv  # its step does not depend on the layout
 
     env = CrossingEnv(size=15, num_crossings=5, agent_view_size=5, max_steps=250)
@@ -92,7 +93,10 @@ def minigrid_steps_per_second(num_steps: int = 20_000) -> float:
 
 
 def minimax_steps_per_second(python: str, repeats: int) -> dict[str, float]:
-    """Of minimax with the same work on fresh levels, by number of environments: on one or all threads, the faster."""
+    """Return minimax's steps per second on fresh levels, by number of environments.
+
+    The work is the same. The faster of one thread and all threads counts.
+    """
     script = [python, str(Path(__file__).with_name("peers_minimax.py")), str(repeats), json.dumps(WORK)]
     found = []
     for threads in ("1", str(os.cpu_count())):

@@ -1,11 +1,11 @@
-"""Steps a second of the particle environments with random actions, beside JaxMARL 0.2.0's, in turns (M1).
+"""Compare the steps per second of the particle environments with JaxMARL 0.2.0, with random actions (M1).
 
 pip install jaxmarl==0.2.0 chex && PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/mpe.py [NAME ...]
-python scripts/benchmarks/mpe.py --curve            on a GPU: 128 to 65,536 copies of each, evorl's alone
+python scripts/benchmarks/mpe.py --curve            on a GPU: 128 to 65,536 copies of each, evorl alone
 
-Both step copies whose episodes begin again, with a key for each step of each copy and fresh starts; actions are drawn
-beforehand, and what is seen, earned and ended is summed. JaxMARL's episodes are 26 steps, ours 25. Median of the rounds
-by the clock and by CPU time of the process.
+Both libraries step copies whose episodes restart from fresh states; each step of each copy has its own key. Actions
+are drawn beforehand, and all observations, rewards and ends are summed. JaxMARL's episodes have 26 steps, evorl's 25.
+Both take turns. Times are medians of the rounds, in wall time and in CPU time of the process.
 """
 
 # pyright: reportMissingImports=false
@@ -41,16 +41,16 @@ THEIRS = {
     "speaker_listener": "MPE_simple_speaker_listener_v4", "reference": "MPE_simple_reference_v3",
     "world_comm": "MPE_simple_world_comm_v3",
 }  # fmt: skip
-REAL = {"world_comm"}  # where JaxMARL's actions are real numbers by default, and so ours
+REAL = {"world_comm"}  # JaxMARL's actions are continuous here by default, so evorl's are too
 
 
 def summed(*seen: Any) -> Array:
-    """The sum of everything."""
+    """Return the sum over all leaves of the arguments."""
     return jnp.stack([leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(seen)]).sum()
 
 
 def drawn(key: Key, batch: tuple[int, ...], space: Any, salt: int) -> Array:
-    """Random actions of a space, [STEPS, *batch, ...]."""
+    """Sample random actions of a space, shape [STEPS, *batch, ...]."""
     key, shape = jax.random.fold_in(key, 1 + salt), (STEPS, *batch)
     if hasattr(space, "n"):
         return jax.random.randint(key, shape, 0, space.n)
@@ -58,7 +58,7 @@ def drawn(key: Key, batch: tuple[int, ...], space: Any, salt: int) -> Array:
 
 
 def ours(name: str, copies: int) -> Callable[[Key], Array]:
-    """A run of evorl's."""
+    """Return a function that plays evorl's environment with random actions."""
     env = mpe.MPE(GAMES[name](), continuous=name in REAL)
 
     def run(key: Key) -> Array:
@@ -83,7 +83,7 @@ def ours(name: str, copies: int) -> Callable[[Key], Array]:
 
 
 def theirs(name: str, copies: int) -> Callable[[Key], Array]:
-    """A run of JaxMARL's."""
+    """Return a function that plays JaxMARL's environment with random actions."""
     import jaxmarl
 
     env = jaxmarl.make(THEIRS[name])
@@ -104,7 +104,7 @@ def theirs(name: str, copies: int) -> Callable[[Key], Array]:
 
 
 def compare(names: list[str], copies: list[int], rounds: int) -> None:
-    """Prints a row for each game and number of copies."""
+    """Print a row for each game and number of copies."""
     print("\n| env=mpe/ | copies | evorl, steps/s | JaxMARL | ratio | ratio by CPU time |\n|---|---|---|---|---|---|")
     for name in names:
         for n in copies:
@@ -118,7 +118,7 @@ def compare(names: list[str], copies: list[int], rounds: int) -> None:
 
 
 def curve(names: list[str], rounds: int) -> None:
-    """Prints evorl's rates from 128 to 65,536 copies."""
+    """Print evorl's steps per second from 128 to 65,536 copies."""
     copies = [128 * 2**i for i in range(10)]
     print("\n| million steps/s | " + " | ".join(f"{n:,}" for n in copies) + " |\n|---" + "|---" * len(copies) + "|")
     for name in names:

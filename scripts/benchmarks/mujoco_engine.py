@@ -1,10 +1,10 @@
-"""How many steps a second of one core MuJoCo's C engine makes inside a jitted program, beside what else there is.
+"""Compare MuJoCo's C engine inside a jitted program with Gymnasium, EnvPool and Brax: steps per second of one core.
 
     python scripts/benchmarks/mujoco_engine.py                     about four minutes
-    python scripts/benchmarks/mujoco_engine.py --envpool PYTHON    beside EnvPool, which that interpreter has
+    python scripts/benchmarks/mujoco_engine.py --envpool PYTHON    also EnvPool, which that interpreter has
 
-Seconds are of CPU time, of all threads of the process. Each pair is measured in turns; the ratio is the median
-of theirs.
+Seconds are CPU time of all threads of the process. Each pair is measured in turns; the ratio is the median of the
+rounds' ratios.
 """
 
 import argparse
@@ -41,14 +41,14 @@ print(num_envs * steps / (time.process_time() - began))
 
 
 def timed(run, steps):
-    """Steps a second of CPU time."""
+    """Return the steps per second of CPU time."""
     began = time.process_time()
     run()
     return NUM_ENVS * steps / (time.process_time() - began)
 
 
 def alone(name, steps):
-    """Gymnasium's environments in a row."""
+    """Return a measurement of Gymnasium's environments, stepped one after the other."""
     with suppress_warnings(mujoco):
         many = SyncVectorEnv([lambda: gymnasium.make(name) for _ in range(NUM_ENVS)])
     many.reset(seed=0)
@@ -67,7 +67,7 @@ def drawn(space, steps):
 
 
 def jitted(env, steps):
-    """A scan over all of them, with actions that are drawn beforehand."""
+    """Return a measurement of a jitted scan over all environments, with actions drawn beforehand."""
     actions = drawn(env.action_space, steps)
 
     @jax.jit
@@ -85,7 +85,7 @@ def jitted(env, steps):
 
 
 def envpool(python, name, steps):
-    """EnvPool's own loop, in another interpreter."""
+    """Return a measurement of EnvPool's own loop in another interpreter."""
 
     def rate():
         said = subprocess.run([python, "-c", ENVPOOL, name, str(NUM_ENVS), str(steps)], capture_output=True, check=True)
@@ -95,14 +95,14 @@ def envpool(python, name, steps):
 
 
 def compared(label, first, second, repeats):
-    """Prints steps a CPU second of both and their ratio, second to first."""
+    """Print the steps per CPU second of both and their ratio, second to first."""
     rates = [(first(), second()) for _ in range(repeats)]
     a, b = (median(column) for column in zip(*rates, strict=True))
     print(f"| {label} | {a:,.0f} | {b:,.0f} | {median(y / x for x, y in rates):.2f} |", flush=True)
 
 
 def main():
-    """Prints a table."""
+    """Print the table of all pairs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--envpool", metavar="PYTHON")

@@ -1,14 +1,16 @@
-"""Many objectives beside pymoo: who dominates whom in time, and the fronts of NSGA-II and RVEA in hypervolume and time.
+"""Compare multi-objective search with pymoo: time of Pareto ranking; hypervolume and time of NSGA-II and RVEA.
 
 python scripts/benchmarks/objectives.py                    everything, some two minutes, most of them pymoo's
 python scripts/benchmarks/objectives.py --only fronts      one of: ranks, fronts, directions
 python scripts/benchmarks/objectives.py --seeds 2          of the fronts, 8 by default
 
-ranks: the fronts of 1,024 normally distributed points, of 2 to 5 objectives, and of a chain, where each point is a
-front of its own; pymoo's are compiled C. fronts: ZDT1 to 3, 30 variables, population 200, 250 generations, SBX eta 15
-at 0.9, polynomial mutation eta 20, hypervolume at (1.1, 1.1). directions: DTLZ2, 3 objectives, 12 variables, 105
-members, 250 generations, hypervolume at (1.1, 1.1, 1.1). Both from seeds 1, 2, ..., in turn, seed by seed, in one
-process; ours is compiled once, before.
+ranks       the Pareto fronts of 1,024 normally distributed points, of 2 to 5 objectives, and of a chain, in which each
+            point is a front of its own; pymoo's code is compiled C
+fronts      ZDT1 to 3, 30 variables, population 200, 250 generations, SBX eta 15 at 0.9, polynomial mutation eta 20,
+            hypervolume at (1.1, 1.1)
+directions  DTLZ2, 3 objectives, 12 variables, 105 members, 250 generations, hypervolume at (1.1, 1.1, 1.1)
+
+The last two run from seeds 1, 2, ..., in turn, seed by seed, in one process; evorl's program is compiled once, before.
 """
 
 # pyright: reportMissingImports=false
@@ -30,7 +32,7 @@ from evorl.workflows import Search
 
 GENERATIONS = 250
 POINTS = 1024
-TRUE = {"ZDT1": 0.8767, "ZDT2": 0.5433, "ZDT3": 1.3318, "DTLZ2": 0.8074}  # of the fronts themselves
+TRUE = {"ZDT1": 0.8767, "ZDT2": 0.5433, "ZDT3": 1.3318, "DTLZ2": 0.8074}  # hypervolumes of the true fronts
 
 
 def ranks() -> None:
@@ -51,7 +53,7 @@ def ranks() -> None:
 
 
 def searched(workflow: Search) -> Callable[[jax.Array], Any]:
-    """From a key to the fitness of the front, with the worst in place of who is not of it."""
+    """Return a function from a key to the fitness of the front; individuals outside it get the worst fitness."""
 
     def run(key: jax.Array) -> jax.Array:
         key_init, key_steps = jax.random.split(key)
@@ -64,7 +66,10 @@ def searched(workflow: Search) -> Callable[[jax.Array], Any]:
 
 
 def beside(title: str, seeds: int, cases: dict[str, tuple[Search, Callable[[int], Any]]]) -> None:
-    """A table of median hypervolumes and seconds of ours and of theirs, which gives the front of a seed, minimized."""
+    """Print the median hypervolumes and seconds of evorl and of pymoo.
+
+    The peer's function returns the front of a seed, with objectives to minimize.
+    """
     from pymoo.indicators.hv import HV
 
     print(f"\n{title}\n\n| problem | true front | evorl | pymoo | ratio | seed by seed, evorl | pymoo "

@@ -1,10 +1,10 @@
-"""The time of an OpenES iteration on swimmer, as in figure 4 of EvoRL (arXiv:2501.15129, section 5.1.1).
+"""Time an OpenES iteration on swimmer, as in figure 4 of EvoRL (arXiv:2501.15129, section 5.1.1).
 
 python scripts/benchmarks/openes_sweep.py                            all of it, for a GPU
 python scripts/benchmarks/openes_sweep.py --steps 20 --repeats 3     with shorter episodes than 1000 steps
 
-Hidden layers of 256, members and episodes of a fitness vary one at a time around 2, 128 and 1; noise is drawn, hashed,
-or taken from a table. Compile is apart; the mean of the repeats after one to warm up.
+Hidden layers of 256, members, and episodes per fitness vary one at a time around 2, 128 and 1. Noise is drawn, hashed,
+or taken from a table. Compilation is measured separately. The result is the mean of the repeats after one warm-up.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SWEEP = {"layers": (1, 2, 4, 8), "members": (32, 128, 512, 2048), "episodes": (1
 
 
 def seconds(source: str, layers: int, members: int, episodes: int, steps: int, repeats: int) -> tuple[float, float]:
-    """Of an iteration, and CPU seconds of compiling."""
+    """Return the wall seconds of an iteration, and the CPU seconds of compiling it."""
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256,) * layers)
     workflow = Evolution(env, policy, OpenES(members, noise=Noise(source)), episodes)

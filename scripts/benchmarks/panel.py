@@ -1,9 +1,9 @@
-"""What the live panel costs: its share of a core while rows of a training come as fast as they may.
+"""Measure the cost of the live panel: its share of a core while metrics of a training arrive at a high rate.
 
 python scripts/benchmarks/panel.py [--seconds 20] [--rows 20]
 
-The panel shows rows at most twice a second, and is drawn four times a second, on a terminal of 110 columns that goes
-nowhere. Traces of parts (profile=true) take, after the first, at most a hundredth of the time by their schedule.
+The panel shows rows at most twice a second, and is drawn four times a second, on a terminal of 110 columns whose output
+is discarded. Traces of parts (profile=true) take, after the first, at most 1 % of the time, by their schedule.
 """
 
 import argparse
@@ -22,7 +22,7 @@ ROW = {
 
 
 def share(seconds: float, rows: float) -> float:
-    """CPU seconds of so many wall seconds, less those of the loop alone."""
+    """Return the panel's CPU seconds per wall second, without those of the loop itself."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(file=nowhere, force_terminal=True, width=110)
         panel = Panel("a training", console=console)

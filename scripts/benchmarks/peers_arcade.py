@@ -1,15 +1,16 @@
-"""PufferLib's C games beside evorl's: what both answer to 2,000 steps.
+"""Compare the rules of the arcade with PufferLib's C games: observations, rewards and ends over 2,000 steps.
 
 python scripts/benchmarks/peers_arcade.py PUFFER [GAMES]        compares all; PUFFER is PufferLib 3.0.0's source
 python scripts/benchmarks/peers_arcade.py PUFFER --record DIR   and writes what C did, which tests replay without it
 
 pip download --no-deps --no-build-isolation --no-clean pufferlib==3.0.0 fails, and leaves the source in TMPDIR. A few
-lines of C around a game's header make it a library that this process calls. Its chance is copied: the numbers that it
-draws are read, and where it starts an episode ours begins in the same state. Steps by which C ends an episode show its
-next one, and are compared in reward and end alone; so are those with a point of Pong, which show an old frame. In
-Breakout and Pong four of five actions follow the ball, and Tetris begins with lines that lack two cells, so that there
-is something to compare. In Breakout a difference in rounding grows about tenfold with every hit of the paddle; there
-ours begins in C's state again every 50 steps.
+lines of C around a game's header make it a library that this process calls.
+
+The randomness of C is copied: the numbers that it draws are read, and evorl starts each episode in C's state. A step
+that ends an episode in C shows the next episode, so only its reward and end are compared. The same holds for a step
+with a point of Pong, which shows an old frame. In Breakout and Pong, four of five actions follow the ball, and Tetris
+begins with lines that lack two cells, so that there is something to compare. In Breakout a difference in rounding grows
+about tenfold with every hit of the paddle, so evorl restarts from C's state every 50 steps.
 """
 
 import argparse
@@ -25,11 +26,14 @@ from peers_arcade_games import GAMES, HEAD, STEPS, Peer, f32, i32, library
 
 from evorl import tree
 
-SETTINGS = {"WIDE": 26, "HIGH": 26, "FOODS": 4, "LEVEL": 1}  # of Snake, as ours, and of Freeway
+SETTINGS = {"WIDE": 26, "HIGH": 26, "FOODS": 4, "LEVEL": 1}  # settings of Snake, as in evorl, and of Freeway
 
 
 def recorded(puffer: Path, peer: Peer, steps: int) -> dict[str, Any]:
-    """What C answers to random actions, in our terms, leaves [steps, ...]; and the states in which ours is to begin."""
+    """Play the C game, and return its trace in evorl's format, with the states in which evorl is to start.
+
+    The leaves of the trace have shape [steps, ...].
+    """
     game, out = library(puffer, peer, SETTINGS), np.zeros(4096)
     rng = np.random.default_rng(0)
 
@@ -57,7 +61,7 @@ def recorded(puffer: Path, peer: Peer, steps: int) -> dict[str, Any]:
         rows.append(row | {"obs": f32(peer.obs(seen, after))})
         state = after
         if ended:
-            if peer.game == "CConnect4":  # whose next step does nothing but begin
+            if peer.game == "CConnect4":  # its next step only starts an episode
                 game.step(0)
             game.start()
             state = peer.state(look()[2][peer.seen :])
@@ -67,7 +71,7 @@ def recorded(puffer: Path, peer: Peer, steps: int) -> dict[str, Any]:
 
 
 def replayed(env: Any, trace: dict[str, Any]) -> Any:
-    """What ours answers to the same actions with the same chance, TimeSteps [steps]."""
+    """Replay the actions and random draws of a trace in evorl; return its TimeSteps, [steps]."""
 
     def step(state: Any, row: dict[str, Any]) -> tuple[Any, Any]:
         state = tree.select(row["begins"], tree.index(trace["starts"], row["start"]), state)
@@ -79,7 +83,7 @@ def replayed(env: Any, trace: dict[str, Any]) -> Any:
 
 
 def compared(env: Any, trace: dict[str, Any]) -> tuple[float, float, int]:
-    """The largest differences of observations and rewards, and in how many steps ends differ."""
+    """Return the largest difference of observations and of rewards, and the number of steps whose ends differ."""
     ours = jax.device_get(replayed(env, trace))
     obs = ours.obs["obs"] if isinstance(ours.obs, dict) else ours.obs
     shown = ~np.asarray(trace["stale"])
@@ -89,7 +93,7 @@ def compared(env: Any, trace: dict[str, Any]) -> tuple[float, float, int]:
 
 
 def write(trace: dict[str, Any], path: Path) -> None:
-    """What a test needs to replay a trace: what is seen at every 16th step alone, of states the leaves by name."""
+    """Write what a test needs to replay a trace: every 16th observation, and the leaves of the states by name."""
     starts = {f"starts.{name}": leaf for name, leaf in vars(trace["starts"]).items()}
     kept = {name: np.asarray(leaf) for name, leaf in trace.items() if name != "starts"} | starts
     kept["obs"] = kept["obs"][::16]
@@ -106,7 +110,7 @@ def main() -> None:
         "--random", action="store_true", help="random actions alone, and no copy of C's state meanwhile"
     )
     args = parser.parse_args()
-    print("| | steps | episodes | obs apart | reward apart | ends that differ |\n|---|---|---|---|---|---|")
+    print("| | steps | episodes | obs difference | reward difference | ends that differ |\n|---|---|---|---|---|---|")
     for name in args.games:
         peer = replace(GAMES[name], skilled=None, again=STEPS) if args.random else GAMES[name]
         trace = recorded(args.puffer, peer, STEPS)

@@ -1,4 +1,4 @@
-"""PufferLib's games as libraries, and what of each is what of ours."""
+"""Build PufferLib's games as C libraries, and map their states, draws and observations to evorl's."""
 
 import ctypes
 import subprocess
@@ -54,37 +54,37 @@ EXPORT int look(double *out) {
 UNSET = (
     "enemy;\n    for (int lane = 0; lane < NUM_LANES; lane++) {\n        int delta",
     "enemy = env->enemies;\n for (int lane = 0;lane < NUM_LANES; lane++) { int delta",
-)  # Freeway reads what a pointer that is not set points to
-HEAD = 19  # numbers of a look before what is seen
+)  # Freeway reads through an uninitialized pointer; this sets it
+HEAD = 19  # numbers of a look before the observation
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A game in C, and what of it is what in ours."""
+    """A game in C, and its mapping to evorl's game."""
 
     env: Any
     header: str
     game: str
     setup: str
-    seen: int  # numbers of an observation
+    seen: int  # size of an observation
     fields: str
-    state: Callable[[np.ndarray], Any]  # ours, of the fields
-    chance: Callable[[np.ndarray, Any, np.ndarray], Any]  # ours, of the draws, our state and the fields after
-    obs: Callable[[np.ndarray, Any], np.ndarray] = lambda seen, state: seen  # theirs, in our layout
+    state: Callable[[np.ndarray], Any]  # the fields -> evorl's state
+    chance: Callable[[np.ndarray, Any, np.ndarray], Any]  # draws, state, fields after -> evorl's draw
+    obs: Callable[[np.ndarray, Any], np.ndarray] = lambda seen, state: seen  # in evorl's layout
     draw: str = "logged(next())"
-    dies: bool = False  # by a reward of -1, of which it tells no end
-    begun: str = ""  # C that makes something more of a start
-    again: int = STEPS  # steps after which ours begins in C's state again
-    skilled: Callable[[np.ndarray], int] | None = None  # what takes four of five actions, by what is seen
+    dies: bool = False  # whether a reward of -1 ends an episode without a flag
+    begun: str = ""  # additional C code at the start of an episode
+    again: int = STEPS  # steps after which evorl restarts from C's state
+    skilled: Callable[[np.ndarray], int] | None = None  # takes four of five actions, from the observation
 
 
 def fields(*names: str) -> str:
-    """C that writes numbers of a game."""
+    """Return C code that writes the named values of a game."""
     return " ".join(f"*out++ = {name};" for name in names)
 
 
 def array(of_i: str, n: int) -> str:
-    """C that writes n numbers of a game."""
+    """Return C code that writes n values of a game."""
     return f"for (int i = 0; i < {n}; i++) *out++ = {of_i};"
 
 
@@ -109,7 +109,7 @@ def f32(x: Any) -> Any:
 
 
 def named(names: str, numbers: np.ndarray, whole: str = "") -> dict[str, Any]:
-    """Numbers by name, of which some are whole."""
+    """Return the numbers by name; those in `whole` are integers."""
     pairs = zip(names.split(), numbers, strict=True)
     return {name: i32(x) if name in whole.split() else f32(x) for name, x in pairs}
 
@@ -127,7 +127,7 @@ def snake_state(f: np.ndarray) -> SnakeState:
 
 
 def snake_chance(draws: np.ndarray, before: SnakeState, f: np.ndarray) -> Any:
-    """The part of the free cells that lies before the one with new food."""
+    """Return the fraction of the free cells that precede the cell with new food."""
     new = np.argwhere((f[3:].reshape(26, 26) == 1) & (before.cells != FOOD))
     if not len(new):
         return np.float32(0)
@@ -145,7 +145,7 @@ def tetris_state(f: np.ndarray) -> TetrisState:
 
 
 def tetris_obs(seen: np.ndarray, state: TetrisState) -> np.ndarray:
-    """C writes its one-hot numbers two places early, over the turn and whether it may hold."""
+    """Correct C's observation: it writes the one-hot entries two places early, over the turn and the hold flag."""
     known = seen[204:232].copy()
     known[:2] = [state.piece == 0, state.piece == 1]
     return np.concatenate([seen[:204], [state.turn, state.may_hold], known])
@@ -160,7 +160,7 @@ def four_state(f: np.ndarray) -> ConnectFourState:
     return ConnectFourState(u32(f[[0, 2]]), u32(f[[1, 3]]))
 
 
-# with PufferLib's settings; words in capitals are given when one is made
+# PufferLib's settings; `library` replaces the words in capitals
 BALL = "paddle_x paddle_width ball_x ball_y ball_vx ball_vy ball_speed hits balls_fired score num_balls"
 PONG = "paddle_yl paddle_yr ball_x ball_y ball_vx ball_vy score_l score_r"
 PIECE = "cur_tetromino cur_tetromino_rot cur_tetromino_row cur_tetromino_col tick_fall hold_tetromino can_swap tick"
@@ -226,14 +226,14 @@ GAMES: dict[str, Peer] = {
 }  # fmt: skip
 
 
-# whose rules are Gymnasium's, and which is only timed
+# only timed: its rules are those of Gymnasium
 CARTPOLE = Peer(
     CartPole(), "cartpole/cartpole.h", "Cartpole", "allocate(g)", 4, "", lambda f: (), lambda draws, before, f: ()
 )
 
 
 def library(puffer: Path, peer: Peer, defined: dict[str, int]) -> ctypes.CDLL:
-    """A game as a library; what draws is left out, so that nothing of raylib but its header is needed."""
+    """Compile a game to a library; drawing code is removed, so only the header of raylib is needed."""
     parts = {"HEADER": Path(peer.header).name, "GAME": peer.game, "SETUP": peer.setup, "FIELDS": peer.fields}
     parts |= {"ACTIONS": peer.env.action_space.n, "SEEN": peer.seen, "BEGUN": peer.begun, "RAND": peer.draw}
     source = SOURCE

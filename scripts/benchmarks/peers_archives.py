@@ -1,11 +1,13 @@
-"""What archives of quality-diversity cost beside QDax 0.5.0 and pyribs 0.12.0, in turn, in an environment with both.
+"""Compare the time of quality-diversity archives with QDax 0.5.0 and pyribs 0.12.0, in an environment with both.
 
 pip install "qdax==0.5.0" "ribs==0.12.0"
 python scripts/benchmarks/peers_archives.py [--repeats 15]
 
-An add of 1,024 genomes of 100 numbers to 10,000 cells, on a grid and on centres; of 128 genomes of 20,000 numbers to
-1,024 cells, donated; and an iteration of CMA-ME, 15 searches of 36 on the linear projection of 100 numbers. Each add is
-of new random fitness, which rises, so that genomes enter. Medians of wall and CPU milliseconds.
+Timed are three adds and a search, in turn:
+  - 1,024 genomes of 100 numbers to 10,000 cells, on a grid and on centres;
+  - 128 genomes of 20,000 numbers to 1,024 cells, donated;
+  - an iteration of CMA-ME, 15 searches of 36 on the linear projection of 100 numbers.
+Each add has new random fitness, which rises, so that genomes enter. Results are medians of wall and CPU milliseconds.
 """
 
 import argparse
@@ -25,17 +27,17 @@ from evorl.types import QDEvaluation
 from evorl.workflows import Search
 
 CELLS, EDGE = 10_000, 50 * 5.12
-Step = Callable[[int], Any]  # the i-th round
+Step = Callable[[int], Any]  # runs the i-th round
 
 
 def batch(i: Any, n: int) -> tuple[jax.Array, jax.Array]:
-    """Fitness [n] and descriptor [n, 2] of a round."""
+    """Return random fitness [n] and descriptors [n, 2] of a round."""
     key = jax.random.fold_in(jax.random.key(0), i)
     return jax.random.normal(key, (n,)) + 0.1 * i, jax.random.uniform(key, (n, 2))
 
 
 def carried(step: Any, state: Any, *args: Any) -> Step:
-    """Rounds of a jitted step that carries a donated state."""
+    """Return a function that runs rounds of a jitted step with a donated state."""
     step, held = jax.jit(step, donate_argnums=0), [state]
 
     def once(i: int) -> Any:

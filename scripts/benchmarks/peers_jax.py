@@ -1,4 +1,4 @@
-"""evorl beside raw Brax (J1), a hand-written TD3 (J4), evosax (J5) and other replays (J6), and calibrate."""
+"""Compare evorl with Brax (J1), rejax (J2), a hand-written TD3 (J4), evosax (J5) and replay buffers (J6); calibrate."""
 
 import importlib.util
 import os
@@ -32,7 +32,7 @@ PHYSICS = {
     "ant": ("spring", "positional"),
 }
 CAPACITY, ITERATIONS = 1_000_000, 200
-REFERENCE = {"TD3 block": 189.0, "raw brax": 97_000.0}  # updates/s and steps/s where EvoRL was measured
+REFERENCE = {"TD3 block": 189.0, "raw brax": 97_000.0}  # updates/s and steps/s on EvoRL's machine
 
 
 # J1: environment steps
@@ -43,7 +43,7 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
 
 
 def unrolled(env: Brax) -> Program:
-    """Our adapter with auto-reset, which starts ended episodes anew."""
+    """Return a program that steps evorl's adapter with auto-reset, which restarts ended episodes."""
     world = EnvBatch(env, None, None, ENVS)
     starts = jax.jit(world.reset)(jax.random.split(KEY, ENVS))
 
@@ -59,7 +59,7 @@ def unrolled(env: Brax) -> Program:
 
 
 def stepped(env: Brax) -> Program:
-    """Our adapter's step alone."""
+    """Return a program that runs only the step of evorl's adapter."""
     states, _ = jax.jit(jax.vmap(env.reset, (0, None)))(jax.random.split(KEY, ENVS), ())
 
     def step(states: Any, key: Array) -> tuple[Any, Any]:
@@ -71,13 +71,13 @@ def stepped(env: Brax) -> Program:
 
 
 def raw(reset: Callable[..., Any], brax_step: Callable[..., Any], action_size: int) -> Program:
-    """Brax's own batched step, with or without its wrappers."""
+    """Return a program that runs Brax's own batched step, with or without its wrappers."""
 
     def step(state: Any, key: Array) -> tuple[Any, Any]:
         state = brax_step(state, jax.random.uniform(key, (ENVS, action_size), minval=-1.0, maxval=1.0))
         return state, (state.obs, state.reward, state.done)
 
-    keys = jax.random.split(jax.random.PRNGKey(0), ENVS)  # the bits of KEY; the wrappers know only old keys
+    keys = jax.random.split(jax.random.PRNGKey(0), ENVS)  # equals KEY; the wrappers take only old-style keys
     return scanned(step, jax.jit(reset)(keys))
 
 
@@ -90,7 +90,7 @@ def scanned(step: Callable[..., Any], state: Any) -> Program:
 
 
 def wrapped(env: Brax) -> Program:
-    """Brax as its own trainers run it."""
+    """Return a program that steps Brax with the wrappers of its own trainers."""
     from brax.envs import training
 
     training_env = training.wrap(env.env, episode_length=1000, action_repeat=1)
@@ -104,12 +104,16 @@ def physics(name: str, backend: str) -> Iterator[Case]:
     yield "step alone", {"evorl": stepped(env), "brax": bare}
 
 
-# J6: replay
+# J6: replay buffers
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """One kind of replay: (state, rows, mask) -> state, (state, key) -> rows, and a state at its first size again."""
+    """A replay buffer: a state and three functions.
+
+    `add(state, rows, mask)` returns a state, `sample(state, key)` returns rows, and `restart(state)` returns
+    a state with the initial size.
+    """
 
     state: Any
     add: Callable[..., Any]
@@ -118,7 +122,7 @@ class Buffer:
 
 
 def rows_of(n: int) -> dict[str, Array]:
-    """Rows of 42 columns."""
+    """Return n transitions of 42 columns in total."""
     columns = {"obs": (OBS,), "action": (ACTIONS,), "reward": (), "next_obs": (OBS,), "done": ()}
     return {name: jnp.ones((n, *shape)) for name, shape in columns.items()}
 
@@ -132,7 +136,7 @@ def evorl_replay(size: int) -> Buffer:
 
 
 def ring(size: int) -> Buffer:
-    """By hand: one array of packed rows; it takes every row, so that it has no use for a mask."""
+    """Return a hand-written ring buffer: one array of packed rows; it adds every row and ignores the mask."""
     like = rows_of(1)
     ends = list(accumulate(leaf.size for leaf in like.values()))
 
@@ -173,14 +177,14 @@ def flashbax_buffer(size: int, n: int) -> Buffer:
 
 
 def adding(buffer: Buffer, n: int) -> Program:
-    """Calls from Python, one for each add."""
+    """Return a program that calls `add` from Python, once per iteration."""
     args = buffer.state, rows_of(n), jnp.ones(n, bool)
-    add = lambda *args: buffer.add(*args)  # noqa: E731  # a new function, so that none finds itself compiled
+    add = lambda *args: buffer.add(*args)  # noqa: E731  # a new function, so that none is already compiled
     return Program(add, args, ITERATIONS, ITERATIONS, buffer.restart)
 
 
 def adding_and_sampling(buffer: Buffer, n: int) -> Program:
-    """One scan, in which each add is followed by a batch."""
+    """Return a program with one scan, in which each add is followed by a sampled batch."""
 
     def run(carry: Any, rows: Any, mask: Array, key: Array) -> Any:
         def step(carry: Any, key: Array) -> tuple[Any, None]:
@@ -208,32 +212,33 @@ def replays(with_flashbax: bool) -> Iterator[Case]:
 
 
 def j1(name: str, backend: str, repeats: int) -> dict[str, Any]:
-    """Environment steps a second."""
+    """Compare environment steps per second."""
     return compare(f"J1-{name}-{backend}", physics(name, backend), "steps/s", repeats)
 
 
 def j2(repeats: int) -> dict[str, Any]:
-    """Env steps a second of PPO."""
+    """Compare env steps per second of PPO."""
     python = os.environ.get("REJAX_PYTHON")
     return compare("J2", trainings(python), "steps/s", repeats, "" if python else "REJAX_PYTHON is not set")
 
 
 def j4(repeats: int) -> dict[str, Any]:
-    """TD3 updates a second, of all members together."""
+    """Compare TD3 updates per second, of all members together."""
     return compare("J4", updates(), "updates/s", repeats)
 
 
 def j6(repeats: int) -> dict[str, Any]:
-    """Microseconds of an add, or of an add and a batch."""
+    """Compare the microseconds of an add, and of an add with a sampled batch."""
     found = importlib.util.find_spec("flashbax") is not None
     rounds = 5 * repeats  # its runs take milliseconds
     return compare("J6", replays(found), "us", rounds, "" if found else "flashbax is not installed")
 
 
 def calibrate(repeats: int) -> dict[str, Any]:
-    """How many times as fast this machine is as the one where EvoRL was measured.
+    """Measure the speed of this machine relative to the one where EvoRL was measured.
 
-    EvoRL's figures are CPU seconds, so its speed is that of a CPU second; by wall it also says whether a core was free.
+    EvoRL's figures are CPU seconds, so the speed is based on CPU seconds; the speed by wall time also shows
+    whether a core was free.
     """
 
     def cases() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""The level buffer beside jaxued's LevelSampler: the same where the rules agree, and what a round costs.
+"""Compare the level buffer with jaxued's LevelSampler: equal results where the rules agree, and the time of a round.
 
 taskset -c 0 python scripts/benchmarks/peers_levels.py [--repeats 9]    after
 pip install --no-deps jaxued==0.0.1 chex toolz
@@ -6,9 +6,10 @@ pip install --no-deps jaxued==0.0.1 chex toolz
 A round draws 32 levels, updates their scores and inserts 32 new ones, duplicates checked, in a full buffer of 4,000
 mazes of 13 x 13 cells, by rank: CPU milliseconds, medians in turn, of scans of 20 rounds in a donated state.
 
-The rules agree on levels that come one at a time, all different, with scores that are, if jaxued is told that a level
-comes before it does, since it looks for the one to replace by the ages before. It lets a batch age one by one, keeps
-the old level on a tie, sets the age of one that comes again to 0, and has C uniform where all ages are 0.
+The rules agree on distinct levels with distinct scores that arrive one at a time. For this, the age counter of jaxued
+is advanced before each insertion, because it chooses the level to replace by the ages before the insertion. The rules
+differ in this: jaxued lets a batch age one by one, keeps the old level on a tie, sets the age of a repeated level to 0,
+and makes the staleness distribution C uniform if all ages are 0.
 """
 
 import argparse
@@ -32,7 +33,7 @@ WALLS = RandomWalls(13, 13, fewest=60, most=60)
 
 
 def mazes(seed: int, *shape: int) -> Any:
-    """Random levels of evorl's, leaves [*shape, ...]."""
+    """Sample random levels of evorl, leaves [*shape, ...]."""
     keys = jax.random.split(jax.random.key(seed), shape)
     draw = lambda key: WALLS.sample(key, WALLS.default_params)  # noqa: E731
     for _ in shape:
@@ -41,7 +42,7 @@ def mazes(seed: int, *shape: int) -> Any:
 
 
 def of_jaxued(levels: Any) -> Any:
-    """The same levels as jaxued's own type."""
+    """Convert levels to jaxued's type."""
     from jaxued.environments.maze import Level  # pyright: ignore[reportMissingImports]
 
     words = lambda x: x.astype(jnp.uint32)  # noqa: E731
@@ -59,9 +60,10 @@ def sampler(capacity: int, **options: Any) -> Any:
 
 
 def agreement(capacity: int, operations: int) -> tuple[int, float]:
-    """How many levels were replaced, and the largest relative difference of any probability; raises on any other.
+    """Return the number of replaced levels and the largest relative difference of a replay probability.
 
-    Levels are numbers; replays are drawn by evorl and told to jaxued.
+    Levels are integers. evorl draws the replayed levels, and jaxued gets the same ones. Any other difference
+    raises an AssertionError.
     """
     peer, random = sampler(capacity), np.random.default_rng(0)
     theirs, ours = peer.initialize(jnp.int32(0)), LevelBuffer.empty(capacity, jnp.int32(0))
@@ -86,7 +88,7 @@ def agreement(capacity: int, operations: int) -> tuple[int, float]:
             for place in places:
                 count = theirs["episode_count"] + 1
                 theirs |= {"timestamps": theirs["timestamps"].at[place].set(count), "episode_count": count}
-            kept = np.unique(places, return_index=True)[1]  # of those that come twice nothing is said
+            kept = np.unique(places, return_index=True)[1]  # repeated indices have no defined result
             kept = jnp.asarray(np.resize(kept, 4))
             ours, theirs = update(ours, places[kept], score[kept]), again(theirs, places[kept], score[kept])
         filled = np.asarray(ours.score_table.valid_mask)
@@ -101,7 +103,7 @@ def agreement(capacity: int, operations: int) -> tuple[int, float]:
 
 
 def of_evorl(full: Any, new: Any, scores: jax.Array, keys: jax.Array) -> Program:
-    """Rounds of evorl's buffer, which holds full."""
+    """Return a program that runs rounds of evorl's buffer, filled with `full`."""
 
     def once(held: LevelBuffer, given: Any) -> tuple[LevelBuffer, jax.Array]:
         key, levels, score = given
@@ -122,7 +124,7 @@ def of_evorl(full: Any, new: Any, scores: jax.Array, keys: jax.Array) -> Program
 
 
 def theirs_too(full: Any, new: Any, scores: jax.Array, keys: jax.Array) -> Program:
-    """Rounds of jaxued's, which holds the same."""
+    """Return a program that runs the same rounds of jaxued's sampler, filled with `full`."""
     peer = sampler(CAPACITY, duplicate_check=True)
 
     def once(held: Any, given: Any) -> tuple[Any, jax.Array]:

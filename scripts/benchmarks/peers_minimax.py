@@ -1,6 +1,6 @@
-"""Random play in minimax's maze, for `maze_speed.py`, in an environment of its own: minimax-lib 0.2.0.
+"""Play random actions in minimax's maze, for `maze_speed.py`; it runs in a separate environment with minimax-lib 0.2.0.
 
-Prints a line of JSON: of each number of environments, the steps a second on fresh levels, the best of the repeats.
+Prints one line of JSON: the steps per second on fresh levels by number of environments, the best of the repeats.
 """
 
 import json
@@ -10,13 +10,13 @@ import time
 import jax
 import jax.numpy as jnp
 
-jax.tree_map = jax.tree.map  # pyright: ignore  # its name in the jax of minimax's time
+jax.tree_map = jax.tree.map  # pyright: ignore  # its name in the JAX version of minimax
 
 from minimax.envs.maze.maze import Maze  # noqa: E402  # pyright: ignore[reportMissingImports]  # no dependency of evorl
 
 
 def random_play(num_envs: int, num_steps: int):
-    """A function of a key: the sum of all that is seen."""
+    """Return a jitted function from a key to the sum of all observations, rewards and ends."""
     env = Maze(n_walls=60, replace_wall_pos=True, normalize_obs=True)
 
     def play(key):

@@ -1,8 +1,9 @@
-"""Iterations of minimax's curricula, for `curricula.py`, in an environment of its own: minimax-lib 0.2.0.
+"""Time iterations of minimax's curricula, for `curricula.py`, in a separate environment with minimax-lib 0.2.0.
 
-The first line printed is the CPU seconds of the first two calls of each, which compile. Every line of its input names
-one of these and is answered by a line of JSON, the wall and CPU seconds of an iteration: DR; PLR that always plays new
-levels; PLR that always replays; ACCEL that always replays, and plays the children too. Metrics of the mazes are off.
+The first line printed is the CPU seconds of the first two calls of each curriculum, which compile. Every input line
+names a curriculum. The answer is a line of JSON: the wall and CPU seconds of an iteration. The curricula are: DR; PLR
+that always plays new levels; PLR that always replays; ACCEL that always replays, and plays the children too. Metrics of
+the mazes are off.
 """
 
 import json
@@ -13,7 +14,7 @@ import types
 import jax
 import jax.numpy as jnp
 
-jax.tree_map = jax.tree.map  # pyright: ignore  # its name in the jax of minimax's time
+jax.tree_map = jax.tree.map  # pyright: ignore  # its name in the JAX version of minimax
 sys.modules["wandb"] = types.ModuleType("wandb")  # imported, not used
 
 import minimax.agents as agents  # noqa: E402  # pyright: ignore[reportMissingImports]  # no dependency of evorl
@@ -48,7 +49,7 @@ CASES = {
 
 
 def half_full(runner, train_state):
-    """With 2,000 drawn levels in the buffer, of scores from 0 to 1."""
+    """Return the training state with 2,000 drawn levels in the buffer, with scores from 0 to 1."""
     buffer, count = train_state.plr_buffer, CURATION["buffer_size"] // 2
     _, levels, _ = runner.benv.reset(jax.random.PRNGKey(1)[None], count)
     score = jax.random.uniform(jax.random.PRNGKey(2), (1, count))
@@ -80,7 +81,7 @@ def begin(cls, options):
 
 
 def iterate(runner, state):
-    """The next state, with the wall and CPU seconds."""
+    """Run one iteration; return the next state, and the wall and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     _, *state = jax.block_until_ready(runner.run(*state))
     return state, (time.perf_counter() - wall, time.process_time() - cpu)

@@ -1,4 +1,4 @@
-"""J2: a whole training of PPO on CartPole, 100,000 steps without evaluation, evorl's beside rejax's."""
+"""Compare a whole PPO training on CartPole with rejax (J2): 100,000 steps without evaluation."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def evorl_ppo() -> Program:
 
 @dataclass
 class Remote:
-    """A program in another environment, which takes its turns as Program does."""
+    """A program in another Python environment, with the same interface as `Program`."""
 
     python: str
     script: str

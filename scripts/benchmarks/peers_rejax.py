@@ -1,7 +1,7 @@
-"""PPO of rejax on CartPole, for `benchmark.py J2`, in an environment of its own: rejax 0.1.3, gymnax 0.0.9.
+"""Train rejax's PPO on CartPole, for `benchmark.py J2`, in a separate environment with rejax 0.1.3 and gymnax 0.0.9.
 
-Answers every line of its input with a line of JSON, the wall and CPU seconds of one training; the first answer is the
-CPU seconds of compiling.
+Answers every input line with a line of JSON, the wall and CPU seconds of one training; the first answer is the CPU
+seconds of compiling.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""evorl's evolvers beside evosax's (J5): ask, a sphere, and tell, in a scan."""
+"""Compare evorl's evolution strategies with evosax's (J5): ask, a sphere, and tell, in a scan."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -68,5 +68,5 @@ def searches() -> Iterator[Case]:
 
 
 def j5(repeats: int) -> dict[str, Any]:
-    """Microseconds of a generation of 128 members; evorl's three noises, the fastest first."""
+    """Compare the microseconds of a generation of 128 members; evorl runs with its three noises, the fastest first."""
     return compare("J5", searches(), "us", repeats)

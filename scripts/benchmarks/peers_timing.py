@@ -1,4 +1,4 @@
-"""What the benchmarks share: clocks, programs timed in turn with others, and what is said of the machine."""
+"""Provide what the benchmarks share: clocks, programs timed in turn, and a description of the machine."""
 
 import os
 import platform
@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 
-jax.config.update("jax_enable_compilation_cache", False)  # before anything compiles: compiling is measured
+jax.config.update("jax_enable_compilation_cache", False)  # before anything compiles, since compiling is measured
 
 Times = tuple[float, float]  # wall and CPU seconds
-Case = tuple[str, dict[str, "Program"]]  # what is compared, and the programs that do it, evorl's first
+Case = tuple[str, dict[str, "Program"]]  # a name, and the programs that are compared, evorl's first
 
 
 def clock(function: Callable[..., Any], *args: Any) -> Times:
@@ -29,13 +29,13 @@ def medians(times: Iterable[Times]) -> Times:
 
 
 def timed(function: Callable[..., Any], *args: Any, repeats: int) -> Times:
-    """Median wall and CPU seconds of a compiled call."""
+    """Return the median wall and CPU seconds of a compiled call."""
     jax.block_until_ready(function(*args))
     return medians([clock(function, *args) for _ in range(repeats)])
 
 
 def compiled(function: Callable[..., Any], *args: Any, donated: tuple[int, ...] = ()) -> tuple[Any, float]:
-    """The executable and the CPU seconds of making it."""
+    """Return the executable and the CPU seconds of compiling it."""
     cpu = time.process_time()
     executable = jax.jit(function, donate_argnums=donated).lower(*args).compile()
     return executable, time.process_time() - cpu
@@ -43,10 +43,10 @@ def compiled(function: Callable[..., Any], *args: Any, donated: tuple[int, ...] 
 
 @dataclass
 class Program:
-    """A function to be called `calls` times in a row, which does `work` units of work in all.
+    """A function that is called `calls` times in a row, and does `work` units of work in total.
 
-    With `restart` its first argument is donated, and it returns the next one; restart(state) readies the last of them
-    for another run, untimed.
+    With `restart`, the first argument is donated and the function returns the next one. `restart(state)`
+    prepares the last of them for another run, untimed.
     """
 
     function: Callable[..., Any]
@@ -77,7 +77,11 @@ class Program:
 
 
 def in_turn(programs: dict[str, Program], unit: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Medians of programs that take turns; ratio is how many times as fast as each of them the first one is."""
+    """Return the medians of programs that take turns.
+
+    `ratio` is the time per unit of work relative to the first program: how many times as fast the first one
+    is.
+    """
     for program in programs.values():
         program.compile()
         program.run()
@@ -99,13 +103,13 @@ def in_turn(programs: dict[str, Program], unit: str, repeats: int) -> dict[str, 
 
 
 def compare(workload: str, cases: Iterable[Case], unit: str, repeats: int, note: str = "") -> dict[str, Any]:
-    """The row of a workload whose cases are each timed in turn."""
+    """Time the programs of each case in turn, and return the results of the workload as one row."""
     measured = {case: in_turn(programs, unit, repeats) for case, programs in cases}
     return {"workload": workload, "unit": unit, "cases": measured, "note": note, **surroundings(repeats)}
 
 
 def surroundings(repeats: int) -> dict[str, Any]:
-    """Where and how a row was measured."""
+    """Return where and how a row was measured."""
     return {
         "repeats": repeats,
         "device": str(jax.devices()[0]),

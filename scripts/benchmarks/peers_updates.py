@@ -1,4 +1,4 @@
-"""Updates of TD3 and SAC on synthetic batches: evorl's, and the same written by hand on flax and optax."""
+"""Compare updates of TD3 and SAC on synthetic batches with the same updates written by hand on flax and optax."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ UPDATES = 128  # of all members together
 
 
 def synthetic(*shape: int) -> Transition:
-    """Batches, leaves [*shape, INTERVAL, BATCH, ...]."""
+    """Return random batches, leaves [*shape, INTERVAL, BATCH, ...]."""
     shape = (*shape, INTERVAL, BATCH)
     obs, action, next_obs = (
         jax.random.normal(key, (*shape, size))
@@ -34,7 +34,10 @@ def synthetic(*shape: int) -> Transition:
 
 
 def learning(init: Callable[..., Any], block: Callable[..., Any], members: int) -> Program:
-    """Blocks of INTERVAL updates, (state, (batches, keys)) -> state; members are vmapped, one alone is not."""
+    """Return a program that runs blocks of INTERVAL updates, (state, (batches, keys)) -> state.
+
+    More than one member is vmapped; a single one is not.
+    """
     blocks = UPDATES // INTERVAL // members
 
     def learn(state: Any, batches: Transition, key: Array) -> Any:
@@ -49,7 +52,7 @@ def learning(init: Callable[..., Any], block: Callable[..., Any], members: int) 
 
 
 def td3_block(members: int) -> Program:
-    """TD3 as OffPolicy learns: two updates of the critic and one of the actor, without a condition."""
+    """Return a program of TD3 as in OffPolicy: two critic updates and one actor update, without a condition."""
     agent = TD3(observation_space=SPACES[0], action_space=SPACES[1])
     return learning(agent.init, off_policy_block(agent), members)
 
@@ -69,7 +72,7 @@ def off_policy_block(agent: Any) -> Callable[..., Any]:
 
 
 def sac_block(members: int) -> Program:
-    """SAC in the same way."""
+    """Return the same program for SAC."""
     agent = SAC(observation_space=SPACES[0], action_space=SPACES[1])
     return learning(agent.init, off_policy_block(agent), members)
 
@@ -93,7 +96,7 @@ class TwinCritic(nn.Module):
 
 @struct.dataclass
 class PlainTD3:
-    """The peer's state: a member counts its own updates, as is usual."""
+    """State of the hand-written TD3; each member counts its own updates, as is usual."""
 
     count: Any
     actor: Any
@@ -131,7 +134,7 @@ def move_actor(state: PlainTD3, batch: Transition) -> PlainTD3:
 
 
 def move_critic(state: Any, batch: Any, target: Array) -> Any:
-    """A step of the critic, and the count of it."""
+    """Update the critic once, and increment the update count."""
 
     def loss(params: Any) -> Array:
         return ((value(params, batch.obs, batch.action) - target[:, None]) ** 2).sum(-1).mean()
@@ -152,7 +155,7 @@ def plain_update(state: PlainTD3, batch_and_key: Any) -> tuple[PlainTD3, None]:
 
 
 def plain_td3(members: int) -> Program:
-    """The same updates written by hand, with lax.cond for the delay of the actor."""
+    """Return the same updates written by hand, with lax.cond for the delay of the actor."""
     return learning(plain_init, lambda state, inputs: jax.lax.scan(plain_update, state, inputs)[0], members)
 
 
@@ -180,7 +183,7 @@ def plain_sac_init(key: Array) -> PlainSAC:
 
 
 def draw(params: Any, obs: Array, key: Array) -> tuple[Array, Array]:
-    """An action of every row and the logarithm of its density."""
+    """Sample an action for every row; return it with the logarithm of its density."""
     mean, log_std = jnp.split(jnp.asarray(GAUSSIAN.apply(params, obs)), 2, -1)
     log_std = jnp.clip(log_std, -5.0, 2.0)
     noise = jax.random.normal(key, mean.shape)

@@ -1,10 +1,10 @@
-"""What a step of a population costs beside that of one member, and the curve of it.
+"""Measure how the time of a population's step grows with its size, relative to one member.
 
 python scripts/benchmarks/population_speed.py E5 --sizes 1 8                             a generation of PBT on PPO
 python scripts/benchmarks/population_speed.py E4 --sizes 1 8                             a generation of CEM-RL each
 python scripts/benchmarks/population_speed.py E5 --sizes 1 8 32 128 512 --out curve.png  for a GPU
 
-The workloads are those of benchmark.py, swimmer. The sizes take turns; each figure is the median of the rounds.
+The workloads are those of benchmark.py, on swimmer. The sizes take turns; each figure is the median of the rounds.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from evorl.population import NoSelection
 
 
 def population(workload: str, size: int) -> tuple[Any, Any]:
-    """The workflow of so many members, and its numbers."""
+    """Return the workflow with this number of members, and its numbers."""
     if workload == "E5":
         return pbt(size, selection=Truncation(0.25) if size >= 4 else NoSelection())[:2]
     inner, numbers, *_ = WORKLOADS["E4"]()

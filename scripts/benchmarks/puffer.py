@@ -1,10 +1,10 @@
-"""Training as PufferLib does it: how fast, and its advantages beside PufferLib's own function.
+"""Measure the training speed of the PufferLib recipe, and compare its advantages with PufferLib's own function.
 
 python scripts/benchmarks/puffer.py                      P1: steps per CPU second, one thread on one core; two minutes
-python scripts/benchmarks/puffer.py --source FOLDER      the advantages of 1,000 arrays beside those of PufferLib's C++
+python scripts/benchmarks/puffer.py --source FOLDER      compare the advantages of 1,000 arrays with PufferLib's C++
 
-P1 is `agent=puffer env=arcade/grid` as it is: 1024 environments of 64 steps, one pass of 8 minibatches of 8192 rows,
-Muon, advantages estimated anew before each; a network 121-128-GELU, then with an LSTM of 128 too.
+P1 is `agent=puffer env=arcade/grid` without changes: 1024 environments of 64 steps, one pass of 8 minibatches of 8192
+rows, Muon, advantages computed again before each; a network 121-128-GELU, alone and with an LSTM of 128.
 FOLDER is the unpacked source of PufferLib 3.0.0, of which nothing is installed; it needs gcc.
 """
 
@@ -23,7 +23,7 @@ ONE_THREAD = {"PJRT_NPROC": "1", "OMP_NUM_THREADS": "1"}
 
 
 def speed(core: str, iterations: int, repeats: int) -> str:
-    """A row of the table."""
+    """Measure the training with a core, and return a row of the table."""
     import jax
 
     from evorl.training import runs
@@ -49,7 +49,7 @@ def speed(core: str, iterations: int, repeats: int) -> str:
 
 
 def difference(source: Path) -> float:
-    """The largest difference of the advantages of 1,000 arrays."""
+    """Return the largest difference of the advantages of 1,000 random arrays."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -90,7 +90,7 @@ def main() -> None:
     if options.source:
         print(f"largest difference of the advantages of 1,000 arrays: {difference(options.source):.1e}")
         return
-    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):  # which JAX reads when it starts
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):  # JAX reads them when it starts
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)
     print("| core | parameters | steps per CPU second | CPU s to compile |\n|---|---|---|---|")

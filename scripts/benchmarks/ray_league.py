@@ -1,12 +1,12 @@
-"""Seconds of an iteration on one worker of Ray and on more, compiling apart; and whether they come to the same.
+"""Compare the seconds of an iteration on one Ray worker and on more, and check that the results are bitwise identical.
 
 python scripts/benchmarks/ray_league.py [--workers 1 2] [--iterations 10] [OPTION ...]
 python scripts/benchmarks/ray_league.py --iterations 40 agent=impala env=ant agent.workflow.num_envs=64
 
-By default PSRO: PPO answers on Leduc poker, payoffs are played. Of an on-policy agent rollouts are played, in as many
-parts as the most workers, and this process learns. An OPTION is one of the training's, such as
-agent.workflow.oracle.iterations=8. Each process has a thread of its own. The first half of the iterations, in which
-all compile, is left out; of the others the median counts.
+The default training is PSRO: PPO responses on Leduc poker, and estimated payoffs. With an on-policy agent, the workers
+run rollouts, split into as many parts as the largest number of workers, and this process trains. An OPTION is an option
+of the training, such as agent.workflow.oracle.iterations=8. Each process has one thread. The first half of the
+iterations, in which all processes compile, is left out; the result is the median of the rest.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
             last: Any = done[-1].state
             states.append(jax.device_get((last.pool, last.payoffs) if of_psro else last.agent))
             same = all(map(np.array_equal, jax.tree.leaves(states[0]), jax.tree.leaves(states[-1])))
-            print(f"workers {workers}: {took[workers]:.3g} s an iteration, the same bits: {same}", flush=True)
+            print(f"workers {workers}: {took[workers]:.3g} s an iteration, bitwise identical: {same}", flush=True)
     first, *others = given.workers
     for workers in others:
         print(f"{workers} are {took[first] / took[workers]:.2f} times as fast as {first}")

@@ -1,9 +1,9 @@
-"""What a core costs along a sequence, with its gradient: S5 step by step and in a tree, GRU, LSTM.
+"""Compare the time of recurrent cores along a sequence, gradient included: S5 step by step, S5 in a tree, GRU, LSTM.
 
 taskset -c 0 env PJRT_NPROC=1 python scripts/benchmarks/recurrent.py [--repeats 7] [--lengths 64 256 1024]
 
-Of a batch of 32 sequences of 256 numbers and ends in an eighth of the steps: CPU milliseconds a step of the batch,
-medians in turn, and CPU seconds of compiling.
+The input is a batch of 32 sequences of 256 numbers, with episode ends in an eighth of the steps. Printed are CPU
+milliseconds per step of the batch, medians in turn, and CPU seconds of compiling.
 """
 
 import argparse
@@ -26,7 +26,7 @@ CORES = {
 
 
 def learning(core: Any, length: int) -> Program:
-    """The gradient of a sum over all that the core gives."""
+    """Return a program that computes the gradient of the mean square of the core's outputs."""
     key_x, key_ended, key_core = jax.random.split(jax.random.key(0), 3)
     x = jax.random.normal(key_x, (length, BATCH, WIDTH))
     ended = jax.random.bernoulli(key_ended, 1 / 8, (length, BATCH))

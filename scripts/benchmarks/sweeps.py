@@ -1,15 +1,19 @@
-"""What samplers of sweeps reach on functions whose best is known, and what a suggestion costs.
+"""Compare the samplers of sweeps on functions with a known optimum, and measure the time of a suggestion.
 
-python scripts/benchmarks/sweeps.py              forty trials of each sampler beside two hundred random ones, 8 seeds
+python scripts/benchmarks/sweeps.py              40 trials of each sampler compared with 200 random ones, 8 seeds
 python scripts/benchmarks/sweeps.py --suggestions  CPU seconds of a suggestion, and of scikit-learn's Gaussian processes
 python scripts/benchmarks/sweeps.py --ppo          the same figure of PPO on CartPole, 3 seeds, eight trials at a time
 
-lr is from 1e-5 to 1e-1, s = exp(-(log10 lr + 3)^2), c from 0.1 to 10 is the budget: linear s c, logarithmic
-log(1 + s c), percentile s / (1 + exp(-c)); costs are c, with 20 % noise but in the first. Hartmann-6 is multiplied by
-1 - exp(-c / 2). A trial's curve has 20 evaluations, each what a trial of that smaller budget would have. The figure is
-the best of forty trials over the best of two hundred random ones; PufferLib's tasks (Suarez 2025), and Hartmann's
-function as in Picheny et al. 2013, not negated. PPO trains for 50,000 steps with the settings of classic/ppo_cartpole;
-its score is the mean return over training, its cost always the same, and it searches what it declares.
+The figure is the best of forty trials divided by the best of two hundred random ones.
+
+Tasks: lr is from 1e-5 to 1e-1, s = exp(-(log10 lr + 3)^2), and the budget c is from 0.1 to 10. The scores are
+linear s c, logarithmic log(1 + s c), and percentile s / (1 + exp(-c)). The costs are c, with 20 % noise except in the
+first task. Hartmann-6 is multiplied by 1 - exp(-c / 2). A trial's curve has 20 evaluations; each is the score of a
+trial with that smaller budget. The first three are PufferLib's tasks (Suarez 2025). Hartmann's function is as in
+Picheny et al. 2013, not negated.
+
+PPO trains for 50,000 steps with the settings of classic/ppo_cartpole. Its score is the mean return over training, its
+cost is constant, and the search covers the hyperparameters that it declares as searchable.
 """
 
 import argparse
@@ -36,9 +40,9 @@ from evorl.training.program import Program, make_run_args
 from evorl.workflows.on_policy import OnPolicy
 
 POINTS, TRIALS, RANDOM = 20, 40, 200
-STEPS, TOGETHER = 50_000, 8  # of PPO on CartPole; trials at a time
+STEPS, TOGETHER = 50_000, 8  # env steps of PPO on CartPole; trials at a time
 BUDGET = Parameter("env_steps", LogUniform(0.1, 10.0), 1.0)
-LR = Parameter("agent.workflow.agent.lr", LogUniform(1e-5, 1e-1), 1e-2)  # whose best is 1e-3
+LR = Parameter("agent.workflow.agent.lr", LogUniform(1e-5, 1e-1), 1e-2)  # the optimum is 1e-3
 PLACES = tuple(Parameter(f"agent.workflow.agent.x{i}", Uniform(0.0, 1.0), 0.5) for i in range(6))
 HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
 WIDTHS = np.array(
@@ -68,7 +72,7 @@ def at(values: dict[str, float]) -> np.ndarray:
 
 Task = tuple[SearchSpace, Callable[[dict[str, float], float], float], float]
 SYNTHETIC = SearchSpace((LR, BUDGET))
-TASKS: dict[str, Task] = {  # what is searched, the score of values at a budget, the noise of costs
+TASKS: dict[str, Task] = {  # search space, score of values at a budget, noise of the costs
     "linear": (SYNTHETIC, lambda values, c: s(values) * c, 0.0),
     "logarithmic": (SYNTHETIC, lambda values, c: math.log(1 + s(values) * c), 0.2),
     "percentile": (SYNTHETIC, lambda values, c: s(values) / (1 + math.exp(-c)), 0.2),
@@ -109,7 +113,10 @@ def reached(seeds: int) -> None:
 
 
 def training(seed: int) -> Callable[[Sequence[dict[str, float]]], list[float]]:
-    """What gives the mean returns over training of PPO on CartPole, vmapped, with numbers of their own."""
+    """Return a function that trains PPO on CartPole, vmapped over hyperparameters, and returns the mean returns.
+
+    The mean of a trial is over its whole training.
+    """
     env = Gymnax("CartPole-v1")
     agent = PPO(hidden=(64, 64), critic_weight=0.5)
     workflow = OnPolicy(env, agent, num_envs=8, num_steps=64, batch_size=128, normalize_observations=False)
@@ -188,12 +195,12 @@ def sklearns(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
 
     kernel = ConstantKernel() * Matern([0.5] * x.shape[1], nu=1.5) + ConstantKernel() * DotProduct() + WhiteKernel(1e-2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers that end at a bound
+        warnings.simplefilter("ignore")  # warnings about kernel parameters at a bound
         return np.asarray(GaussianProcessRegressor(kernel).fit(x, y).predict(at))
 
 
 def timed(what: Callable[[], object], times: int = 5) -> float:
-    """CPU seconds, the median."""
+    """Return the median CPU seconds of a call."""
     what()
     taken = []
     for _ in range(times):

@@ -1,15 +1,17 @@
-"""Times a sweep whose trials cost nothing: its store, its suggestions, its parent, and its report.
+"""Time a sweep whose trials take no time: its store, its suggestions, its parent process, and its report.
 
 python scripts/benchmarks/sweeps_load.py                              2,000 trials, a searched budget, 8 workers
 python scripts/benchmarks/sweeps_load.py --filled 1800                the last 200 of them; the others are random ones
 python scripts/benchmarks/sweeps_load.py --filled 19900 --trials 20000
 python scripts/benchmarks/sweeps_load.py --trials 400 --kill 0.02     a worker is killed, or fails, at 2 % of the trials
 
-PPO on CartPole is defined, with its hyperparameters and env_steps searched. A worker takes a trial from the
-store, tells of 20 evaluations, whose score is a smooth function of its point and its cost with 5 % noise, and ends it;
-where it is behind the others it stops. Workers are started by the parent that `evorl.sweep` has. Prints CPU seconds of
-a suggestion as the number of trials grows, the longest that telling of an evaluation took, workers that were lost, CPU
-seconds of the parent, and seconds of the report, of reading the store, and of the checks of a resume.
+The sweep is defined for PPO on CartPole, with its hyperparameters and env_steps searched. A worker takes a trial from
+the store, reports 20 evaluations and ends the trial. The score is a smooth function of the trial's point and its cost,
+with 5 % noise. If a trial is behind the others, it is stopped. The parent process of `evorl.sweep` starts the workers.
+
+The script prints CPU seconds of a suggestion as the number of trials grows, the longest time to report an evaluation,
+the number of lost workers, and CPU seconds of the parent. It also prints the seconds of the report, of reading the
+store, and of the checks of a resume.
 """
 
 import argparse
@@ -38,13 +40,13 @@ from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, Sampler, SweepTrial
 
 POINTS = 20
-SPENT = "spent"  # ends the file of what a worker has measured
-KILL = "EVORL_BENCHMARK_KILL"  # the probability, for workers
+SPENT = "spent"  # suffix of the files of workers' measurements
+KILL = "EVORL_BENCHMARK_KILL"  # environment variable: probability that a worker fails in a trial
 
 
 @dataclass
 class Timed:
-    """A sampler whose CPU seconds are kept, by the number of trials."""
+    """A sampler that records the CPU seconds of each suggestion, with the number of trials."""
 
     sampler: Sampler
     spent: list[tuple[int, float]] = field(default_factory=list)
@@ -117,7 +119,7 @@ def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) ->
     spent = sorted((count, seconds) for _, _, of_worker in measured for count, seconds in of_worker)
     all_trials = store.read_trials()
     states = {state: sum(one.state == state for one in all_trials) for state in (DONE, STOPPED, FAILED)}
-    lost = sum("takes its place" in line for line in lines)
+    lost = sum("it is replaced" in line for line in lines)
     print(f"{len(all_trials)} trials ({states}), {lost} workers lost, {len(spent)} suggestions, {wall:.0f} s")
     for low in np.linspace(filled, trials, 6)[:-1]:
         part = [seconds for count, seconds in spent if low <= count < low + (trials - filled) / 5]

@@ -1,10 +1,10 @@
-"""CPU seconds of trials side by side in one program, beside a process for each; and whether they come to the same.
+"""Compare a vmapped sweep with one process per trial: CPU seconds, and whether results are bitwise identical.
 
 python scripts/benchmarks/sweeps_vmapped.py [--trials 32] [--env-steps 50_000] [--folder FOLDER]
 
-PPO on CartPole by classic/ppo_cartpole, one seed each, with hyperparameters drawn at random. Both begin with a warm
-cache of compiled programs: one sweep and one training come before. A trial is the same where all its evaluations are.
-The CPU seconds of a sweep are those of the command and of its worker.
+The trials are PPO on CartPole by classic/ppo_cartpole, one seed each, with hyperparameters drawn at random. Both sides
+begin with a warm compilation cache: one sweep and one training run before. A trial is identical if all its evaluations
+are. The CPU seconds of a sweep are those of the command and of its worker.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SETTINGS = ["experiment=classic/ppo_cartpole", "num_seeds=1", "tensorboard=false
 
 
 def children() -> float:
-    """CPU seconds of all processes that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -67,9 +67,12 @@ def main() -> None:
         pairs = list(zip(found[1:], map(evaluations, runs), strict=True))
         same = sum(one.shape == other.shape and bool((one == other).all()) for one, other in pairs)
         ends = np.array([[one[-1, 1], other[-1, 1]] for one, other in pairs])
-        print(f"{name}: {seconds / sum(alone[1:]):.2f} of them; {same} of {count} the same bits, last returns", end=" ")
-        print(f"{np.abs(ends[:, 0] - ends[:, 1]).mean():.1f} apart, on average {ends[:, 1].mean():.1f}", end=" ")
-        print(f"beside {ends[:, 0].mean():.1f}", flush=True)
+        print(f"{name}: {seconds / sum(alone[1:]):.2f} of them; {same} of {count} bitwise identical;", end=" ")
+        print(
+            f"last returns differ by {np.abs(ends[:, 0] - ends[:, 1]).mean():.1f}, mean {ends[:, 1].mean():.1f}",
+            end=" ",
+        )
+        print(f"compared with {ends[:, 0].mean():.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""IPPO on MPE's spread, and what a team of one costs beside its agent: CPU seconds of iterations and of first steps.
+"""Measure the speed of IPPO and MAPPO on MPE's spread, and the overhead of a team of one compared with its agent.
 
 taskset -c 0 env PJRT_NPROC=1 python scripts/benchmarks/teams.py [--repeats 7] [--iterations 8]
 
-Iterations are those of the agents' files, without evaluation; programs take turns. A ratio below 1 / 1.05 would be a
-team of one that costs more than 1.05 of its agent. The first step is compared with compiling the environment's reset
-and step once each, and 6 CPU seconds for an agent.
+Measured are CPU seconds of iterations, without evaluation, and of first steps, with the settings in the agents' files.
+Programs take turns. "team / agent" above 1.05 means that a team of one takes over 5 % more time than its agent. The
+first step is compared with a goal: compiling the environment's reset and step once each, and 6 CPU seconds for an
+agent.
 """
 
 import argparse
@@ -26,7 +27,7 @@ PAIRS = {
     "dqn on cartpole": (("agent=idqn", "env=cartpole", ALONE, *FEW), ("agent=dqn", "env=cartpole", *FEW)),
     "td3 on pendulum": (("agent=itd3", "env=pendulum", ALONE, *FEW), ("agent=td3", "env=pendulum", *FEW)),
 }
-SAME = {  # what the file of ippo has beside that of ppo
+SAME = {  # options by which the file of ippo differs from the file of ppo
     "agent=ppo": (
         "agent.workflow.batch_size=512",
         "agent.workflow.agent.hidden=[64,64]",
@@ -37,7 +38,7 @@ SAME = {  # what the file of ippo has beside that of ppo
 
 
 def training(options: tuple[str, ...], iterations: int) -> tuple[Program, Any]:
-    """So many iterations in a row, and the environment."""
+    """Return a program with this number of iterations in a row, and the environment."""
     cfg = config.compose_config([*options, *SAME.get(options[0], ())])
     workflow, _ = runs.build(cfg)
     state = jax.jit(workflow.init)(jax.random.key(0))
@@ -51,7 +52,7 @@ def training(options: tuple[str, ...], iterations: int) -> tuple[Program, Any]:
 
 
 def physics(env: Any) -> float:
-    """CPU seconds of compiling an environment's reset and step."""
+    """Return the CPU seconds of compiling an environment's reset and step."""
     key = jax.random.key(0)
     reset, seconds = compiled(env.reset, key, env.default_params)
     state, _ = reset(key, env.default_params)

@@ -1,11 +1,12 @@
-"""Work that grows with the devices: how much longer n devices take for n times as much as one device does.
+"""Measure weak scaling: the time in which n devices do n times the work of one device.
 
 python scripts/benchmarks/weak_scaling.py                on a CPU with 1, 2, 4, ... host devices, up to its cores
 python scripts/benchmarks/weak_scaling.py --most 8       up to so many; on GPUs those that are there
 
-Of each device 4 seeds of PPO on CartPole, 64 members of OpenES on hopper (spring), 4 of PBT on PPO, swimmer. Each
-count of devices has fresh processes, in turn for so many rounds; wall seconds, medians of five and of the rounds. The
-efficiency is the time of one device over that of n. Times of a machine that does other work beside say nothing.
+Each device has 4 seeds of PPO on CartPole, 64 members of OpenES on hopper (spring), or 4 members of PBT on PPO,
+swimmer. Each count of devices has fresh processes, in turn, in each round. Results are wall seconds, the median of five
+repeats and of the rounds. The efficiency is the time of one device divided by the time of n. Times are meaningless on a
+machine that does other work at the same time.
 """
 
 import argparse
@@ -22,7 +23,7 @@ REPEATS = 5
 
 
 def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
-    """Workflow, numbers, iterations and seeds of so many devices."""
+    """Return the workflow, numbers, iterations and seeds for this number of devices."""
     from workloads import pbt
 
     import evorl
@@ -42,7 +43,7 @@ def workload(name: str, devices: int) -> tuple[Any, Any, int, int]:
 
 
 def measured(name: str, devices: int) -> float:
-    """Seconds of some iterations, by so many devices."""
+    """Return the median wall seconds of a chunk of iterations on this number of devices."""
     from evorl.training.devices import compiler_options, set_host_devices
 
     set_host_devices(devices, required=False)
@@ -57,7 +58,7 @@ def measured(name: str, devices: int) -> float:
         traced = program.trace(numbers)
         state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
         run = traced.run.compile(compiler_options())
-        for i in range(REPEATS + 2):  # the first two: the random steps, and what begins after them
+        for i in range(REPEATS + 2):  # the first two: the random steps, then the first training steps
             started = time.perf_counter()
             state, _, _ = jax.block_until_ready(run(state, program.keys, *make_run_args(i, iterations, False)))
             times.append(time.perf_counter() - started)

@@ -1,6 +1,6 @@
-"""What benchmark.py times: workflows at the sizes of the comparison, and the parts that bound a step of each.
+"""Define the workloads of benchmark.py: workflows at the sizes of the comparison, and the parts that bound their steps.
 
-Of E5 and E6, PBT and PBT-CSO on PPO, the bound has the parts of all members side by side.
+The bound of E5 and E6 (PBT and PBT-CSO on PPO) has the parts of all members, vmapped.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from evorl.workflows import PBT, Evolution, OnPolicy, Vmapped
 KEY = jax.random.key(0)
 
 
-jitted = partial(jax.jit, compiler_options=compiler_options())  # as training is compiled
+jitted = partial(jax.jit, compiler_options=compiler_options())  # the options of trainings
 
 
 def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
@@ -32,7 +32,7 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
 
 
 def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
-    """Environment scan and policy forward, act(params, obs, memory, key), of all environments."""
+    """Return the environment scan and the policy forward pass, act(params, obs, key), of all environments."""
     env, n = workflow.env, workflow.vector_env.num_envs
     states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, n), ())
     actions = jnp.zeros((n, *env.action_space.shape))
@@ -53,7 +53,7 @@ def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, param
 
 
 def replay_part(state: Any, n: int, steps: int, chunk: int) -> dict:
-    """The scatter of the rows of n environments."""
+    """Return the scatter of the rows of n environments into the replay buffer."""
     rows = state.replay.sample(KEY, (chunk * n,)).rows
     mask = jnp.ones(chunk * n, bool)
 
@@ -175,7 +175,10 @@ def on_policy_parts(workflow: OnPolicy, state: Any) -> dict:
 
 
 def pbt_parts(workflow: PBT, state: Any) -> dict:
-    """Those of all members in a generation, side by side: of each of its steps, and of the evaluation's episodes."""
+    """Return the parts of all members in a generation, vmapped.
+
+    They are the parts of each training step, and of the evaluation episodes.
+    """
     inner, members = workflow.population.inner, replace(state.members, env_params=None)
     episodes = replace(inner, num_envs=inner.eval_episodes, num_steps=inner.env.max_episode_steps, batch_size=1)
 
@@ -212,7 +215,7 @@ def evolution_parts(workflow: Evolution, state: Any, steps: int) -> dict:
 
 
 def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..., dict]]:
-    """OpenES, swimmer, one episode of each member, [256, 256], virtual batch normalization."""
+    """Return OpenES on swimmer: one episode per member, network [256, 256], virtual batch normalization."""
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256, 256))
     workflow = Evolution(env, policy, OpenES(population_size))
@@ -227,24 +230,24 @@ def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
 
 
 def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
-    """CEM-RL, swimmer, population 10, episodes of 100, 64 updates."""
+    """Return CEM-RL on swimmer: population 10, episodes of 100 steps, 64 updates."""
     workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
     return workflow, resolve_numbers(workflow), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
 
 
 def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
-    """CEM-RL, inverted_pendulum, limit 1000, from scratch: the third generation."""
+    """Return CEM-RL on inverted_pendulum: time limit 1000, from scratch, the third generation."""
     workflow = cem_rl(Brax("inverted_pendulum"), 64, 100_000)
 
     def parts(state: Any, metrics: Any) -> dict:
-        longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # reward 1 a step
+        longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # the reward is 1 per step
         return cem_rl_parts(workflow, state, 64, longest)
 
     return workflow, resolve_numbers(workflow), 1, parts
 
 
 def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
-    """TD3, 512 iterations of 2 env steps, 2 critic updates and 1 actor update."""
+    """Return TD3: 512 iterations of 2 env steps, 2 critic updates and 1 actor update."""
     env = Brax(name)
     agent = TD3()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
@@ -252,7 +255,7 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 
 
 def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
-    """SAC, as E8."""
+    """Return SAC with the sizes of E8."""
     env = Brax(name)
     agent = SAC()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
@@ -260,7 +263,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 
 
 def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
-    """PPO, 64 environments x 32, minibatches of 256, 4 epochs."""
+    """Return PPO: 64 environments x 32 steps, minibatches of 256, 4 epochs."""
     env = Brax(name)
     agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
@@ -268,7 +271,10 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
 
 
 def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
-    """PBT on PPO, swimmer: 2 steps of 8 environments x 64, minibatches of 128, 4 epochs, then 4 episodes of 100."""
+    """Return PBT on PPO, swimmer: a generation is 2 training steps, then 4 episodes of 100 steps.
+
+    A training step has 8 environments x 64 steps, minibatches of 128 and 4 epochs.
+    """
     env = Brax("swimmer", max_episode_steps=100)
     agent = PPO(
         learning_rate=LogUniform(1e-5, 1e-2), clip=Uniform(0.01, 0.5), discount=OneMinus(LogUniform(1e-5, 0.14))
@@ -280,7 +286,7 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
 
 
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
-    """TD3 with the defaults: 64 env steps and 64 updates an iteration, 16 iterations."""
+    """Return TD3 with the defaults: 64 env steps and 64 updates per iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
     workflow = OffPolicy(env, TD3(), random_steps=2_000)
     return workflow, resolve_numbers(workflow), 16, lambda state, metrics: off_policy_parts(workflow, state)

@@ -1,9 +1,9 @@
-"""Milliseconds of an iteration of fictitious play in extensive form, evorl's and OpenSpiel's.
+"""Compare the time of an iteration of fictitious play in extensive form (XFP) with OpenSpiel, in milliseconds.
 
 PJRT_NPROC=1 taskset -c 0 python scripts/benchmarks/xfp.py [--iterations 1000] [--theirs 5] [--games NAME ...]
 
-CPU time of the process; evorl's is the median of the repeats of all iterations in one scan, NashConv of each among
-them, which OpenSpiel's has not. Needs open_spiel.
+Times are CPU time of the process. evorl runs all iterations in one scan and also computes the NashConv of each, which
+OpenSpiel's iterations do not include; its time is the median of the repeats. Needs open_spiel.
 """
 
 # pyright: reportMissingImports=false
@@ -28,7 +28,7 @@ GAMES = {"kuhn": (Kuhn(), "kuhn_poker"), "leduc": (Leduc(), "leduc_poker")}
 
 
 def theirs(name: str, iterations: int) -> float:
-    """CPU seconds of an iteration of OpenSpiel's, after the first."""
+    """Return the median CPU seconds of an iteration in OpenSpiel, without the first."""
     solver, spent = fictitious_play.XFPSolver(pyspiel.load_game(name)), []
     for _ in range(iterations + 1):
         begin = time.process_time()

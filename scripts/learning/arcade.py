@@ -1,13 +1,14 @@
-"""PPO on each game of the arcade: returns of four seeds and of random actions, as the table of arcade.md.
+"""Train PPO on each arcade game and compare the returns of four seeds with random actions, as in arcade.md.
 
 python scripts/learning/arcade.py --rows arcade.jsonl                     5 million steps of each, hours on one core
 python scripts/learning/arcade.py --rows few.jsonl --env-steps 600_000    as in docs/environments/arcade.md
 python scripts/learning/arcade.py pong snake                              of some games
 python scripts/learning/arcade.py --experiment puffer --rows puffer.jsonl 5 million steps with Puffer, 12 minutes
 
-A row is kept in --rows when a game is done, and is not run again. All have the options of experiment=arcade/ppo, or of
-another one there, whose learning rate falls to 0 in so many steps. The last evaluation's mean and 95 % interval over
-seeds stand beside those of random actions; halfway is from there to the most that can be had, where that is known.
+A row is kept in --rows when a game is done, and is not run again. All games have the options of experiment=arcade/ppo,
+or of another experiment there, whose learning rate decays to 0 over the training. The table compares the mean of the
+last evaluation, with its 95 % interval over seeds, with random actions. "halfway" is the midpoint between the random
+return and the maximal return, if that is known.
 """
 
 import argparse
@@ -22,12 +23,13 @@ from evorl.training.configuration.discovery import find_choices
 from evorl.training.configuration.parts import make_task
 from evorl.training.random_baseline import get_random_return
 
-MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0, "grid": 1.0}  # hits of the ball aside
+# maximal returns, without rewards for hits of the ball
+MOST = {"cartpole": 200.0, "pong": 21.0, "breakout": 864.0, "connect_four": 1.0, "grid": 1.0}
 GAMES = [name.removeprefix("arcade/") for name in find_choices("env") if name.startswith("arcade/")]
 
 
 def learned(game: str, env_steps: int, experiment: str) -> dict:
-    """What a training ends with, as a row."""
+    """Train on a game, and return the final evaluation as a row."""
     options = [f"experiment=arcade/{experiment}", f"env=arcade/{game}", f"env_steps={env_steps}", "evaluations=1"]
     end, seconds = trained([*options, "devices=1"])
     chance = get_random_return(make_task(config.to_plain_data(config.compose_config([f"env=arcade/{game}"]))))
@@ -36,7 +38,7 @@ def learned(game: str, env_steps: int, experiment: str) -> dict:
 
 
 def told(row: dict) -> str:
-    """A row of the table."""
+    """Format a row of the table."""
     mean, (random, *chance) = sum(row["returns"]) / len(row["returns"]), row["random"]
     halfway = (random + MOST[row["game"]]) / 2 if row["game"] in MOST else None
     cells = [row["game"], f"{row['steps']:,}", f"{MeanEstimate.from_scores(row['returns']):.3g}"]

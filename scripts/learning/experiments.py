@@ -1,11 +1,12 @@
-"""Trains the tuned experiments, eight seeds each in one program, and says what each has reached at its last step.
+"""Train the tuned experiments, eight seeds each in one program, and print their final returns.
 
 python scripts/learning/experiments.py                                   all of them
 python scripts/learning/experiments.py classic/ppo_cartpole brax/sac_inverted_pendulum
 
-The number of steps is that of the experiment's file. Of every seed, 128 greedy episodes on fresh starts after the last
-step are averaged; the table has the mean of the seeds with its 95 % interval, the interquartile mean (Agarwal et al.
-2021, arXiv:2108.13264), the worst seed, the goal and the wall seconds of the run, of which compiling.
+The number of steps is set in the experiment's file. After the last step, the return of every seed is the mean of 128
+greedy episodes on fresh starts. The table has the mean over the seeds with its 95 % interval, the interquartile mean
+(Agarwal et al. 2021, arXiv:2108.13264), the worst seed, the goal, the wall seconds of the run, and the part of them
+spent compiling.
 """
 
 import argparse
@@ -36,13 +37,13 @@ EXPERIMENTS = [
 
 
 def machine() -> str:
-    """When and where this is."""
+    """Return the date and a description of the machine."""
     where = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
     return f"{datetime.date.today()}, {where}"
 
 
 def train(experiment: str, options: list[str]) -> dict:
-    """The row of the evaluation after the last step."""
+    """Train an experiment, and return the row of the evaluation after the last step."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         fixed = [f"experiment={experiment}", f"run_dir={run}", "evaluations=1", "tensorboard=false"]

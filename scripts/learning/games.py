@@ -1,14 +1,14 @@
-"""What is learned against others who learn: each group beside its untrained self, and self-play beside chance.
+"""Evaluate multi-agent training: each group against its untrained self, and self-play against random play.
 
 python scripts/learning/games.py tag push adversary      IPPO, 8 seeds, a million env steps of each
 python scripts/learning/games.py tic_tac_toe             self-play, 8 seeds; needs the extra pgx
 python scripts/learning/games.py connect_four
 python scripts/learning/games.py NAME --env-steps 20_000 --folder runs/tries
 
-Trains into --folder, or takes what is there. Of each seed a group's return against the trained others is set beside
-that of the same group as it began, on the same 512 starts; intervals are over seeds. Of self-play it prints how many of
-2 x 2,048 games against random play, half in each seat, each seed loses. Policies draw their actions (MPE), or are
-greedy (self-play).
+Runs are trained into --folder, or read from it if they exist. For each seed, a group's return against the other trained
+groups is compared with the return of the untrained group against them, on the same 512 starts; intervals are over
+seeds. For self-play the script prints the percentage of 2 x 2,048 games against random play, half in each seat, that
+each seed loses. Policies sample their actions (MPE), or are greedy (self-play).
 """
 
 import argparse
@@ -31,17 +31,17 @@ from evorl.vector_env import EnvBatch, EpisodeStats, ResetStarts, RolloutPlan, T
 
 MPE = ("tag", "push", "adversary")
 STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 3_000_000}
-SELF_PLAY = ["entropy_weight=0.2", "learning_rate=${linear:1e-3,0}"]  # or it sees too few games
+SELF_PLAY = ["entropy_weight=0.2", "learning_rate=${linear:1e-3,0}"]  # with the defaults it sees too few games
 
 
 def options(name: str, env_steps: int) -> list[str]:
-    """Those of a training, with the defaults of its agent but for the entropy and learning rate of self-play."""
+    """Return the options of a training: the agent's defaults, except for entropy and learning rate in self-play."""
     env = [f"env=mpe/{name}"] if name in MPE else [f"env=pgx_game/{name}", *SELF_PLAY]
     return ["agent=ippo", *env, "num_seeds=8", f"env_steps={env_steps}", "evaluations=4"]
 
 
 def trained(name: str, folder: Path, env_steps: int | None) -> RunCheckpoint:
-    """The run of a game, trained unless it is there."""
+    """Return the run of a game, and train it first if it does not exist."""
     run = folder / name
     if not run.exists():
         given = options(name, env_steps or STEPS.get(name, 1_000_000))
@@ -50,7 +50,7 @@ def trained(name: str, folder: Path, env_steps: int | None) -> RunCheckpoint:
 
 
 def played(policy: Policy, episodes: int, explores: bool, key: jax.Array) -> EpisodeStats:
-    """What so many episodes were, leaves [episodes]."""
+    """Play the episodes and return their statistics, leaves [episodes]."""
     env = policy.env
     world, store = EnvBatch(env, policy.env_params, policy.memory, episodes), TransitionStore(8, None, lambda *_: None)
     act = jax.vmap(policy.as_policy_fn(explores))
@@ -58,7 +58,7 @@ def played(policy: Policy, episodes: int, explores: bool, key: jax.Array) -> Epi
 
 
 def groups(run: RunCheckpoint) -> dict[str, np.ndarray]:
-    """Of each group the returns of each seed, [2, seeds]: as it has learned, and as it began."""
+    """Return for each group the returns of each seed, [2, seeds]: trained, and untrained."""
     workflow: Any = run.workflow
     teams = group_sizes(workflow.env.action_space)
 
@@ -78,7 +78,7 @@ def groups(run: RunCheckpoint) -> dict[str, np.ndarray]:
 
 
 def losses(run: RunCheckpoint) -> np.ndarray:
-    """The part of games that each seed loses against random play, [seeds]."""
+    """Return the fraction of games that each seed loses against random play, [seeds]."""
     workflow: Any = run.workflow
     (group,) = group_sizes(workflow.env.action_space)
 

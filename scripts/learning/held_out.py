@@ -1,12 +1,16 @@
-"""What curricula of mazes have taught: runs side by side on the same held-out levels, and the levels that they keep.
+"""Evaluate curricula of mazes: compare runs on the same held-out levels, and describe the levels in their buffers.
 
 python scripts/learning/held_out.py runs/stages/*maze*                     1,000 levels of 7 x 7 with 20 draws
 python scripts/learning/held_out.py RUN RUN --size 13 --draws 60
 
-Levels are drawn with --draws walls and can be solved; no run has seen them. Of each seed's last policy: the rate of
-levels that it solves greedily, of all and of the tenth with the longest paths, and sampled; the solved rates on the
-worst a percent, which ten episodes of each level choose and ten others measure (risk, arXiv:2408.15099). Kept: the
-shortest path and the walls of what the run replays, by the chance of each level. Intervals are over seeds.
+Levels are drawn with --draws walls, are solvable, and were not seen by any run. The table has, for each seed's last
+policy:
+  - the rate of levels solved with greedy actions, of all levels and of the tenth with the longest paths, and with
+    sampled actions;
+  - the solved rate on the worst a percent of the levels: ten episodes of each level choose them, and ten others
+    measure them (risk, arXiv:2408.15099);
+  - kept: the mean shortest path and number of walls of the replayed levels, weighted by the replay probability.
+Intervals are over seeds.
 """
 
 import argparse
@@ -29,14 +33,14 @@ ATTEMPTS = 10
 
 
 def held_out(size: int, draws: int, count: int) -> Any:
-    """Levels that can be solved, always the same of a size, leaves [count, ...]."""
+    """Return solvable levels, always the same for a size, leaves [count, ...]."""
     env = Maze(RandomWalls(size, size, draws, draws, solvable=True))
     keys = jax.random.split(jax.random.key(20261124), count)
     return jax.jit(jax.vmap(env.sample_level, (0, None)))(keys, env.default_params)
 
 
 def rates(workflow: Any, levels: Any) -> Any:
-    """(state, key) -> solved greedily [n], and sampled in two sets [2, n]."""
+    """Return a function (state, key) -> (solved greedily [n], solved rate with sampled actions in two sets [2, n])."""
     several = jax.tree.map(lambda x: jnp.repeat(x, 2 * ATTEMPTS, axis=0), levels)
 
     @jax.jit
@@ -50,7 +54,7 @@ def rates(workflow: Any, levels: Any) -> Any:
 
 
 def kept(workflow: Any, state: Any) -> tuple[float, float]:
-    """The mean path and the mean number of walls of what is replayed."""
+    """Return the mean path length and the mean number of walls of the replayed levels."""
     if not isinstance(workflow, PLR):
         return np.nan, np.nan
     chances = state.buffer.replay_probabilities(workflow.bound(state).curation)
@@ -61,7 +65,7 @@ def kept(workflow: Any, state: Any) -> tuple[float, float]:
 
 
 def numbers(run: RunCheckpoint, levels: Any) -> dict[str, np.ndarray]:
-    """Of each seed."""
+    """Return the figures of a run by name, each with one value per seed."""
     length = np.asarray(jax.vmap(paths.path_length)(levels))
     longest = np.argsort(-length, kind="stable")[: len(length) // 10]
     first, seeds = run.cfg["seed"], run.cfg["num_seeds"]

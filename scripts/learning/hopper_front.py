@@ -1,13 +1,15 @@
-"""Hopper's speed against its energy: the fronts of NSGA-II and of pymoo's NSGA-II on the same evaluations.
+"""Compare the Pareto fronts of hopper's speed and energy from NSGA-II with pymoo's NSGA-II on the same evaluations.
 
 python scripts/learning/hopper_front.py                          four seeds, some ten minutes
 python scripts/learning/hopper_front.py --seeds 1 --generations 10
 
-Brax hopper, spring, 200 steps that falling does not end; a tanh network, 11-16-16-3, whose weights are kept within -2
-and 2; 128 members that are initialized alike, 100 generations, an episode for each member and generation. Speed is the
-mean velocity, in m/s; energy the mean of the squared controls, of at most 3. SBX eta 15 at 0.9, polynomial mutation eta
-20. The last generation's fronts are played again, 16 fresh episodes each, the same for both; their hypervolumes are
-above a speed of 0 and below an energy of 3, over 3, so in m/s.
+The task is Brax hopper, spring, 200 steps that falling does not end. The policy is a tanh network, 11-16-16-3, whose
+weights are kept within -2 and 2. Both algorithms have the same initial 128 members, 100 generations, an episode for
+each member and generation, SBX eta 15 at 0.9, and polynomial mutation eta 20. Speed is the mean velocity, in m/s;
+energy is the mean of the squared controls, at most 3.
+
+The fronts of the last generation are evaluated again, with 16 fresh episodes each, the same for both. Their
+hypervolumes are above a speed of 0 and below an energy of 3, divided by 3, so in m/s.
 """
 
 # pyright: reportMissingImports=false
@@ -31,13 +33,13 @@ from evorl.parts import resolve_numbers
 from evorl.workflows import Evolution
 
 MEMBERS, STEPS, EPISODES, BOUND, MOST = 128, 200, 16, 2.0, 3.0
-COST = 1e-3  # of Brax's hopper, on the squared controls
+COST = 1e-3  # weight of the squared controls in Brax's hopper
 SPREAD = {"x_velocity": 1.0, "reward_ctrl": 1 / COST}
 REFERENCE = np.array([0.0, -MOST])
 
 
 def searches(episodes: int = 1) -> Evolution:
-    """The search; its evaluations are pymoo's too."""
+    """Return the search, whose evaluations pymoo uses too."""
     options = {"terminate_when_unhealthy": False}
     env = Brax("hopper", "spring", STEPS, options, dict.fromkeys(SPREAD, "mean"))
     policy = MLPPolicy(hidden=(16, 16))
@@ -47,7 +49,7 @@ def searches(episodes: int = 1) -> Evolution:
 
 
 def judge(workflow: Evolution) -> Any:
-    """(state, rows [n, size], key) -> fitness [n, 2]."""
+    """Return a function (state, rows [n, size], key) -> fitness [n, 2]."""
 
     def judged(state: Any, members: jax.Array, key: jax.Array) -> jax.Array:
         key_plan, key_play = jax.random.split(key)
@@ -61,14 +63,14 @@ def judge(workflow: Evolution) -> Any:
 
 
 def ours(step: Any, state: Any, key: jax.Array, generations: int) -> np.ndarray:
-    """The parents of the last generation [n, size]."""
+    """Return the parents of evorl's last generation, [n, size]."""
     for i in range(generations):
         state, _ = step(state, jax.random.fold_in(key, i))
     return np.asarray(flatten_population(state.evolver.parents))
 
 
 def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: int) -> np.ndarray:
-    """The same of pymoo's."""
+    """Return the population of pymoo's last generation, [n, size]."""
     from pymoo.algorithms.moo.nsga2 import NSGA2 as Peer  # noqa: N811
     from pymoo.core.problem import Problem
     from pymoo.operators.crossover.sbx import SBX
@@ -79,7 +81,7 @@ def theirs(evaluate: Any, state: Any, key: jax.Array, generations: int, seed: in
     calls = iter(range(10**9))
 
     class Hopper(Problem):
-        """What the members that it is given are worth."""
+        """pymoo problem that evaluates members with evorl's search."""
 
         def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
             members = jnp.asarray(np.resize(x, (MEMBERS, x.shape[1])), jnp.float32)
@@ -107,7 +109,7 @@ def main() -> None:
     for seed in range(given.seeds):
         keys = jax.random.split(jax.random.key(seed), 3)
         state = init(keys[0], numbers)
-        evaluate(state, flatten_population(state.evolver.children), keys[1])  # compiled before it is timed
+        evaluate(state, flatten_population(state.evolver.children), keys[1])  # compile before timing
         begun = time.perf_counter()
         fronts = [ours(step, state, keys[1], given.generations)]
         between = time.perf_counter()
@@ -125,7 +127,7 @@ def main() -> None:
         print(f"| {seed} | {' | '.join(shown)} |", flush=True)
     for name, values in zip(("evorl", "pymoo"), np.transpose(found), strict=True):
         print(f"{name}: mean {stats.MeanEstimate.from_scores(values):.3f}")
-    apart = stats.MeanEstimate.from_scores(-np.diff(found)[:, 0])  # both begin with the same members
+    apart = stats.MeanEstimate.from_scores(-np.diff(found)[:, 0])  # paired: both start with the same members
     print(f"evorl's minus pymoo's, of the same seed: {apart:.3f}")
 
 

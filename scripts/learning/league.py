@@ -1,9 +1,9 @@
-"""Exploitability on Leduc poker of a league and of self-play: the same PPO, with the same steps of the main agent.
+"""Compare the exploitability of a league and of self-play on Leduc poker, at the same PPO and main-agent steps.
 
 python scripts/learning/league.py [--iterations 1000] [--seeds 4] [--entropy 0.01] [--smoke]
 
-Of each agent its last policy, and of the league also an equilibrium among all its policies. Intervals are 95 %, by
-Student's t over seeds.
+Exploitability is that of each main agent's last policy, and for the league also that of an equilibrium among all its
+policies. Intervals are 95 %, by Student's t over seeds.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def workflow(roster: Roster, entropy: float, matches: Matchmaking) -> League:
 
 
 def judged(league: League, iterations: int, seeds: int, parts: int) -> list[dict[str, Any]]:
-    """After each part of the iterations, with what it took: by name [seeds]."""
+    """Train all seeds; after each part of the iterations, record the evaluation and the costs by name, [seeds]."""
 
     @jax.jit
     def begin(key: jax.Array) -> Any:

@@ -1,11 +1,12 @@
-"""The learned strategies that evosax ships, beside strategies by hand, on the functions of BBOB.
+"""Compare the learned evolution strategies of evosax with hand-designed ones on the BBOB functions.
 
 python scripts/learning/learned_strategies.py [--generations 100]
 
-10 numbers, 32 members, 100 generations, 16 seeds, each of which draws its own optimum and start. A strategy's loss on a
-function is the median over seeds of the best member's distance from the optimal value; over all functions the mean of
-its ranks among the strategies, with a 95 % interval over the functions, and on how many it is the best.
-LearnedES and LearnedGA are told nothing that they were not when they were learned: members within [-5, 5], std 1.
+The setting is 10 dimensions, 32 members, 100 generations and 16 seeds, each of which draws its own optimum and start.
+The loss of a strategy on a function is the median, over seeds, of the best member's distance from the optimal value.
+The summary has the mean of the strategy's ranks over all functions, with a 95 % interval over the functions, and the
+number of functions on which it is the best. LearnedES and LearnedGA get the setting of their meta-training: members
+within [-5, 5], std 1.
 """
 
 import argparse
@@ -41,7 +42,7 @@ STRATEGIES: dict[str, Any] = {
 
 
 def losses(strategy: str, functions: list[str], generations: int) -> np.ndarray:
-    """On each function the median over seeds of the best that any member was."""
+    """Return, for each function, the median over seeds of the best loss of any member."""
     evolver = STRATEGIES[strategy]
     problems = [BBOB(name, SIZE) for name in functions]
     of_members = [jax.vmap(partial(problem.evaluate, jax.random.key(0))) for problem in problems]

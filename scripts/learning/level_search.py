@@ -1,13 +1,16 @@
-"""Which search finds levels of high true regret for a student that does not learn, and what other scores know of it.
+"""Compare searches for levels of high true regret for a fixed student, and correlate other scores with true regret.
 
 python scripts/learning/level_search.py runs/stages/ppo_maze_7_7_3_100_20_20_maze_gru
 python scripts/learning/level_search.py RUN --levels 2000 --seeds 2 --random 500      a try
 
 RUN is an on-policy agent of mazes (`stages.py levels`, the first run). Each search scores --levels levels, 100 at a
-time, by the optimal return less the mean of 4 sampled episodes; a level scored several times has the mean. The 32 of
-highest score are played anew, 64 episodes each, since those that chose them flatter them; intervals are over search
-seeds. Spearman's rank correlations of scores, as a curriculum with 4 environments of a level computes them, with the
-true regret of 16 other episodes are over --random levels, intervals over the students of the run.
+time. The score is the optimal return minus the mean of 4 sampled episodes; a level scored several times has the mean.
+The 32 levels of highest score are evaluated again, with 64 episodes each, since the scores that selected them are
+biased upwards. Intervals are over search seeds.
+
+The second table has Spearman's rank correlations over --random levels. They relate scores, as a curriculum with 4
+environments per level computes them, to the true regret of 16 other episodes. Intervals are over the students of the
+run.
 """
 
 import argparse
@@ -45,7 +48,7 @@ from evorl.ued.generators import BredLevels, LevelGenerator, SampledLevels
 from evorl.vector_env import LevelStarts, require_level_env
 
 AT_ONCE = 100
-EPISODES, FRESH, APART = 4, 64, 16  # of a level: that score it in a search, that measure the best, beside other scores
+EPISODES, FRESH, APART = 4, 64, 16  # of a level: in a search, to measure the best levels, to correlate other scores
 BEST = 32
 REGRET = TrueRegret()
 SCORES = (MaxMC(), PositiveValueLoss(), L1ValueLoss(), Learnability(), NegativeReturn(), REGRET)
@@ -53,15 +56,16 @@ SCORES = (MaxMC(), PositiveValueLoss(), L1ValueLoss(), Learnability(), NegativeR
 
 @dataclass(frozen=True)
 class Children:
-    """ACCEL's way: children of levels that are drawn as a replay draws them, or new ones; what scores well is kept.
+    """ACCEL's search: new levels, or children of levels drawn as for a replay; levels with high scores are kept.
 
-    The student being the same, a replay would score a level once more for nothing, so that the parents are not played.
+    The student is fixed, so a replay would only score a level once more. The parents are therefore not
+    played.
     """
 
     env: Any
     capacity: int = 1000
     num_edits: int = 5
-    often: float = 0.5  # p, once half of the buffer is full
+    often: float = 0.5  # replay probability p, once half of the buffer is full
 
     def init(self, key: Any, env: Any, n: int) -> LevelBuffer:
         del n
@@ -82,9 +86,10 @@ class Children:
 
 
 def searches(env: Any) -> dict[str, LevelGenerator]:
-    """By name; their numbers are the library's but for those of the genetic algorithm.
+    """Return the searches by name, with the library's hyperparameters except for the genetic algorithm.
 
-    Its genomes begin as normal numbers, and its mutations turn the signs of some three of 49 walls.
+    The genomes of the genetic algorithm are standard normal at the start. A mutation changes the sign of
+    about three of 49 walls.
     """
     ga = GA(AT_ONCE, mutation=GaussianMutation(std=0.2), initial_std=1.0, crossover_rate=0.5)
     return {
@@ -97,7 +102,7 @@ def searches(env: Any) -> dict[str, LevelGenerator]:
 
 
 def regret(workflow: Any, state: Any, levels: Any, episodes: int, key: Any) -> Any:
-    """The true regret of levels, leaves [n, ...], from so many whole episodes on each."""
+    """Return the true regret of levels, leaves [n, ...], from whole episodes on each."""
     several = jax.tree.map(lambda x: jnp.repeat(x, episodes, axis=0), levels)
     returns = run_on_levels(workflow, state, several, True, key).returns[None]
     optimum = jax.vmap(require_level_env(workflow.env).optimal_return)(levels)  # pyright: ignore[reportAttributeAccessIssue]
@@ -105,7 +110,7 @@ def regret(workflow: Any, state: Any, levels: Any, episodes: int, key: Any) -> A
 
 
 def search(workflow: OnPolicy, generator: LevelGenerator, count: int) -> Callable[[Any, Any], Any]:
-    """(state, key) -> all levels, leaves [count, ...], and their scores."""
+    """Return a function (state, key) -> (all levels, leaves [count, ...], their scores)."""
     env = require_level_env(workflow.env)
 
     @jax.jit
@@ -124,7 +129,7 @@ def search(workflow: OnPolicy, generator: LevelGenerator, count: int) -> Callabl
 
 
 def best(levels: Any, score: np.ndarray) -> tuple[Any, float, int]:
-    """The levels of highest score, their mean score, and of how many different ones they are the best."""
+    """Return the levels of highest score, their mean score, and the number of different levels."""
     marks = np.asarray(jax.vmap(tree.hash_tree)(levels))
     _, first, group = np.unique(marks, axis=0, return_index=True, return_inverse=True)
     mean = np.bincount(group.ravel(), score) / np.bincount(group.ravel())
@@ -142,7 +147,7 @@ def compare(workflow: OnPolicy, state: Any, count: int, seeds: int) -> None:
             key_search, key_again = jax.random.split(jax.random.key(seed))
             began = time.perf_counter()
             levels, score = jax.device_get(searched(state, key_search))
-            seconds = time.perf_counter() - began  # of the first with compiling
+            seconds = time.perf_counter() - began  # for the first seed with compilation
             chosen, flattered, different = best(levels, score)
             measured = float(again(state, chosen, key_again).mean())
             path, walls = jax.vmap(paths.path_length)(chosen).mean(), chosen.grid.sum((1, 2)).mean()
@@ -157,7 +162,10 @@ def interval(values: np.ndarray) -> str:
 
 
 def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:
-    """(state, key) -> of new levels, AT_ONCE, true regret and then SCORES, leaves [AT_ONCE], and whether solvable."""
+    """Return a function that scores AT_ONCE new levels, (state, key) -> (true regret, SCORES, solvable).
+
+    All leaves have shape [AT_ONCE].
+    """
     env, player = require_level_env(workflow.env), replace(workflow, num_envs=EPISODES * AT_ONCE, batch_size=0)
     curricula.check_student(player)
 
@@ -178,7 +186,7 @@ def scored(workflow: OnPolicy) -> Callable[[Any, Any], Any]:
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's."""
+    """Return Spearman's rank correlation."""
     return np.corrcoef(rankdata(a), rankdata(b))[0, 1]
 
 
@@ -188,7 +196,7 @@ def correlate(workflow: OnPolicy, states: list[Any], count: int) -> None:
     for state in states:
         parts = [jax.device_get(of_new(state, key)) for key in keys]
         apart, scores, solvable = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        share = solvable.mean()  # the same of all students, whose levels are
+        share = solvable.mean()  # the same for all students, as their levels are
         found.append([(correlation(apart, x), correlation(apart[solvable], x[solvable])) for x in scores])
     print(f"\n| score | all of {count:,} random levels | the {share:.0%} that can be solved |\n|---|---|---|")
     for score, of_students in zip(SCORES, np.array(found).transpose(1, 2, 0), strict=True):

@@ -1,11 +1,11 @@
-"""An evolution strategy that is learned here, on functions of BBOB that it was not trained on.
+"""Meta-learn an evolution strategy and compare it with others on BBOB functions that it was not trained on.
 
 python scripts/learning/meta_strategies.py [--generations 300] [--seeds 8]
 
-The weights of LearnedES, 16 members for 50 generations on 10 numbers, are searched from nothing by OpenES with 64
-members: Adam's rate 0.02, std 0.1, no decay. Twelve functions are trained on and twelve are held out, none of which has
-a rotated or otherwise related one among the others. All strategies are then judged on 32 tasks of each function, the
-same for all: by the digits of precision that the best member reaches, of which more is better.
+The weights of LearnedES, with 16 members for 50 generations on 10 dimensions, are trained from scratch by OpenES with
+64 members: Adam's rate 0.02, std 0.1, no decay. Twelve functions are for training and twelve are held out; none has a
+rotated or otherwise related variant in the other set. All strategies are then evaluated on the same 32 tasks of each
+function. The result is the number of digits of precision that the best member reaches; more is better.
 """
 
 import argparse
@@ -34,18 +34,18 @@ WORKFLOW = Search(PROBLEM, OpenES(64, learning_rate=0.02, std=0.1, weight_decay=
 
 
 def digits(problem: LearnedStrategy) -> Any:
-    """Gives of an evolver's numbers the mean digits on each function, [functions], of tasks that are fixed."""
+    """Return a function from an evolver's numbers to the mean digits on each function, [functions], on fixed tasks."""
     keys = jax.random.split(jax.random.key(2026), TASKS)
     return jax.jit(lambda given: jax.vmap(problem.compute_digits, (0, None))(keys, given).mean(0))
 
 
 def with_weights(params: Any) -> dict[str, Any]:
-    """The numbers of an evolver that has these weights."""
+    """Return the numbers of an evolver with these weights."""
     return {"numbers": {**START, "params": params}}
 
 
 def learned(generations: int, seeds: int) -> list[tuple[Any, Any]]:
-    """The weights that each seed begins with and ends with."""
+    """Train each seed, and return its initial and final weights."""
     step = jax.jit(lambda state, keys: jax.lax.scan(WORKFLOW.step, state, keys)[0])
     found = []
     for seed in range(seeds):

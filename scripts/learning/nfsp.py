@@ -1,10 +1,10 @@
-"""Exploitability of NFSP over env steps on Kuhn and Leduc poker, seeds side by side.
+"""Measure the exploitability of NFSP over env steps on Kuhn and Leduc poker, with all seeds in one program.
 
 python scripts/learning/nfsp.py [--games kuhn leduc] [--seeds 4] [--option agent.inner.workflow.num_updates=8 ...]
 python scripts/learning/nfsp.py --smoke    a few steps of each
 
-Options are those of configs/agent/nfsp.yaml, but for reservoirs, which are smaller since a run fills no more.
-CPU seconds are those of all seeds together, compiling apart; intervals are over seeds (95 %).
+Options are those of configs/agent/nfsp.yaml, except for reservoirs, which are smaller since a run fills no more.
+CPU seconds are those of all seeds together, without compilation. Intervals are over seeds (95 %).
 """
 
 import argparse
@@ -29,7 +29,10 @@ Curve = tuple[list[np.ndarray], list[float], float]
 
 
 def curve(game: str, at: tuple[int, ...], seeds: int, options: list[str]) -> Curve:
-    """After so many env steps of each seed the exploitabilities [seeds] and CPU seconds so far; those of compiling."""
+    """Train all seeds, and record exploitability [seeds] and CPU seconds after each number of env steps.
+
+    The env steps are those of each seed. The last result is the CPU seconds of compiling.
+    """
     cfg = config.compose_config(["agent=nfsp", f"env={game}", ROOM, *options])
     workflow, _ = runs.build(cfg)
     one: Any = workflow

@@ -1,12 +1,12 @@
-"""Policy search as in section 5.2.1 of EvoRL (arXiv:2501.15129): 2000 iterations, 16 seeds, beside its table 1.
+"""Compare policy search with table 1 of EvoRL (arXiv:2501.15129, section 5.2.1): 2000 iterations, 16 seeds.
 
 python scripts/learning/paper_search.py                                      all of it, for a GPU
 python scripts/learning/paper_search.py --agents openes --envs hopper --hidden 16 --episodes 1
 python scripts/learning/paper_search.py --agents ars --hidden 16 --option iterations=5 --option num_seeds=2
 
-Of every seed, 128 episodes of the distribution's center after the last iteration are averaged. The table has the mean
-of the seeds with its 95 % interval, the best seed, and the paper's best of 16. CMA-ES has small networks
-alone.
+The return of a seed is the mean of 128 episodes with the distribution's center after the last iteration. The table has
+the mean of the seeds with its 95 % interval, the best seed, and the paper's best of 16. CMA-ES runs with small networks
+only.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from evorl import stats
 
 AGENTS = ("ars", "openes", "vanilla_es", "cma_es")
 SETTINGS = ((16, 16), (16, 1), (256, 16), (256, 1))  # width of both hidden layers, episodes of a fitness
-BEST = {  # table 1: of every environment and setting, the best seed of each agent
+BEST = {  # table 1: the best seed of each agent, for every environment and setting
     "ant": (
         (2368.85, 3224.73, 2838.81, 2449.74),
         (1675.04, 2581.69, 2060.51, 1863.62),

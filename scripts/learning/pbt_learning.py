@@ -1,15 +1,18 @@
-"""Is PBT better than what it is made of? PPO or SAC on Pendulum, 16 members, 8 seeds, equal env steps for all.
+"""Compare PBT with its ablations: PPO or SAC on Pendulum, 16 members, 8 seeds, equal env steps for all.
 
 python scripts/learning/pbt_learning.py ppo                     PBT, PBT-CSO, fixed settings, no exploit, a grid
-python scripts/learning/pbt_learning.py sac pbt fixed           some of them; sac members share one replay
-python scripts/learning/pbt_learning.py sac pbt --no-warmup     judged from the first generation on, in as many steps
+python scripts/learning/pbt_learning.py sac pbt fixed           some of them; sac members share one replay buffer
+python scripts/learning/pbt_learning.py sac pbt --no-warmup     selection from the first generation on, in equal steps
 
 Members train for 40 % of the steps with which the tuned experiment (classic/ppo_pendulum, classic/sac_pendulum) solves
-the task, each with settings of its own, drawn at first from the same priors. After the last generation all members are
-evaluated again, in 128 fresh episodes: `mean` is over members, `best` the member that was the fittest in the last
-generation. fixed: nobody takes over, settings stay as they were drawn. unexploited: settings spread and move as in PBT,
-weights do not. Intervals are 95 % over seeds. The grid trains learning rates, half a decade apart, with the
-agent's defaults elsewhere and a replay for each; the best one is held against the rates that PBT ends with.
+the task. Each member has its own settings, drawn at first from the same priors. After the last generation all members
+are evaluated again, in 128 fresh episodes: `mean` is over members, `best` is the member that was the fittest in the
+last generation. Intervals are 95 % over seeds.
+
+fixed        no member is replaced, and settings stay as drawn
+unexploited  settings are copied and perturbed as in PBT, weights are not copied
+grid         learning rates at intervals of half a decade, with the agent's defaults otherwise and a replay buffer for
+             each; the best rate is compared with the rates that PBT ends with
 """
 
 import argparse
@@ -51,13 +54,13 @@ ENV = Gymnax("Pendulum-v1")
 
 
 def unexploited(population: Any) -> Any:
-    """The same population, whose members take over nothing; their settings are given to them by PBT all the same."""
+    """Return the same population, whose members copy no weights; PBT still assigns their settings."""
     kind = type("Unexploited", (type(population),), {"copy_members": lambda self, state, source: state})
     return kind(population.inner, population.size)
 
 
 def ppo() -> tuple[Any, Any, dict[str, int], int]:
-    """The population, a member for the grid, the steps of PBT and its generations."""
+    """Return the population, a member for the grid, the steps of PBT and its generations."""
     agent = PPO(hidden=(64, 64), reward_scale=0.1, entropy_weight=0.0)
     fixed = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
     searched = replace(
@@ -68,7 +71,7 @@ def ppo() -> tuple[Any, Any, dict[str, int], int]:
         clip=LogUniform(0.02, 0.5),
         entropy_weight=LogUniform(1e-5, 1e-1),
     )
-    # 204,800 steps, of 501,760
+    # 204,800 of the tuned experiment's 501,760 steps
     return Vmapped(replace(fixed, agent=searched), MEMBERS), fixed, {"steps_per_generation": 5, "warmup_steps": 0}, 20
 
 
@@ -85,8 +88,8 @@ def sac() -> tuple[Any, Any, dict[str, int], int]:
         discount=DISCOUNTS,
         target_entropy=Uniform(-2.0, 0.0),
     )
-    steps = {"steps_per_generation": 150, "warmup_steps": 600}  # as long in proportion as in EvoRL's table 5
-    # 11,800 steps with the random ones, of 30,996
+    steps = {"steps_per_generation": 150, "warmup_steps": 600}  # in the proportions of EvoRL's table 5
+    # 11,800 of the tuned experiment's 30,996 steps, random ones included
     return SharedReplay(replace(fixed, agent=searched), MEMBERS), fixed, steps, 14
 
 
@@ -94,7 +97,7 @@ AGENTS = {"ppo": ppo, "sac": sac}
 
 
 def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
-    """What the seeds of one arm have reached, [SEEDS] or [SEEDS, members]."""
+    """Train one arm, and return its final returns and learning rates, [SEEDS] or [SEEDS, members]."""
     population, _, steps, generations = AGENTS[agent]()
     if not warmup:
         generations += steps["warmup_steps"] // steps["steps_per_generation"]
@@ -127,7 +130,7 @@ def arm(agent: str, name: str, warmup: bool) -> dict[str, Any]:
 
 
 def grid(agent: str) -> tuple[np.ndarray, np.ndarray]:
-    """Learning rates and the mean return that each has reached."""
+    """Return the learning rates and the mean final return of each."""
     _, fixed, steps, generations = AGENTS[agent]()
     rates = np.geomspace(RATES.low, RATES.high, 9)
     names = [name for name in read_numbers(fixed)["agent"] if name in ("learning_rate", "actor_lr", "critic_lr")]

@@ -1,15 +1,16 @@
-"""Quality-diversity beside its libraries, at equal evaluations, eight seeds, in an environment that has both.
+"""Compare quality diversity with QDax and pyribs at equal evaluations, eight seeds, in an environment with both.
 
 pip install "qdax==0.5.0" "ribs==0.12.0"
-python scripts/learning/peers_diversity.py arm          MAP-Elites beside QDax's: its arm of 100 joints
-python scripts/learning/peers_diversity.py walker       the same of policies: walker2d's feet, 100 steps, spring
-python scripts/learning/peers_diversity.py sphere       CMA-ME beside pyribs': the linear projection of 100 numbers
+python scripts/learning/peers_diversity.py arm          MAP-Elites and QDax's, on QDax's arm of 100 joints
+python scripts/learning/peers_diversity.py walker       the same for policies: walker2d's feet, 100 steps, spring
+python scripts/learning/peers_diversity.py sphere       CMA-ME and pyribs', on the linear projection of 100 numbers
 python scripts/learning/peers_diversity.py mae          CMA-MAE on the same, alone
-python scripts/learning/peers_diversity.py gradients    PGA-MAP-Elites beside MAP-Elites on the walkers
+python scripts/learning/peers_diversity.py gradients    PGA-MAP-Elites and MAP-Elites on the walkers
 
-MAP-Elites: 1,024 cells, batches of 128, iso 0.005, line 0.05; 1,000 batches of arms, 100 of walkers. CMA-ME: 10,000
-cells, 15 searches of 36, sigma 0.5, 1,000 iterations. QD score, from the least fitness there is, and coverage, each
-with a 95 % interval over the seeds. QDax scores by evorl's problems and episodes: both search the same.
+MAP-Elites has 1,024 cells, batches of 128, iso 0.005 and line 0.05; it runs 1,000 batches of arms, 100 of walkers.
+CMA-ME has 10,000 cells, 15 searches of 36 and sigma 0.5; it runs 1,000 iterations. Printed are the QD score, relative
+to the lowest possible fitness, and the coverage, each with a 95 % interval over the seeds. QDax uses evorl's problems
+and episodes, so both solve the same task.
 """
 
 import sys
@@ -39,7 +40,7 @@ SEEDS, BATCH = 8, 128
 
 @dataclass(frozen=True)
 class QDaxArm:
-    """Its arm, angles in [0, 1]."""
+    """QDax's arm, with angles in [0, 1]."""
 
     joints: int = 100
     bounds = (0.0, 1.0)
@@ -62,7 +63,7 @@ def walker() -> Evolution:
 
 
 def gradients() -> None:
-    """Four seeds, 100 generations of 100 members, all networks of 64 x 64."""
+    """Compare on four seeds, 100 generations of 100 members, all networks of 64 x 64."""
     env = walker().env
     descriptors = ("feet_contact",)
     agent = TD3(hidden=(64, 64))
@@ -76,7 +77,7 @@ def gradients() -> None:
 
 
 def told(name: str, found: Any, least: float, began: float) -> None:
-    """A line of the scores; found is fitness and filled, [seeds, cells]."""
+    """Print a line of the scores; `found` is (fitness, filled), each [seeds, cells]."""
     fitness, filled = found
     score = np.where(filled, np.asarray(fitness) - least, 0).sum(1)
     for what, values in (("QD score", score), ("coverage", np.asarray(filled).mean(1))):
@@ -85,7 +86,7 @@ def told(name: str, found: Any, least: float, began: float) -> None:
 
 
 def ours(workflow: Any, iterations: int, least: float, name: str = "evorl", seeds: int = SEEDS) -> None:
-    """Of all seeds at once."""
+    """Run all seeds at once and print their scores."""
     began = time.perf_counter()
 
     def run(seed: jax.Array) -> Any:
@@ -99,7 +100,10 @@ def ours(workflow: Any, iterations: int, least: float, name: str = "evorl", seed
 
 
 def qdax(draw: Any, score: Any, iterations: int, least: float, bounds: tuple[float, ...] = ()) -> None:
-    """QDax's MAP-Elites: draw(key) -> genome, score(genomes [n], key) -> (fitness, descriptor within [0, 1])."""
+    """Run QDax's MAP-Elites and print its scores.
+
+    The arguments are draw(key) -> genome and score(genomes [n], key) -> (fitness, descriptor within [0, 1]).
+    """
     from functools import partial
 
     from qdax.core.containers.mapelites_repertoire import (  # pyright: ignore[reportMissingImports]  # no dependency

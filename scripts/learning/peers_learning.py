@@ -1,6 +1,7 @@
-"""What rejax 0.1.3 reaches with the settings it publishes (its configs/gymnax), at the budgets of experiments.py.
+"""Train rejax 0.1.3 with its published settings (its configs/gymnax), at the budgets of experiments.py.
 
-For an environment of its own: rejax 0.1.3, gymnax 0.0.9, SciPy. Eight seeds, 128 episodes of each after the last step.
+Run it in a separate environment with rejax 0.1.3, gymnax 0.0.9 and SciPy. Each case has eight seeds, and 128 episodes
+of each after the last step.
 
 python scripts/learning/peers_learning.py                          all
 python scripts/learning/peers_learning.py ppo/CartPole-v1
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 import rejax  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
 from rejax.evaluate import evaluate  # pyright: ignore[reportMissingImports]
-from scipy import stats  # evorl, which has the same interval, is not there
+from scipy import stats  # evorl, which has the same interval, is not installed there
 
 PPO = {"num_envs": 5, "num_steps": 100, "num_epochs": 5, "num_minibatches": 5, "learning_rate": 7.5e-4}
 PPO |= {"max_grad_norm": 0.5, "gamma": 0.99, "ent_coef": 0.01, "agent_kwargs": {"activation": "tanh"}}
@@ -24,7 +25,7 @@ DQN = {"agent": "DuelingQNetwork", "num_envs": 10, "batch_size": 100, "max_grad_
 DQN |= {"num_epochs": 5, "eps_end": 0.05, "exploration_fraction": 0.5, "ddqn": True}
 OFF = {"num_envs": 1, "buffer_size": 10_000, "num_epochs": 1, "gamma": 0.99, "normalize_observations": True}
 SWISH = {"activation": "swish"}
-CASES = {  # the class, the budget, and what is not rejax's default
+CASES = {  # the class, the budget, and settings other than rejax's defaults
     "ppo/CartPole-v1": ("PPO", 150_000, PPO),
     "ppo/Acrobot-v1": ("PPO", 300_000, PPO | {"normalize_observations": True}),
     "ppo/Pendulum-v1": ("PPO", 500_000, PENDULUM | {"agent_kwargs": SWISH}),
@@ -33,7 +34,7 @@ CASES = {  # the class, the budget, and what is not rejax's default
     "sac/Pendulum-v1": ("SAC", 30_000, OFF | {"fill_buffer": 256, "learning_rate": 0.01, "polyak": 0.98}),
     "td3/Pendulum-v1": ("TD3", 30_000, OFF | {"fill_buffer": 1000, "batch_size": 100, "polyak": 0.95}),
 }
-MORE = {  # of one each
+MORE = {  # settings of a single case
     "sac/Pendulum-v1": {"agent_kwargs": SWISH, "target_entropy_ratio": None, "batch_size": 256},
     "td3/Pendulum-v1": {"actor_kwargs": SWISH, "critic_kwargs": SWISH, "exploration_noise": 0.3, "max_grad_norm": 100},
     "dqn/CartPole-v1": {"agent_kwargs": SWISH},
@@ -42,11 +43,11 @@ MORE = {  # of one each
 
 
 def returns(case: str) -> np.ndarray:
-    """Of each of eight seeds."""
+    """Return the mean return of each of eight seeds."""
     kind, steps, settings = CASES[case]
     settings = settings | MORE.get(case, {})
     settings |= {"env": case.partition("/")[2], "total_timesteps": steps, "eval_freq": steps}
-    own = {name: copy.deepcopy(value) for name, value in settings.items()}  # which rejax writes to
+    own = {name: copy.deepcopy(value) for name, value in settings.items()}  # rejax modifies its settings
     algorithm = getattr(rejax, kind).create(**own, skip_initial_evaluation=True)
     limit = algorithm.env_params.max_steps_in_episode
 

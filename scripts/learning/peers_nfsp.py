@@ -1,9 +1,10 @@
-"""Exploitability of OpenSpiel's own NFSP on Kuhn poker, beside which scripts/learning/nfsp.py is set.
+"""Measure the exploitability of OpenSpiel's NFSP on Kuhn poker, to compare with scripts/learning/nfsp.py.
 
 python scripts/learning/peers_nfsp.py [--seeds 4] [--episodes 5_000 10_000 20_000]
 
-Its JAX program with the settings of its example for Kuhn poker, of which 3 million episodes are the whole: a network of
-128, a replay of 200,000, a reservoir of 2 million, epsilon from 0.06. Needs open_spiel, chex and flax.
+It is OpenSpiel's JAX program with the settings of its example for Kuhn poker, whose full length is 3 million episodes:
+a network of 128, a replay buffer of 200,000, a reservoir of 2 million, epsilon from 0.06. Needs open_spiel, chex and
+flax.
 """
 
 # pyright: reportMissingImports=false
@@ -20,12 +21,12 @@ from open_spiel.python.jax import nfsp
 
 from evorl.stats import MeanEstimate
 
-WHOLE = 3_000_000  # episodes over which epsilon falls
+WHOLE = 3_000_000  # episodes over which epsilon decays
 SETTINGS: Any = {"replay_buffer_capacity": 200_000, "epsilon_start": 0.06, "epsilon_end": 0.001}
 
 
 def table(game: Any, agents: list[Any]) -> Any:
-    """What the average policies do in each information state."""
+    """Return the average policies as a table over the information states."""
     found: Any = policy.TabularPolicy(game)
     for state, probabilities in zip(found.states, found.action_probability_array, strict=True):
         player, legal = state.current_player(), state.legal_actions()
@@ -39,7 +40,10 @@ def table(game: Any, agents: list[Any]) -> Any:
 
 
 def run(seed: int, at: list[int]) -> list[tuple[int, float, float]]:
-    """After so many episodes the env steps, the exploitability and the CPU seconds, compiling too."""
+    """Train one seed, and return (env steps, exploitability, CPU seconds) after each number of episodes.
+
+    The CPU seconds include compilation.
+    """
     np.random.seed(seed)
     env: Any = rl_environment.Environment("kuhn_poker", players=2)
     env.seed(seed)

@@ -1,9 +1,10 @@
-"""PPO of evorl and of rejax 0.1.3 term by term, on one rollout of CartPole and the same weights.
+"""Compare PPO of evorl and of rejax 0.1.3 term by term, on one rollout of CartPole and the same weights.
 
 PYTHONPATH=.:REJAX_SITE_PACKAGES python scripts/learning/peers_ppo_terms.py
 
-Prints the largest difference of each term, relative to its largest number. rejax's own methods are called, where it
-divides nothing: a rollout without truncations, whose last value it is given.
+Prints the largest difference of each term, relative to its largest number. rejax's own methods are called. They have
+one flag for the end of an episode, so the rollout has no truncations. The script passes them the value after the
+last step.
 """
 
 from dataclasses import replace
@@ -27,7 +28,7 @@ LEARNING_RATE = 1e-3
 
 
 def as_rejax(params: Any, part: str) -> dict[str, Any]:
-    """The weights of our policy or value as rejax's network has them."""
+    """Convert the weights of evorl's policy or value function to those of rejax's network."""
     layers = params["params"][part]
     if part == "value":
         return {"params": layers}
@@ -68,7 +69,7 @@ def main() -> None:
     print(f"advantage       {difference(batch.advantage, advantage):.1e}")
     print(f"target          {difference(batch.target, target):.1e}")
 
-    # one minibatch from other weights, so that ratios are not 1, with advantages that both normalize over it
+    # one minibatch from other weights, so that ratios are not 1; both normalize the advantages over it
     moved = jax.tree.map(lambda x: x + 0.05 * jax.random.normal(jax.random.key(2), x.shape), params)
     ours = workflow.split_batch(batch)
     first = jax.tree.map(lambda x: x[:256], ours)

@@ -1,11 +1,13 @@
-"""How well CartPole is balanced whatever its pole: returns on a grid of lengths and masses, of runs trained on all.
+"""Evaluate runs on CartPoles of different poles: greedy returns on a grid of lengths and masses.
 
 python scripts/learning/physics_grid.py runs/stages/*physics     10 x 10 levels, 10 episodes on each
 
-Runs are those of `stages.py physics`. The grid is of equal steps on a logarithmic scale, ends among them. Of each
-seed's last policy, greedy: the mean return of all levels, of the tenth that is the worst, which other episodes of the
-same number choose, and the share of levels with a mean return of 475 or more; intervals over seeds. Then the mean
-return of each level over seeds, a table for each run.
+Runs are those of `stages.py physics`, trained on all poles. The grid has equal steps on a logarithmic scale, ends
+included. The table has three figures for the greedy last policies:
+  - the mean return of all levels;
+  - the mean return of the tenth of the levels that is the worst, selected with other episodes of the same number;
+  - the share of levels with a mean return of 475 or more.
+Intervals are over seeds. A table for each run follows, with the mean return of each level over seeds.
 """
 
 import argparse
@@ -28,19 +30,22 @@ SOLVED = 475
 
 
 def axis(prior: Any, size: int) -> np.ndarray:
-    """So many numbers of a range, ends among them, at equal distances in it."""
+    """Return `size` numbers at equal distances in the range of a prior, ends included."""
     return np.asarray([prior.decode(jnp.float32(u)) for u in np.linspace(0, 1, size)])
 
 
 def grid(env: Physics, size: int) -> tuple[list[np.ndarray], Any]:
-    """The numbers along each axis, and the levels, the first number the slowest, leaves [size ** axes, ...]."""
+    """Return the numbers along each axis, and the levels, leaves [size ** axes, ...].
+
+    The first number varies slowest.
+    """
     axes = [axis(prior, size) for prior in env.ranges.values()]
     points = [dict(zip(env.ranges, numbers, strict=True)) for numbers in itertools.product(*axes)]
     return axes, jnp.stack([env.encode_level(numbers) for numbers in points])
 
 
 def returns(run: RunCheckpoint, levels: Any, episodes: int) -> np.ndarray:
-    """Mean greedy returns of each seed in two sets of episodes, [seeds, 2, levels]."""
+    """Return the mean greedy returns of each seed in two sets of episodes, [seeds, 2, levels]."""
     first, seeds = run.cfg["seed"], run.cfg["num_seeds"]
     workflow, _ = run.select_policy(first, None)
     several = jnp.repeat(levels, 2 * episodes, axis=0)

@@ -1,10 +1,10 @@
-"""PPO's curves with and without normalized values: eleven evaluations over the run, mean of 8 seeds and 95 % interval.
+"""Compare PPO with and without value normalization: eleven evaluations of a run, mean of 8 seeds, 95 % interval.
 
 python scripts/learning/ppo_curves.py                         all of them
 python scripts/learning/ppo_curves.py notebook_1 cartpole     some, by the names of SETTINGS
 python scripts/learning/ppo_curves.py notebook_6 --only no --set reward_scale=0.01     other hyperparameters
 
-All that is not named has its default. Each evaluation is 128 greedy episodes of every seed.
+Options that are not named have their defaults. Each evaluation is 128 greedy episodes of every seed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any], dict[str, Any], dict[str, fl
 
 
 def curve(name: str, normalize_values: bool, others: dict[str, float]) -> tuple[list[int], np.ndarray]:
-    """Env steps and returns [evaluations, seeds]."""
+    """Return the env steps and the returns [evaluations, seeds]."""
     env_name, env_steps, sizes, networks, numbers = SETTINGS[name]
     env = Gymnax(env_name)
     options: Any = networks | numbers | others

@@ -1,8 +1,8 @@
-"""NashConv of PSRO with exact best responses on Leduc, by meta-solver.
+"""Compare the meta-solvers of PSRO by NashConv, with exact best responses on Leduc.
 
 python scripts/learning/psro.py [--iterations 60] [--seeds 8]
 
-Seeds draw among actions that are worth the same; numbers are medians over them. Alpha-rank and self-play have 20
+Seeds break ties between actions of equal value; results are medians over them. Alpha-rank and self-play have 20
 iterations at most.
 """
 
@@ -35,12 +35,12 @@ SOLVERS: dict[str, Any] = {
     "alpha_rank": AlphaRank(),
     "last": NewestPolicySolver(),
 }
-SHORT = 20  # iterations of these
+SHORT = 20  # iterations of alpha_rank and last
 AT = (1, 10, 20, 40, 60)
 
 
 def nash_conv(solver: Any, iterations: int, seeds: int) -> np.ndarray:
-    """After each iteration, [seeds, iterations]."""
+    """Return the NashConv after each iteration, [seeds, iterations]."""
     game: Any = ExtensiveFormGame(Leduc())
     psro = PSRO(game, solver=solver, capacity=iterations + 1)
 

@@ -1,10 +1,10 @@
-"""Exploitability of PSRO by trained answers by iteration, and what of exact best responses' gains they reach.
+"""Measure the exploitability of PSRO with trained responses, and their share of the exact best responses' gains.
 
 python scripts/learning/psro_learned.py [--agents ppo dqn openes] [--env leduc] [--iterations 60] [--seeds 4]
     [--minutes 30] [option=value ...]
 
-Seeds go one after the other in one program. Payoffs are computed from the game's tree. A training ends after so many
-minutes, compiling apart. Options are those of `python -m evorl.train agent=psro agent@agent.inner=AGENT`.
+Seeds run sequentially in one program. Payoffs are computed from the game's tree. A training ends after --minutes,
+not counting compilation. Options are those of `python -m evorl.train agent=psro agent@agent.inner=AGENT`.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.devices import compiler_options, enable_compilation_cache
 
-AT = 0.5  # the exploitability that is waited for
-GREEDY = ("dqn",)  # agents whose policies are kept as they act greedily
+AT = 0.5  # the target exploitability
+GREEDY = ("dqn",)  # agents whose greedy policies are stored
 
 
 def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, options: list[str]) -> None:
-    """Prints a row of an iteration every now and then, and when the mean came below AT."""
+    """Train PSRO and print rows of some iterations, and the iteration at which the mean exploitability reached AT."""
     greedy = ["agent.workflow.oracle.explores=false"] * (agent in GREEDY)
     inner = [] if agent == "ppo" else [f"agent@agent.inner={agent}"]
     given = ["agent=psro", *inner, f"env={env}", "agent.workflow.episodes=0", *greedy, *options]

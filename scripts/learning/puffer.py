@@ -1,10 +1,11 @@
-"""Puffer's trainer on the image grid with each of its parts taken away; prints the table of docs/algorithms/puffer.md.
+"""Ablate Puffer's trainer on the image grid, one part at a time; prints the table of docs/algorithms/puffer.md.
 
 python scripts/learning/puffer.py [--rows FILE]                                  8 minutes on one core
 python scripts/learning/puffer.py --rows FILE --on arcade/pong --seeds 8 --env-steps 12_000_000      for a GPU
 
-All have the options of experiment=arcade/puffer, and so many seeds; what is scored is the return of the last
-evaluation, of a grid as the part of its targets that is reached. A row is kept in FILE, and is not run again.
+All variants have the options of experiment=arcade/puffer, and --seeds seeds. The score is the return of the last
+evaluation; on the grid it is converted to the share of targets that are reached. A row is kept in FILE, and is not run
+again.
 """
 
 import argparse
@@ -35,7 +36,7 @@ VARIATIONS: dict[str, tuple[str, ...]] = {
 
 
 def learned(label: str, options: argparse.Namespace) -> dict:
-    """What a training ends with."""
+    """Train a variant, and return the final evaluation as a row."""
     given = ["experiment=arcade/puffer", f"env={options.on}", f"env_steps={options.env_steps}", "devices=1"]
     given += [f"num_seeds={options.seeds}", "agent.workflow.eval_episodes=512", "evaluations=1"]
     end, seconds = trained([*given, *VARIATIONS[label]])

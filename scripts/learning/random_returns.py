@@ -1,8 +1,8 @@
-"""Writes what random actions earn in every environment that evorl ships, which a training's end is compared with.
+"""Evaluate random actions in every environment of evorl; a training compares its final return with the result.
 
 python scripts/learning/random_returns.py    evorl/training/random_returns.json: mean and 95 % interval of 256 episodes
 
-What the file has is not played again; without the file all are.
+Environments in the file are not evaluated again; without the file all are.
 """
 
 import json
@@ -13,7 +13,7 @@ from evorl.training.records.json_cache import read_json
 from evorl.types import Env
 
 EPISODES = 256
-WRAPPERS = ("delayed", "scaled", "frames", "partial")  # which ask for an environment to wrap
+WRAPPERS = ("delayed", "scaled", "frames", "partial")  # these need an environment to wrap
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""The README's picture: PBT of PPO beside fixed settings, and evolution beside gradients by wall-clock.
+"""Draw the README's picture: PBT of PPO against fixed settings, and evolution against gradients by wall-clock time.
 
 python scripts/learning/readme_picture.py runs/readme docs/evolution_and_gradients.png
 
-Trains what the folder lacks, one run after the other, so it can be stopped and started again; then draws, and prints
-the last evaluations as a Markdown table. Eight seeds of each run, side by side in one program; bands are 95 %
-intervals of the mean over seeds. Settings are those of the experiments; the populations have PPO's declared priors and
-small networks.
+Trains the runs that the folder lacks, sequentially, so it can be stopped and started again. Then it draws the picture,
+and prints the last evaluations as a Markdown table. Each run has eight seeds in one program; bands are 95 % intervals
+of the mean over seeds. Settings are those of the experiments; the populations have PPO's declared priors and small
+networks.
 """
 
 import argparse
@@ -44,7 +44,7 @@ FIXED = ["evaluations=20", "tensorboard=false"]
 
 
 def rows(folder: Path, panel: str, label: str, options: str) -> list[dict[str, Any]]:
-    """The evaluations of a run, which is trained where it is not there yet."""
+    """Return the evaluations of a run, and train it first if it does not exist."""
     run = folder / f"{panel} {label}".lower().replace(",", "").replace(" ", "_")
     if not run.exists():
         begun = run.with_suffix(".begun")
@@ -62,7 +62,7 @@ def of_seeds(found: list[dict[str, Any]], name: str) -> np.ndarray:
 
 
 def band(axis: Any, x: np.ndarray, returns: np.ndarray, label: str, **style: Any) -> None:
-    """The mean over seeds and its interval."""
+    """Plot the mean over seeds and its interval."""
     (line,) = axis.plot(x, returns.mean(1), label=label, marker=".", **style)
     axis.fill_between(
         x, *np.transpose([stats.mean_interval(seeds) for seeds in returns]), color=line.get_color(), alpha=0.2
@@ -97,7 +97,7 @@ def main() -> None:
             print(f"| {' | '.join(cells)} | {stats.MeanEstimate.from_scores(returns[-1]):.0f} |", flush=True)
     for axis, panel in zip(axes, panels, strict=True):
         axis.set_title(panel, fontsize=10)
-        axis.set_xlabel("thousand env steps of a member" if panel == panels[0] else "seconds, 8 seeds side by side")
+        axis.set_xlabel("thousand env steps of a member" if panel == panels[0] else "seconds, 8 seeds in one program")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
     axes[0].set_ylabel("greedy return")

@@ -1,9 +1,9 @@
 """Run `python -m evorl.sanity` for every agent, and compare the failed checks with docs/environments/sanity.md.
 
-python scripts/learning/sanity.py              all agents, and all that remember; hours on two cores
+python scripts/learning/sanity.py              all agents, and all recurrent ones; hours on two cores
 python scripts/learning/sanity.py ppo td3      some
 
-Each command is a process of its own. Exits with 1 if a result differs from the record.
+Each command runs in its own process. The exit code is 1 if a result differs from the record.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ import sys
 
 from evorl.training.configuration.discovery import find_choices
 
-NOT_ASKED = {"meta_es", "random"}  # the one keeps no policy, the other must fail
+NOT_ASKED = {"meta_es", "random"}  # meta_es keeps no policy, and random must fail
 FAILS = {
     "a2c": "failed: continuous",
     "cso": "failed: continuous",
@@ -43,7 +43,7 @@ REMEMBER = [
 
 
 def run(options: str) -> tuple[str, str]:
-    """Return the last line of a command if it names checks that failed, or else an empty string; and its output."""
+    """Run a command; return its last line if checks failed (otherwise ""), and its output."""
     command = [sys.executable, "-m", "evorl.sanity", *f"agent={options}".split()]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines = done.stdout.strip().splitlines() or [""]

@@ -1,4 +1,4 @@
-"""Trains a list of experiments in stages: each call goes on where the last one was, for at most some minutes.
+"""Train a list of experiments in stages: each call continues where the last one stopped, for at most --minutes.
 
 python scripts/learning/stages.py minatar     every MinAtar game of gymnax by PPO and by DQN: 8 seeds, 10 million steps
 python scripts/learning/stages.py evolved     the same by seeds and by low rank: 1,024 members, 4 seeds; for a GPU
@@ -8,17 +8,19 @@ python scripts/learning/stages.py levels      curricula of mazes of 7 x 7: 4 see
 python scripts/learning/stages.py physics     curricula of CartPoles: 4 seeds, 2 million env steps of each student
 python scripts/learning/stages.py breakout    Breakout by PPO and by DQN: 4 seeds, 1 million steps
 python scripts/learning/stages.py arcade      the arcade's Breakout by Puffer: 4 seeds, 90 million steps; for a GPU
-python scripts/learning/stages.py memory      what only an agent with a memory can do, with and without one: 4 seeds
+python scripts/learning/stages.py memory      tasks that need memory, with and without a recurrent policy: 4 seeds
 python scripts/learning/stages.py spread      IPPO and MAPPO on MPE's spread: 8 seeds, a million env steps
-python scripts/learning/stages.py speaker     MAPPO, MADDPG and its independent kin on speaker_listener: 2 million
+python scripts/learning/stages.py speaker     MAPPO, MADDPG and independent DDPG on speaker_listener: 2 million steps
 python scripts/learning/stages.py malib       every learner on MALib's seven scenarios: 4 seeds; for a GPU
 python scripts/learning/stages.py smax        QMIX and MAPPO on SMAX: 4 seeds, 10 million env steps; for a GPU
 python scripts/learning/stages.py "experiment=classic/ppo_cartpole env_steps=20_000" --folder runs/tries --minutes 1
 
-Say it again until it prints its tables. What is done is read from the run folders alone; Ctrl-C, or the end of a
-call, saves what is being trained. --option num_seeds=2 is added to every run that begins. Returns are those of the
-evaluation after the last step, 128 greedy episodes or more of each seed; solved rates on unseen mazes those of
-`python -m evorl.play RUN suite=ood which=last seed=N`, kept as RUN/ood_N.md; intervals are over seeds.
+Repeat the command until it prints its tables. The run folders alone show what is done. Ctrl-C, or the end of a call,
+saves the run in progress. --option num_seeds=2 is added to every run that begins.
+
+Returns are those of the evaluation after the last step, 128 greedy episodes or more of each seed. Solved rates on
+unseen mazes are those of `python -m evorl.play RUN suite=ood which=last seed=N`, kept as RUN/ood_N.md. Intervals are
+over seeds.
 """
 
 import argparse
@@ -48,7 +50,7 @@ DRAWS = "env.levels.fewest=20 env.levels.most=20"
 
 
 def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "1_000_000") -> str:
-    """A student of mazes of 7 x 7 with 20 draws, by itself or in a curriculum."""
+    """Return the options of a student of 7 x 7 mazes with 20 draws, alone or in a curriculum."""
     student = "agent" if agent == "ppo" else "agent.inner"
     of_student = {
         "workflow.num_envs": 64,
@@ -73,7 +75,10 @@ def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "
 
 
 def poles(agent: str, options: str = "", env_steps: str = "2_000_000") -> str:
-    """A student of CartPoles of any length and mass: PPO's defaults, but that a rollout is an episode's steps."""
+    """Return the options of a student of CartPoles of any length and mass, alone or in a curriculum.
+
+    It has PPO's defaults, except that a rollout is as long as an episode.
+    """
     student = "agent" if agent == "ppo" else "agent.inner"
     of_student = {"num_envs": 64, "num_steps": 500, "num_epochs": 4, "batch_size": 256, "eval_episodes": 256}
     given = " ".join(f"{student}.workflow.{name}={value}" for name, value in of_student.items())
@@ -96,7 +101,7 @@ SETS = {
         levels("evolved_levels", BUFFER),
         levels("bred_levels", BUFFER),
     ],
-    "levels_updates": [  # as many gradient steps of the student as domain randomization takes in a million
+    "levels_updates": [  # as many student gradient steps as domain randomization takes in a million env steps
         levels("plr", f"{BUFFER} seed=100", env_steps="2_050_000"),
         levels("accel", f"{BUFFER} agent.workflow.num_edits=5 seed=100", EMPTY, "3_150_000"),
         levels("evolved_levels", f"{BUFFER} seed=100", env_steps="2_050_000"),
@@ -110,9 +115,9 @@ SETS = {
     "physics": [
         poles("ppo"),
         poles("plr", BUFFER),
-        poles("paired", "agent.teacher.workflow.num_envs=64", "4_000_000"),  # of which each of two students plays half
+        poles("paired", "agent.teacher.workflow.num_envs=64", "4_000_000"),  # each of two students plays half
     ],
-    "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # as many as PPO by itself, about
+    "physics_updates": [poles("plr", f"{BUFFER} seed=100", "4_350_000")],  # about as many gradient steps as ppo
     "minatar": [
         *(f"experiment=minatar/ppo env={game} {LONG}" for game in GAMES),
         *(f"experiment=minatar/dqn env={game} {LONG}" for game in GAMES),
@@ -177,25 +182,30 @@ ALWAYS = ["tensorboard=false", "checkpoint.minutes=3"]
 
 
 class LateError(Exception):
-    """The minutes of this call are over."""
+    """Raised when the minutes of this call are over."""
 
 
 def name_of(run: str) -> str:
-    """A folder for what a run's options choose, such as minatar_ppo_asterix."""
+    """Return a folder name from the options that a run chooses, such as minatar_ppo_asterix."""
     given = [option.partition("=") for option in run.split()]
     chosen = [value for name, _, value in given if name not in COUNTS and not name.startswith("agent.")]
     return re.sub(r"\W+", "_", " ".join(chosen))
 
 
 def call(arguments: list[str], deadline: float, **options: Any) -> str:
-    """What a command of evorl prints; raises LateError where the deadline interrupts it, SystemExit where it fails."""
+    """Run a command of evorl, and return what it prints.
+
+    Raises:
+        LateError: The deadline interrupts the command.
+        SystemExit: The command fails.
+    """
     if time.monotonic() > deadline:
         raise LateError
     process = subprocess.Popen([sys.executable, "-m", *arguments], text=True, **options)
     try:
         said, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0))
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as late:
-        if not isinstance(late, KeyboardInterrupt):  # of which a terminal tells the process itself
+        if not isinstance(late, KeyboardInterrupt):  # a terminal sends Ctrl-C to the process, too
             process.send_signal(signal.SIGINT)
         process.communicate()
         raise LateError from None
@@ -205,7 +215,7 @@ def call(arguments: list[str], deadline: float, **options: Any) -> str:
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a run has been evaluated after its last step, of env steps or iterations."""
+    """Return whether a run has been evaluated after its last step, counted in env steps or iterations."""
     rows = read_evaluations(folder)
     if not rows:
         return False
@@ -221,7 +231,7 @@ def train(run: str, folder: Path, options: list[str], deadline: float) -> None:
 
 
 def unseen(folder: Path, seed: int, deadline: float) -> dict[str, tuple[float, float]]:
-    """The solved rates of one seed on each maze that it has not seen, greedily and sampled."""
+    """Return the solved rates of one seed on each unseen maze, with greedy and with sampled actions."""
     kept = folder / f"ood_{seed}.md"
     if not kept.exists():
         play = ["evorl.play", str(folder), "suite=ood", "which=last", f"seed={seed}"]
@@ -232,7 +242,11 @@ def unseen(folder: Path, seed: int, deadline: float) -> dict[str, tuple[float, f
 
 
 def on_unseen(folder: Path, deadline: float) -> None:
-    """Prints the table of a run on unseen mazes; raises LateError."""
+    """Print the table of a run on unseen mazes.
+
+    Raises:
+        LateError: The deadline interrupts an evaluation.
+    """
     seeds = len(read_evaluations(folder)[-1].get("seeds", {}).get("return", [0]))
     solved = [unseen(folder, seed, deadline) for seed in range(seeds)]
     published = next((f"; published: {rate}" for name, rate in PUBLISHED.items() if folder.name.endswith(name)), "")
@@ -279,7 +293,7 @@ def main() -> None:
             for folder in folders:
                 on_unseen(folder, deadline)
     except LateError:
-        print("the minutes are over; the same command goes on")
+        print("the minutes are over; repeat the command to continue")
         sys.exit(3)
 
 

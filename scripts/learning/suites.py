@@ -1,10 +1,11 @@
-"""Trains on one environment of each suite, and says of each whether it is better than random actions.
+"""Train on one environment of each suite, and compare the returns with those of random actions.
 
 pip install -e ".[suites]" && python scripts/learning/suites.py [--rows FILE] [SUITE ...]
 
-Four seeds in one program of PPO, four of an evolution strategy, and where actions are real CEM-RL;
-PBT of PPO on CheetahRun. The last evaluation's mean and 95 % interval over seeds stand beside those of random actions.
-Options are those of the agents' files but for what is listed here: how long, and how many environments.
+Each suite has four seeds of PPO and four of an evolution strategy, each in one program; with continuous actions also
+CEM-RL; and PBT of PPO on CheetahRun. The table has the mean of the last evaluation with its 95 % interval over seeds,
+next to random actions. Options are those of the agents' files, except for the lengths of the runs and the numbers of
+environments, which are listed here.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from evorl.training.random_baseline import get_random_return
 
 
 def ppo(env_steps: int) -> tuple[str, ...]:
-    """PPO whose learning rate falls to 0 in so many steps."""
+    """Return the options of PPO with a learning rate that decays to 0 over the training."""
     sizes = ("agent.workflow.num_envs=32", "agent.workflow.num_steps=64")
     budget = (f"env_steps={env_steps}", "agent.workflow.agent.learning_rate=${linear:3e-4,0}")
     return ("agent=ppo", "num_seeds=4", *sizes, *budget, "evaluations=1")

@@ -1,4 +1,4 @@
-"""Trainings that a script sets beside each other: each is a process, of which a row is kept in a file of JSON lines."""
+"""Run trainings that a script compares: each is a process, and its row is kept in a file of JSON lines."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from evorl.training.records.rows import read_evaluations
 
 
 def trained(options: Sequence[str]) -> tuple[dict, float]:
-    """The last evaluation of a training, whose folder is not kept, and its seconds."""
+    """Return the last evaluation of a training, whose folder is not kept, and its seconds."""
     with tempfile.TemporaryDirectory() as folder:
         run, began = Path(folder) / "run", time.perf_counter()
         command = [sys.executable, "-m", "evorl.train", *options, f"run_dir={run}", "tensorboard=false"]
@@ -28,8 +28,8 @@ def is_above(returns: Sequence[float], random: Sequence[float]) -> str:
     """Return "yes" or "no": whether seeds earn more than random actions, by Welch's interval; "" below three seeds.
 
     Args:
-        returns: of the seeds.
-        random: the mean return of random actions and its interval, which is 1.96 standard errors to each side.
+        returns: Returns of the seeds.
+        random: Mean return of random actions and its interval, which is 1.96 standard errors to each side.
     """
     mean, low, high = random
     more = MeanEstimate.from_scores(returns) - MeanEstimate(mean, (high - low) / 2 / 1.96, BASELINE_EPISODES - 1)
@@ -38,13 +38,13 @@ def is_above(returns: Sequence[float], random: Sequence[float]) -> str:
 
 
 def kept(path: Path | None) -> list[dict]:
-    """The rows in a file, where there is one."""
+    """Return the rows of a file, or an empty list if there is none."""
     lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
     return list(map(json.loads, lines))
 
 
 def keep(path: Path | None, row: dict) -> None:
-    """Adds a row to a file, where one is given."""
+    """Append a row to a file, if one is given."""
     if path:
         with path.open("a", encoding="utf-8") as file:
             print(json.dumps(row), file=file)

@@ -1,10 +1,10 @@
-"""Novelty search and a genetic algorithm on reward in the maze with a trap: in how many of eight seeds each solves it.
+"""Compare novelty search with search on reward, by a GA and by an ES, in the maze with a trap: eight seeds.
 
 python scripts/learning/trap.py [--generations 100]
 
-Populations of 128 policies of 16 x 16, and centers beside them, one episode of at most 100 steps each; the same GA for
-both, and the same ES.
-Solved: the solution reaches the goal. Also the generation in which the first member did, by seed.
+A population has 128 policies of 16 x 16, in addition to the centers; each policy has one episode of at most 100 steps.
+The GA is the same in all cases, and so is the ES. A seed has solved the maze if a member reaches the goal. Printed is
+also the first generation in which a member did, by seed.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CASES = {
 
 
 def found(evolver: Any, generations: int) -> np.ndarray:
-    """The highest return of each generation [seeds, generations]; 0 is the goal."""
+    """Return the highest return of each generation, [seeds, generations]; 0 is the goal."""
     env = PointMaze()
     agent = MLPPolicy()
     workflow = Evolution(env, agent, evolver, normalization="none")

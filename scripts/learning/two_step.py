@@ -1,11 +1,11 @@
-"""QMIX's two-step game, on which a sum of values is not enough: what VDN and QMIX learn to play for, and their tables.
+"""Compare VDN and QMIX on the two-step game, where a sum of values is not enough: their returns and value tables.
 
 python scripts/learning/two_step.py [--seeds 8] [--iterations 1000]
 
-Rashid et al. 2018 (arXiv:1803.11485, section 5). The first member's first move leads to where every joint action pays
-7, or to where [[0, 1], [1, 8]] does. All actions are random, so that VDN learns of the second what least squares give,
--1.5, 2.5, 2.5 and 6.5, and plays for 7. Of each learner the greedy return of each seed, and what it takes joint actions
-to be worth where the game pays, means over seeds.
+The game is from Rashid et al. 2018 (arXiv:1803.11485, section 5). The first member's first move leads to a state where
+every joint action pays 7, or to one where [[0, 1], [1, 8]] is paid. All actions are random. VDN therefore learns the
+least-squares fit of the second table, -1.5, 2.5, 2.5 and 6.5, and plays for 7. The output has, for each learner, the
+greedy return of each seed, and the values of joint actions in the two states that pay, means over seeds.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LEARNERS = {"vdn": SumMixer(), "qmix": MonotonicMixer()}
 
 
 def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
-    """16 random episodes, then 8 updates on 128 steps of all episodes so far."""
+    """Return a workflow of 16 random episodes, then 8 updates on 128 steps of all episodes so far."""
     agents = DQN(hidden=(64,), learning_rate=1e-3, epsilon=1.0, tau=0.02)
     agent = ValueDecomposition(agents, mixer)
     sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
@@ -34,7 +34,7 @@ def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
 
 
 def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """The greedy return of each seed [seeds], and its values of joint actions [seeds, place, first, second]."""
+    """Return the greedy return of each seed [seeds], and its values of joint actions [seeds, place, first, second]."""
     population = Vmapped(workflow(mixer), seeds)
     agent: Any = workflow(mixer).agent
 
@@ -51,7 +51,7 @@ def trained(mixer: SumMixer | MonotonicMixer, seeds: int, iterations: int) -> tu
             params["agent"], None, agent.team.observer.observe("agent", obs), method="step"
         )
         joint = [[jnp.stack([values[0, i], values[1, j]]) for j in range(2)] for i in range(2)]
-        # both earn what is paid, and what they earn is summed
+        # both members get the reward, and the mixed value is their sum
         return jnp.stack([jnp.stack([agent.mix_values(params["mixer"], x, obs) for x in row]) for row in joint]) / 2
 
     returns, tables = jax.jit(run)(jax.random.key(0))

@@ -1,9 +1,9 @@
-"""Open folders that someone else made with a version of evorl, and print what came of it.
+"""Open hostile folders with a version of evorl, and print the outcome of each.
 
 python scripts/trust/attacks.py [--evorl PATH] [--workers 2] [NAME ...]
 
-PATH is a checkout of that version, by default this one. Each payload of `tests/hostile.py` is a process of its own, in
-a folder of its own, for at most 40 s.
+PATH is a checkout of that version, by default this one. Each payload of `tests/hostile.py` runs in its own process, in
+its own folder, for at most 40 s.
 """
 
 import argparse
@@ -22,12 +22,12 @@ sys.path.insert(0, str(ROOT))
 
 from tests.hostile import MAKE_SWEEP, PAYLOADS, TINY, Payload  # noqa: E402
 
-LIMIT = 40  # seconds, of which the imports take some five
+LIMIT = 40  # seconds; the imports take about five
 LOAD = "import sys, evorl; evorl.load(sys.argv[1])"
 
 
 def python(words: list[str]) -> list[str]:
-    """Return a command of evorl's as a process."""
+    """Return the command line of a process that runs a command of evorl."""
     return (
         [sys.executable, "-c", LOAD, *words[1:]]
         if words[0] == "load"
@@ -36,7 +36,7 @@ def python(words: list[str]) -> list[str]:
 
 
 def run(command: list[str], folder: Path, env: dict[str, str], limit: float = LIMIT) -> tuple[int | None, str, str]:
-    """Return the exit code, None where it hangs, and what it said."""
+    """Run a command; return its exit code, None if it hangs, and its output."""
     process = subprocess.Popen(
         command, cwd=folder, env=env, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -51,7 +51,7 @@ def run(command: list[str], folder: Path, env: dict[str, str], limit: float = LI
 
 
 def outcome(payload: Payload, good: Path, env: dict[str, str]) -> str:
-    """Return what came of a payload, in a word."""
+    """Return the outcome of a payload in one or a few words."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(good, folder, dirs_exist_ok=True)

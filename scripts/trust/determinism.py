@@ -1,12 +1,12 @@
-"""Trains a configuration in ways that must not matter, and compares where they end.
+"""Train a configuration in ways that must not change the result, and compare the results.
 
 python scripts/trust/determinism.py                                    every registered agent, tiny
 python scripts/trust/determinism.py agent=cemrl env=hopper iterations=6     this one
 
-The same seed is trained twice; with other chunks, evaluations and recorders; and stopped half-way and resumed: state
-and replay must have the same bits (CRC-32). Then it is the second of two seeds: every number of its last rows must be
-the same to a relative 1e-3, as both run the same draws in another program. On a GPU the runs are deterministic=true.
-Prints a Markdown table; exit code 1 where something differs.
+The same seed is trained in three ways: twice; with other chunks, evaluations and recorders; and stopped half-way and
+resumed. State and replay buffer must be bitwise identical (CRC-32). Then it is trained as the second of two seeds:
+every number of its last rows must be equal to a relative 1e-3, as the same draws run in another program. On a GPU the
+runs are deterministic=true. Prints a Markdown table; the exit code is 1 if something differs.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from typing import Any
 
 from evorl.training.configuration import config, discovery
 
-ENVS = ("fast", "cartpole")  # for real actions, for choices
+ENVS = ("fast", "cartpole")  # for continuous and for discrete actions
 TINY = {"num_envs": 4, "num_steps": 8, "num_updates": 4, "min_updates": 2, "max_updates": 8, "batch_size": 16}
 TINY |= {"capacity": 512, "random_steps": 64, "eval_episodes": 8}
 OF_A_RUN = {"return", "episode_length", "env_steps", "episodes"}
 
 
 def tiny(agent: str) -> list[str]:
-    """The agent at small sizes on the first environment that it can act in."""
+    """Return the options of the agent at small sizes, on the first environment that it supports."""
     for env in ENVS:
         options = dict(config.iterate_paths(config.compose_config([f"agent={agent}", f"env={env}"])))
         sizes = [f"agent.workflow.{name}={n}" for name, n in TINY.items() if f"agent.workflow.{name}" in options]
@@ -44,14 +44,14 @@ def run(*options: str, check: bool = True) -> Any:
 
 
 def digests(folder: Path) -> dict[str, int]:
-    """Of the state and the replay in the last checkpoint."""
+    """Return the digests of the state and the replay buffer in the last checkpoint."""
     last = max((path for path in (folder / "checkpoints").iterdir() if path.name.isdigit()), key=lambda p: int(p.name))
     found = json.loads((last / "progress" / "metadata").read_text(encoding="utf-8"))["digests"]
     return {name: found[name] for name in ("state", "replay") if name in found}
 
 
 def last_rows(folder: Path, seed: int | None) -> dict[str, float]:
-    """The metrics of the last chunk and of the last evaluation, of one of several seeds."""
+    """Return the metrics of the last chunk and of the last evaluation, of one seed if there are several."""
     rows = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     kinds = {row["kind"]: row for row in rows}
     found = {}

@@ -1,7 +1,7 @@
-"""Exact values beside OpenSpiel's: best responses to random policies, and the exploitability of CFR+.
+"""Compare exact values with OpenSpiel: best responses to random policies, and the exploitability of CFR+.
 
 python scripts/trust/exact.py                 compares 100 random policies a game, and CFR+ after 10 and 100 iterations
-python scripts/trust/exact.py --record DIR    writes what OpenSpiel has of the first few, which tests compare without it
+python scripts/trust/exact.py --record DIR    writes OpenSpiel's results for the first few; tests compare without it
 
 Needs open_spiel, 2.0.2 for the record. --policies and --games make it shorter.
 """
@@ -42,7 +42,7 @@ CFR_PLUS = {"leduc": (10,)} | dict.fromkeys(("kuhn", "kuhn3", "goofspiel", "liar
 
 
 def random_policies(legal: np.ndarray, n: int) -> np.ndarray:
-    """Policies [n, sets, actions], every third a pure one."""
+    """Sample random policies [n, sets, actions]; every third is a pure one."""
     rng = np.random.default_rng(0)
     drawn = np.where(legal, rng.random((n, *legal.shape)), 0)
     drawn[::3] = drawn[::3] == drawn[::3].max(-1, keepdims=True)
@@ -50,7 +50,10 @@ def random_policies(legal: np.ndarray, n: int) -> np.ndarray:
 
 
 def same(ours: GameTree, theirs: GameTree) -> np.ndarray:
-    """For each information set of ours, that of theirs, where all histories are the same; ours may know more."""
+    """Check that all histories are equal; return OpenSpiel's information set for each of evorl's.
+
+    evorl's information sets may be finer.
+    """
     for name in ("player", "parent", "action", "chance_prob", "payoffs"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6, err_msg=name)
     sets = ours.information_sets[ours.player >= 0]
@@ -60,7 +63,7 @@ def same(ours: GameTree, theirs: GameTree) -> np.ndarray:
 
 
 def theirs(tree: GameTree, policies: np.ndarray, iterations: list[int]) -> dict[str, np.ndarray]:
-    """What OpenSpiel has: values of the best responses, NashConv, and NashConv of CFR+."""
+    """Return OpenSpiel's values of the best responses, NashConv, and NashConv of CFR+."""
     assert isinstance(tree.rules, OpenSpiel)
     game = tree.rules.game
     table: Any = tables.TabularPolicy(game)
@@ -80,12 +83,12 @@ def theirs(tree: GameTree, policies: np.ndarray, iterations: list[int]) -> dict[
 
 
 def values(game: Any, table: Any) -> np.ndarray:
-    """What each player gets where all play a policy, by OpenSpiel."""
+    """Return the payoff of each player if all play a policy, by OpenSpiel."""
     return np.asarray(expected_game_score.policy_value(game.new_initial_state(), [table] * game.num_players()))
 
 
 def informed(tree: GameTree) -> list[str]:
-    """What OpenSpiel calls each information set of a tree of its own."""
+    """Return OpenSpiel's name of each information set of its own tree."""
     found: dict[int, str] = {}
     level = [(0, tree.rules.init_state())]
     while level:
@@ -102,7 +105,7 @@ def informed(tree: GameTree) -> list[str]:
 
 
 def ours(tree: GameTree, policies: np.ndarray, iterations: list[int]) -> dict[str, np.ndarray]:
-    """The same by evorl."""
+    """Return the same quantities computed by evorl."""
     drawn = jnp.asarray(policies, jnp.float32)
     best = jax.jit(jax.vmap(lambda policy: best_response(tree, policy)[0]))(drawn)
     conv = jax.jit(jax.vmap(lambda policy: nash_conv(tree, policy)))(drawn)
@@ -121,10 +124,12 @@ def main() -> None:
         tree, known = GameTree.from_game(GAMES[key][0]), GameTree.from_game(GAMES[key][1])
         rows = same(tree, known)
         policies = random_policies(known.legal_mask, RECORDED if args.record else args.policies)
-        iterations = list(CFR_PLUS.get(key, ()))  # none where regrets are 0 but for rounding, by which policies differ
+        iterations = list(CFR_PLUS.get(key, ()))  # none if regrets are 0 up to rounding, which decides the policies
         wanted, found = theirs(known, policies, iterations), ours(tree, policies[:, rows], iterations)
         apart = ", ".join(f"{what} {np.abs(found[what] - x).max(initial=0):.1e}" for what, x in wanted.items())
-        print(f"{key}: {len(tree.player):,} histories, {len(policies)} policies, most apart: {apart}", flush=True)
+        print(
+            f"{key}: {len(tree.player):,} histories, {len(policies)} policies, largest differences: {apart}", flush=True
+        )
         if args.record is not None:
             recorded = wanted | {"policies": policies[:, rows]}
             columns: dict[str, Any] = {what: x.astype(np.float32) for what, x in recorded.items()}

@@ -1,14 +1,16 @@
-"""Kills trainings at random moments, or stops their writes, resumes them, and compares their ends.
+"""Kill trainings at random moments, or stop their writes, resume them, and compare them with an undisturbed run.
 
-python scripts/trust/faults.py --out faults.jsonl       200 faults; run again, it goes on with those that are left
+python scripts/trust/faults.py --out faults.jsonl       200 faults; if run again, it continues with those that are left
 python scripts/trust/faults.py --moments 20 --seed 1 agent=cemrl env=inverted_pendulum iterations=4
 python scripts/trust/faults.py --by distribute --moments 20 agent=ppo env=cartpole iterations=10      by tasks, on Ray
 
-A fault comes at a random moment between the first file of a run and its end: SIGKILL; one, two or five signals, each
-SIGINT or SIGTERM, within a second; or from then on every write to a file fails (RLIMIT_FSIZE 0). Checkpoints are
-written all the time, so that many faults fall into a save. The run is then resumed until it ends, and must have the
-state, best policy and replay (CRC-32 of each) and the rows of the undisturbed one. Only a run in which nothing was
-trained may be gone. Prints a line for each fault that was not survived, then a Markdown table. Linux only.
+A fault comes at a random moment between the first file of a run and its end. It is SIGKILL; or one, two or five
+signals, each SIGINT or SIGTERM, within a second; or from then on every write to a file fails (RLIMIT_FSIZE 0).
+Checkpoints are written all the time, so that many faults fall into a save.
+
+The run is then resumed until it ends. It must have the state, best policy and replay buffer (CRC-32 of each) and the
+rows of the undisturbed run. Only a run in which nothing was trained may be gone. Prints a line for each fault that was
+not survived, then a Markdown table. Linux only.
 """
 
 import argparse
@@ -50,7 +52,7 @@ def finish(command: list[str], *options: str) -> subprocess.CompletedProcess[str
 
 
 def ending(run: Path) -> dict[str, Any]:
-    """What two runs are compared by: digests of the last checkpoint, and the rows without their clocks."""
+    """Return what two runs are compared by: digests of the last checkpoint, and the rows without their times."""
     steps = [int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdigit()]
     found = next(iter((run / "checkpoints" / str(max(steps)) / "progress").glob("metadata")))
     progress = json.loads(found.read_text(encoding="utf-8"))
@@ -69,14 +71,14 @@ def untimed(row: dict[str, Any]) -> dict[str, Any]:
 def survive(
     fault: str, moment: random.Random, seconds: float, command: list[str], options: list[str], run: Path, whole: Any
 ) -> list[str]:
-    """Where the fault fell, and what was lost, which is to be nothing."""
+    """Cause a fault, resume the run, and return where the fault fell and what was lost ("" if nothing)."""
     process = subprocess.Popen(
         [*command, *options, f"run_dir={run}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not (run / "config.yaml").exists():
         time.sleep(0.005)
     time.sleep(moment.uniform(0, seconds))
-    folders = [name for _, names, _ in os.walk(run / "checkpoints") for name in names]  # one may vanish meanwhile
+    folders = [name for _, names, _ in os.walk(run / "checkpoints") for name in names]  # a folder may vanish meanwhile
     inside = any("orbax-checkpoint-tmp" in name for name in folders)
     begun = (run / "metrics.jsonl").exists()
     place = "inside a save" if inside else "outside a save" if begun else "before training"

@@ -1,10 +1,10 @@
-"""Kuhn and Leduc beside OpenSpiel's, history by history.
+"""Compare Kuhn and Leduc poker with OpenSpiel's games, history by history.
 
-python scripts/trust/game_trees.py                 compares: player to move, what is legal, features, payoffs, chance
-python scripts/trust/game_trees.py --record DIR    writes what OpenSpiel has, which tests compare without it
+python scripts/trust/game_trees.py                 compares: player to move, legal actions, features, payoffs, chance
+python scripts/trust/game_trees.py --record DIR    writes OpenSpiel's results, with which tests compare without it
 
-Needs open_spiel, 2.0.2 for the record. All players' features are compared after every history, chance's and last ones
-too.
+Needs open_spiel, 2.0.2 for the record. All players' features are compared after every history, including chance nodes
+and terminal ones.
 """
 
 import argparse
@@ -20,10 +20,10 @@ GAMES = {"kuhn": (Kuhn(), "kuhn_poker"), "kuhn3": (Kuhn(3), "kuhn_poker(players=
 
 
 def walked(rules: Rules) -> dict[str, np.ndarray]:
-    """All histories, each before those that go on from it, smaller actions first.
+    """Return data of all histories, each before its continuations, smaller actions first.
 
-    The player to move, what is legal or may come of chance (bits), payoffs, features of all players (bits), and the
-    probability of the last outcome.
+    The data are the player to move, the legal actions or chance outcomes (bits), payoffs, features of all
+    players (bits), and the probability of the last outcome.
     """
     rows: dict[str, list[Any]] = {name: [] for name in ("player", "choices", "payoffs", "features", "chance")}
     stack = [(rules.init_state(), 1.0)]

@@ -1,10 +1,10 @@
-"""The workloads of the benchmarks at sizes that compile in seconds, which `guards.py` measures.
+"""Define the workloads that `guards.py` measures: those of the benchmarks, at sizes that compile in seconds.
 
 E1 to E9, J2, J5, J6, U1, U2, P1, M1 and M2 have the structure of the benchmarks of these names; E2, E3 and E10 are the
 programs of E1 and E4 with more members or longer episodes. The physics is that of Brax's trivial environment. A replay
 buffer has 8,192 rows, 200 kB, and a weight matrix takes 4 kB, so that copies of both count (`hlo.BIG`) and copies of
 batches do not. A workload "loop" is a loop over `workflow.step` that a user writes, with a donated state; the others
-run as trainings do, by `Program`. Those of SPREAD run on four devices.
+run as trainings do, by `Program`. The workloads in SPREAD run on four devices.
 """
 
 from collections.abc import Callable
@@ -144,7 +144,7 @@ def psro() -> PSRO:
 
 
 def search() -> Executable:
-    """Ask, evaluate a sphere, and tell."""
+    """Compile a generation: ask, evaluate a sphere, and tell."""
     evolver = OpenES(8)
     numbers = resolve_numbers(evolver)
 
@@ -157,7 +157,7 @@ def search() -> Executable:
 
 
 def replay(num_rows: int) -> Executable:
-    """Add rows to a replay buffer and sample a batch."""
+    """Compile adding rows to a replay buffer and sampling a batch."""
     rows = {"obs": jnp.ones((num_rows, 6)), "reward": jnp.ones(num_rows)}
 
     def step(carry: Any, key: Key) -> Any:
@@ -170,7 +170,7 @@ def replay(num_rows: int) -> Executable:
 
 
 def stepped(env: Any) -> Executable:
-    """Step environments with random actions and automatic resets."""
+    """Compile stepping environments with random actions and automatic resets."""
     world = EnvBatch(env, env.default_params, jnp.int32(0), 4)
 
     def policy(obs: Any, memory: Any, keys: Key) -> Any:

@@ -1,4 +1,4 @@
-"""Guards of speed and memory that need no clock: counts of the compiled programs of small workloads.
+"""Guard speed and memory without a clock: count operations and bytes of the compiled programs of small workloads.
 
 python scripts/trust/guards.py [NAME ...]           prints the table, of all workloads or some
 python scripts/trust/guards.py --check [NAME ...]   compares it with tests/guards.json; exits with 1 if a figure moved
@@ -8,11 +8,11 @@ programs is the number of programs compiled to build a workload and to run it tw
 program, after optimization: operations of HLO; dynamic_loops, while loops without a known trip count; all_gathers;
 temp_bytes and peak_bytes, of the temporaries and of arguments, results and temporaries together; loop_copies and
 loop_copy_bytes, arrays of 4 kB and more that an iteration of a loop copies. modules is the number of modules that an
-import loads, import_ratio its CPU time over that of `import jax`.
+import loads, import_ratio its CPU time divided by that of `import jax`.
 
 A figure has moved if it changed by more than 5 %, or at all if it was below 20; import_ratio, if it changed by more
 than half and by more than 0.05. Programs are compiled for one thread of a CPU, with JAX's default flags whatever the
-environment says; each workload has a process of its own. The whole check takes two to three CPU minutes.
+environment says; each workload runs in its own process. The whole check takes two to three CPU minutes.
 """
 
 import argparse
@@ -32,7 +32,7 @@ RECORDED = Path(__file__).parents[2] / "tests" / "guards.json"
 FIGURES = ("programs", "operations", "dynamic_loops", "all_gathers", "temp_bytes", "peak_bytes", "loop_copies",
            "loop_copy_bytes", "modules", "import_ratio")  # fmt: skip
 TOLERANCE, EXACT_BELOW = 0.05, 20
-RATIO_TOLERANCE, RATIO_NOISE = 0.5, 0.05  # of import_ratio, which a clock measures
+RATIO_TOLERANCE, RATIO_NOISE = 0.5, 0.05  # for import_ratio, a ratio of times
 IMPORTS = {
     "import evorl": "import evorl",
     "import CEMRL": "from evorl import CEMRL",
@@ -98,7 +98,7 @@ def workload_figures(name: str) -> dict[str, float]:
 
 
 def imported(statement: str) -> tuple[float, int]:
-    """Run an import in a process of its own, and return its CPU seconds and the number of modules it loaded."""
+    """Run an import in its own process, and return its CPU seconds and the number of modules it loaded."""
     code = f"import sys, time; begun = time.process_time(); {statement}"
     code += "; print(time.process_time() - begun, len(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
@@ -140,7 +140,7 @@ def close(figure: str, old: float, new: float) -> bool:
 
 
 def moved(old: Table, new: Table) -> list[str]:
-    """Return a line for each figure that is beyond its tolerance, or is in one of the tables only."""
+    """Return a line for each figure that is beyond its tolerance, or is only in one of the tables."""
     lines = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name, {}), new.get(name, {})
@@ -159,7 +159,7 @@ def print_table(table: Table) -> None:
 
 
 def write(table: Table) -> None:
-    """Record a table, one workload a line."""
+    """Record a table, one line per workload."""
     lines = [f"{json.dumps(name)}: {json.dumps(figures, sort_keys=True)}" for name, figures in sorted(table.items())]
     text = f'{{"jax": "{metadata.version("jax")}", "workloads": {{\n' + ",\n".join(lines) + "\n}}\n"
     RECORDED.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Counts of the operations of a compiled program, read from the text of its optimized HLO."""
+"""Count the operations of a compiled program, read from the text of its optimized HLO."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a computation: its name, the text of its result's shape, its opcode and what follows the opcode."""
+    """One line of a computation: its name, the text of its result's shape, its opcode and the text after the opcode."""
 
     name: str
     shape: str
@@ -27,24 +27,24 @@ class Instruction:
 
     @property
     def called(self) -> list[str]:
-        """The names of the computations that it calls."""
+        """Return the names of the computations that it calls."""
         return [name.lstrip("%") for names in _CALLED.findall(self.rest) for name in names.split(", ") if name]
 
     @property
     def operands(self) -> list[str]:
-        """The names of its operands."""
+        """Return the names of its operands."""
         return re.findall(r"%([\w.-]+)", self.rest.partition(")")[0])
 
 
 @dataclass(frozen=True)
 class Module:
-    """A program: the instructions of each computation, by name."""
+    """A compiled program: the instructions of each computation, by name."""
 
     computations: dict[str, list[Instruction]]
 
     @classmethod
     def parse(cls, text: str) -> "Module":
-        """Read the text of a module, as `compiled.as_text()` gives it."""
+        """Parse the text of a module, as `compiled.as_text()` returns it."""
         computations: dict[str, list[Instruction]] = {}
         instructions: list[Instruction] = []
         for line in text.splitlines():
@@ -57,24 +57,24 @@ class Module:
 
     @cached_property
     def instructions(self) -> list[Instruction]:
-        """The instructions of all computations."""
+        """Return the instructions of all computations."""
         return [one for instructions in self.computations.values() for one in instructions]
 
     @property
     def dynamic_loops(self) -> int:
-        """The number of while loops whose trip count the compiler does not know."""
+        """Return the number of while loops whose trip count the compiler does not know."""
         return sum(one.opcode == "while" and "known_trip_count" not in one.rest for one in self.instructions)
 
     def count(self, *opcodes: str) -> int:
-        """Return the number of instructions with one of these opcodes, where an asynchronous pair counts once."""
+        """Return the number of instructions with one of these opcodes; an asynchronous pair counts once."""
         names = {*opcodes, *(f"{opcode}-start" for opcode in opcodes)}
         return sum(one.opcode in names for one in self.instructions)
 
     def loop_copies(self, at_least: int = BIG) -> list[int]:
-        """Return the bytes of each large array that an iteration of a loop writes whole.
+        """Return the bytes of each large array that a loop iteration writes in full.
 
-        A copy does so, and a selection between two arrays, which is what `lax.cond` becomes under vmap. A fusion does
-        so if its root is one of these; an update in place is not counted.
+        A copy does so. A selection between two arrays, which `lax.cond` becomes under vmap, does so too. A
+        fusion does so if its root is one of these. An update in place is not counted.
         """
         written = [
             number
@@ -86,7 +86,7 @@ class Module:
 
     @property
     def _inside_loops(self) -> set[str]:
-        """The computations that run in an iteration of a loop, without the inside of fusions."""
+        """Return the computations that run in an iteration of a loop, without those inside fusions."""
         found: set[str] = set()
         waiting = [name for one in self.instructions if one.opcode == "while" for name in one.called]
         while waiting:
@@ -97,7 +97,7 @@ class Module:
         return found
 
     def _written_whole(self, one: Instruction) -> list[int]:
-        """The bytes of the arrays that an instruction copies or selects."""
+        """Return the bytes of the arrays that an instruction copies or selects."""
         if one.opcode in ("copy", "select"):
             return [nbytes(one.shape)]
         if one.opcode != "fusion":

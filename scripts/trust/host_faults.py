@@ -1,7 +1,7 @@
-"""Environments on the host that fail in every way: nothing hangs, no row is lost or invented, nothing is left behind.
+"""Test host environments under every kind of failure: nothing hangs, no row is lost or invented, nothing is left.
 
 python scripts/trust/host_faults.py                 a hundred faults, and parents that are killed; some minutes
-python scripts/trust/host_faults.py --minutes 30    callbacks of two devices with one thread each, for so long
+python scripts/trust/host_faults.py --minutes 30    callbacks of two devices with one thread each, for this time
 """
 
 import argparse
@@ -29,12 +29,12 @@ from evorl.workflows.trajectories import Trajectories
 
 TIMEOUT, SLACK = 2.0, 5.0
 NUM_ENVS, STEPS = 6, 40
-IN_WORKERS = ("kill", "exit", "hang", "spin")  # what this process would not survive
+IN_WORKERS = ("kill", "exit", "hang", "spin")  # faults that this process would not survive
 
 
 @cache
 def program(env):
-    """Plays STEPS steps of NUM_ENVS environments at random; returns the rows, which are there, and the restarts."""
+    """Compile STEPS random steps of NUM_ENVS environments; it returns the rows, their mask, and the restarts."""
     world = EnvBatch(env, env.default_params, None, NUM_ENVS)
 
     def at_random(obs, memory, keys):
@@ -57,20 +57,20 @@ def program(env):
 
 
 def answered(told):
-    """What the environments have answered: what was seen, the step, the action and the reward."""
+    """Return the environments' answers: observation, step, action and reward."""
     lines = [line for path in told.glob("answers-*") for line in path.read_text().splitlines()]
     return sorted(tuple(map(int, line.split())) for line in lines)
 
 
 def learned(rows, mask):
-    """The same of the rows that are there."""
+    """Return the same values of the valid rows."""
     reward, action = np.asarray(rows.reward)[mask], np.asarray(rows.action)[mask]
     seen = np.asarray(rows.next_obs)[mask].astype(int)
     return sorted(tuple(map(int, (*x, a, r))) for x, a, r in zip(seen, action, reward, strict=True))
 
 
 def children(of=None):
-    """Processes of this or another one that are there."""
+    """Return the process ids of the children of this process, or of another one."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -83,7 +83,7 @@ def children(of=None):
 
 
 def running(pid):
-    """Whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -91,10 +91,10 @@ def running(pid):
 
 
 def try_one(kind, at, workers, batch, restart, told, key):
-    """One fault; returns seconds, restarts and what is wrong."""
+    """Cause one fault; return the seconds, the restarts and a list of errors."""
     for path in told.iterdir():
         path.unlink()
-    env = HostEnv("host_told:Told-v0", {"told": str(told)}, workers, TIMEOUT, restart, batch=batch)
+    env = HostEnv("host_told:Faulty-v0", {"folder": str(told)}, workers, TIMEOUT, restart, batch=batch)
     run = program(env)
     (told / "fault").write_text(json.dumps({"kind": kind, "at": at}))
     before = len(os.listdir("/proc/self/fd")), sorted(os.listdir("/dev/shm"))
@@ -113,7 +113,7 @@ def try_one(kind, at, workers, batch, restart, told, key):
         wrong.append(f"{known.total()} rows are learned, {len(answered(told))} were answered")
     if restart and (fault is not None or (not batch and mask.sum() + restarts.sum() != NUM_ENVS * STEPS)):
         wrong.append(f"did not go on: {fault}")
-    unseen = batch and kind in ("hang", "spin")  # which nobody waits for
+    unseen = batch and kind in ("hang", "spin")  # a batch does not wait for such an environment
     if not restart and not unseen and (fault is None or (not batch and mask[-1].any())):
         wrong.append("went on")
     if children():
@@ -126,7 +126,7 @@ def try_one(kind, at, workers, batch, restart, told, key):
 PARENT = """
 import sys, jax
 from evorl.envs.host import HostEnv, pool_registry
-env = HostEnv("host_told:Told-v0", {"told": sys.argv[1]}, 2)
+env = HostEnv("host_told:Faulty-v0", {"folder": sys.argv[1]}, 2)
 keys, params = jax.random.split(jax.random.key(0), 4), env.default_params
 states, _ = jax.vmap(env.reset, (0, None))(keys, params)
 print(*(process.popen.pid for process in pool_registry.get_pool(env).places._processes.values()), flush=True)
@@ -138,7 +138,7 @@ while True:
 
 
 def kill_one(kind, told):
-    """Kills a parent whose workers play, or hang; returns seconds until they had gone too, and what is wrong."""
+    """Kill a parent whose workers play or hang; return the seconds until they have ended too, and a list of errors."""
     for path in told.iterdir():
         path.unlink()
     (told / "fault").write_text(json.dumps({"kind": kind, "at": 1}))
@@ -162,7 +162,7 @@ def kill_one(kind, told):
 
 
 def interrupt_one(signals):
-    """Sends signals to a training; returns seconds until it and its workers had gone, and what is wrong."""
+    """Send signals to a training; return the seconds until it and its workers have ended, and a list of errors."""
     arguments = ["agent=ppo", "env=gymnasium/CartPole-v1", "env.workers=2", "run_dir=run", "env_steps=100000000"]
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
@@ -185,8 +185,8 @@ def interrupt_one(signals):
         while any(map(running, workers)) and time.perf_counter() - began < 60:
             time.sleep(0.01)
         took, wrong = time.perf_counter() - began, []
-        saved = "stopped and saved; go on with: python -m evorl.train resume=run"
-        last = (saved, saved.replace("and saved", "without saving"))[: len(signals)]  # a first may be quicker
+        saved = "stopped and saved; resume: python -m evorl.train resume=run"
+        last = (saved, saved.replace("and saved", "without saving"))[: len(signals)]  # the first may be quicker
         killed = signals == [signal.SIGKILL]
         if process.returncode != (-signal.SIGKILL if killed else 130) or not (killed or said[-1] in last):
             wrong.append(f"ended with {process.returncode}: {said[-1:]}")
@@ -196,7 +196,7 @@ def interrupt_one(signals):
 
 
 def main():
-    """Prints a table; exits 1 where anything is wrong."""
+    """Print a table; return True if anything is wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=0.0)
@@ -216,7 +216,7 @@ def main():
             for line in wrong:
                 bad += 1
                 print(f"{kind} at {at}, {workers} workers, batch={batch}, restart={restart}: {line}", flush=True)
-        print("| fault | restart | tried | longest, s | environments that began anew |\n|---|---|---|---|---|")
+        print("| fault | restart | tried | longest, s | environments that restarted |\n|---|---|---|---|---|")
         for (kind, restart), all_of_it in sorted(found.items()):
             times, restarts = zip(*all_of_it, strict=True)
             print(f"| {kind} | {str(restart).lower()} | {len(times)} | {max(times):.1f} | {sum(restarts)} |")
@@ -233,7 +233,7 @@ def main():
 
 
 def soak(minutes):
-    """Callbacks of two devices with a thread each, in the middle of products on both, for so long."""
+    """Run callbacks of two devices with one thread each, while both compute matrix products, for this time."""
     os.environ["PJRT_NPROC"] = "1"
     jax.config.update("jax_num_cpu_devices", 2)
     from evorl.training.fit import fit

@@ -1,4 +1,4 @@
-"""A Gymnasium environment that fails where a file says so, and writes down what it has answered; it imports no JAX."""
+"""Define a Gymnasium environment that fails as a file requests, and records its answers; it imports no JAX."""
 
 import json
 import os
@@ -14,24 +14,26 @@ KINDS = ("constructor", "reset", "raise", "kill", "exit", "hang", "spin", "shape
 LENGTH = 7
 
 
-class Told(gymnasium.Env):
-    """Episodes of 7 steps. `told` is a folder with a file `fault`: {"kind": one of KINDS, "at": the step or start of
-    an environment at which it fails}. The first one that comes there does, once. Answers go to files `answers-*`.
+class Faulty(gymnasium.Env):
+    """Environment with episodes of 7 steps that fails as a file requests.
+
+    `folder` has a file `fault`: {"kind": one of KINDS, "at": the step or start of an environment at which it fails}.
+    Only the first environment that gets there fails, once. Answers go to files `answers-*` in `folder`.
     """
 
     observation_space = Box(-np.inf, np.inf, (3,), np.float32)
     action_space = Discrete(4)
 
-    def __init__(self, told):
-        self.told, self.total, self.starts = Path(told), 0, 0
-        fault = self.told / "fault"
+    def __init__(self, folder):
+        self.folder, self.total, self.starts = Path(folder), 0, 0
+        fault = self.folder / "fault"
         self.fault = json.loads(fault.read_text()) if fault.exists() else {"kind": "", "at": 0}
         if self.fault["kind"] == "constructor" and self._claimed():
             raise RuntimeError("told to")
 
     def _claimed(self):
         try:
-            os.close(os.open(self.told / "claimed", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(self.folder / "claimed", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return False
         return True
@@ -72,9 +74,9 @@ class Told(gymnasium.Env):
                     return obs * np.nan, reward, False, False, {}
                 case "reward":
                     return obs, np.nan, False, False, {}
-        with open(self.told / f"answers-{os.getpid()}", "a") as file:
+        with open(self.folder / f"answers-{os.getpid()}", "a") as file:
             print(*map(int, obs[:2]), self.steps, action, int(reward), file=file)
         return obs, reward, self.steps == LENGTH, False, {}
 
 
-gymnasium.register("Told-v0", entry_point="host_told:Told", max_episode_steps=50)
+gymnasium.register("Faulty-v0", entry_point="host_told:Faulty", max_episode_steps=50)

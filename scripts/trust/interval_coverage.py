@@ -1,11 +1,12 @@
-"""How often intervals over seeds hold the true value, and how often equal agents are told apart: tables of docs.
+"""Measure how often intervals over seeds contain the true value, and how often equal agents are found to differ.
 
 python scripts/trust/interval_coverage.py              a minute on one core
 python scripts/trust/interval_coverage.py --draws 500
 
-Scores are drawn from a normal distribution, from a lognormal one whose logarithm has a deviation of 1, and from a
-bimodal one: 0 or 1, as likely, and noise of 0.05, as of seeds that learn or do not. What says 95 % should hold the mean
-95 times of 100, and tell equal agents apart 5 times of 100.
+Prints the tables of the docs. Scores are drawn from three distributions: a normal one; a lognormal one whose logarithm
+has a standard deviation of 1; and a bimodal one, 0 or 1 with equal probability and noise of 0.05, as of seeds that
+learn or do not. A 95 % interval should contain the mean 95 times of 100, and find a difference between equal agents
+5 times of 100.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from evorl import stats
 
 RUNS, TASKS = (2, 3, 4, 5, 8, 16, 32), 10
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-SCORES: dict[str, tuple[Draw, float]] = {  # scores of a shape, and their mean
+SCORES: dict[str, tuple[Draw, float]] = {  # a sampler of scores of a shape, and their mean
     "normal": (lambda rng, shape: rng.normal(size=shape), 0.0),
     "lognormal": (lambda rng, shape: rng.lognormal(size=shape), float(np.exp(0.5))),
     "bimodal": (lambda rng, shape: rng.integers(0, 2, shape) + rng.normal(0, 0.05, shape), 0.5),
@@ -44,7 +45,7 @@ def told_apart(intervals: list[tuple[float, float]]) -> str:
 
 
 def gaps(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return low - high' and high - low': neither holds 0 where two intervals are apart."""
+    """Return (low - high', high - low') of two intervals; it excludes 0 if the intervals are disjoint."""
     return [(x[0] - y[1], x[1] - y[0]) for x, y in zip(a, b, strict=True)]
 
 
@@ -66,7 +67,10 @@ def main() -> None:
             cells += [covered([bootstrapped(one, method) for one in found], truth) for method in ("percentile", "BCa")]
             print(f"| {name} | {runs} | {' | '.join(cells)} |", flush=True)
 
-    table("Equal agents that are told apart, %", ["Welch's t", "t intervals apart", "percentile intervals apart"])
+    table(
+        "Equal agents that are found to differ, %",
+        ["Welch's t", "disjoint t intervals", "disjoint percentile intervals"],
+    )
     for name, (draw, _) in SCORES.items():
         for runs in RUNS:
             a, b = draw(np.random.default_rng(runs), (2, draws, runs))
@@ -78,7 +82,7 @@ def main() -> None:
 
     table(f"Intervals that hold the interquartile mean over {TASKS} tasks, %", ["stratified bootstrap", "of one task"])
     for name, (draw, _) in SCORES.items():
-        far = np.linspace(0, 3, TASKS)  # by which the tasks' scores differ
+        far = np.linspace(0, 3, TASKS)  # offsets of the tasks' scores
         truths = [
             float(stats.iqm(draw(np.random.default_rng(0), (10**5, tasks)) + far[:tasks])) for tasks in (TASKS, 1)
         ]

@@ -1,10 +1,10 @@
-"""Trains every learner of discrete actions in a game where most are illegal, and looks whether any was ever taken.
+"""Train every learner of discrete actions in a game where most actions are illegal, and check that none is taken.
 
 python scripts/trust/legal.py [AGENT ...] [--steps 1_000_000]
 
-At each step a member sees what each of five choices is worth, and at most three of them are legal, often one alone; the
-illegal ones are worth the most. A reward after an illegal one is no number, so that returns, weights and evaluations
-are none from then on. Learners of one team only play without opponents. Prints a line for each learner.
+At each step a member observes the value of each of five choices. At most three of them are legal, often only one; the
+illegal ones have the highest values. The reward after an illegal choice is NaN, and so are returns, weights and
+evaluations from then on. Learners for a single team play without opponents. Prints a line for each learner.
 """
 
 import argparse
@@ -34,14 +34,14 @@ OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(("idqn", "idiscrete_sac", "v
 
 @struct.dataclass
 class DrawnState:
-    worth: Any  # {group: [members, CHOICES]} of the choices
-    legal: Any  # the same, bool
-    steps: Any  # [] so far
+    worth: Any  # values of the choices, {group: [members, CHOICES]}
+    legal: Any  # the same shapes, bool
+    steps: Any  # steps so far, []
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Each member chooses among what is drawn anew at each step."""
+    """Game in which each member chooses among values that are drawn again at each step."""
 
     crew: int = 3
     boss: int = 2
@@ -52,7 +52,7 @@ class Drawn:
 
     @property
     def groups(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return {name: n for name, n in (("crew", self.crew), ("boss", self.boss)) if n}
 
     @property
@@ -94,12 +94,12 @@ class Drawn:
 
 
 def finite(rows: list[Any]) -> bool:
-    """Whether all returns of rows in which an episode has ended, and of evaluations, are numbers."""
+    """Return whether the returns of all rows with a finished episode, and of evaluations, are finite."""
     return bool(np.isfinite([row["return"] for row in rows if row.get("episodes", 1)]).all())
 
 
 def trained(name: str, steps: int) -> tuple[bool, int, float]:
-    """Whether a learner took no illegal action in so many steps; how many it took, and its last return."""
+    """Train a learner; return whether it took no illegal action, the env steps, and its last return."""
     members = {"crew": 3, "boss": 0} if name in ONE_TEAM else {"crew": 1, "boss": 1} if name == "nfsp" else {}
     cfg = config.compose_config([f"agent={name}", "env=leduc", f"env_steps={steps}", *OPTIONS.get(name, ())])
     with open_dict(cfg):

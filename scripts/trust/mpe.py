@@ -1,12 +1,16 @@
-"""Every scenario beside mpe2: 3,000 random steps at each setting, stepped from mpe2's state, in 32 bits and in 64.
+"""Compare every MPE scenario with mpe2: 3,000 random steps at each setting, each from mpe2's state, in 32 and 64 bits.
 
 pip install mpe2==1.1.1 && python scripts/trust/mpe.py [NAME ...] [--steps 3000] [--record tests/recorded/mpe.npz]
 
-Before each step mpe2's places and velocities are rounded to 32 bits, so that both begin it at the same. Prints for each
-setting the largest difference of what is seen and of what is earned, steps of which only one of both says that they are
-the last, steps in which an agent touched something, those that ended an episode early, and how many were skipped
-because a pair lay within 2e-6 of where either begins. Where treasures come back is copied. --record keeps 8 steps of
-each for tests/test_mpe.py. Exits with 1 where anything differs by over 1e-5.
+Before each step mpe2's positions and velocities are rounded to 32 bits, so that both begin the step in the same state.
+Prints for each setting:
+  - the largest difference of observations and of rewards;
+  - the number of steps that only one of both takes for the last;
+  - the number of steps in which an agent touched something;
+  - the number of steps that ended an episode early;
+  - the number of skipped steps, in which a pair was within 2e-6 of a threshold of contact or order.
+The random positions at which treasures reappear are copied. --record keeps 8 steps of each setting for
+tests/test_mpe.py. The exit code is 1 if anything differs by over 1e-5.
 """
 
 import argparse
@@ -29,7 +33,7 @@ TOLERANCE, KEPT = 1e-5, 8
 
 @dataclass(frozen=True)
 class Rows:
-    """Steps side by side, as our game takes and gives them."""
+    """A batch of steps, in the format of evorl's game."""
 
     before: MPEState
     action: dict[str, np.ndarray]
@@ -43,12 +47,12 @@ class Rows:
 
 
 def game(case: Case) -> mpe.MPE:
-    """Ours."""
+    """Return evorl's game of a case."""
     return mpe.MPE(getattr(mpe, case.scenario)(**case.ours), case.continuous, case.limit)
 
 
 def state(fields: dict[str, np.ndarray]) -> MPEState:
-    """Ours of mpe2's, leaves [steps, ...]."""
+    """Convert mpe2's state to evorl's, leaves [steps, ...]."""
     dtypes = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
     narrow: dict[str, Any] = {name: x.astype(dtypes.get(x.dtype, x.dtype)) for name, x in fields.items()}
     cargo = None
@@ -60,7 +64,7 @@ def state(fields: dict[str, np.ndarray]) -> MPEState:
 
 
 def rows(case: Case, steps: int, seed: int = 0) -> Rows:
-    """What mpe2 plays."""
+    """Return the steps that mpe2 plays."""
     played = [*Peer(case, seed).steps(steps)]
     agents = game(case).scenario.agents
 
@@ -79,7 +83,10 @@ def rows(case: Case, steps: int, seed: int = 0) -> Rows:
 
 
 def differences(case: Case, rows: Rows) -> tuple[float, float, int]:
-    """The largest of what is seen and of what is earned, and how many ends differ, but for steps on an edge."""
+    """Return the largest difference of observations and of rewards, and the number of different ends.
+
+    Steps at a threshold are left out.
+    """
     _, ours = jax.jit(jax.vmap(game(case).advance))(rows.before, rows.action, rows.chance)
     kept = ~rows.edge
 
@@ -91,7 +98,7 @@ def differences(case: Case, rows: Rows) -> tuple[float, float, int]:
 
 
 def recorded(case: Case, rows: Rows) -> dict[str, np.ndarray]:
-    """The first steps that are on no edge and the most lively ones, by name."""
+    """Return, by name, the first steps and the most eventful ones, without steps at a threshold."""
     lively = np.concatenate([x.reshape(len(rows.edge), -1) for x in rows.reward.values()], -1)
     lively = np.abs(lively - np.median(lively, 0)).sum(-1) + 100 * rows.terminated + 50 * rows.truncated
     lively[rows.edge] = -1

@@ -1,4 +1,4 @@
-"""mpe2's side of the comparison: steps from states that are copied, in float64."""
+"""Run mpe2's side of the comparison: steps from states that are copied, in float64."""
 
 import importlib
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-EDGE = 2e-6  # nearer than this to where contact, sight or success begins, 32 bits may decide otherwise than 64
+EDGE = 2e-6  # closer than this to a threshold of contact, sight or success, 32 and 64 bits may differ
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario with options, here and there, and whether actions are real numbers."""
+    """A scenario with its options in evorl and in mpe2, and whether actions are continuous."""
 
-    name: str  # of the configuration
+    name: str  # in the configuration
     scenario: str  # class of evorl.envs.mpe
-    module: str  # of mpe2
+    module: str  # in mpe2
     ours: dict[str, Any] = field(default_factory=dict)
     theirs: dict[str, Any] = field(default_factory=dict)
     continuous: bool = False
@@ -25,7 +25,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Its name and what is not by default."""
+        """Return its name and the options that differ from the defaults."""
         options = {**self.ours, **({"continuous": True} if self.continuous else {})}
         options |= {"max_episode_steps": self.limit} if self.limit != 25 else {}
         return " ".join([self.name, *(f"{key}={value}" for key, value in options.items())])
@@ -36,12 +36,12 @@ REAL: dict[str, Any] = {"continuous": True}
 
 
 def several(name: str, scenario: str, module: str, *settings: dict[str, Any]) -> list[Case]:
-    """A scenario by default and at other settings."""
+    """Return a scenario with its defaults and with other settings."""
     return [Case(name, scenario, module, **setting) for setting in ({}, *settings)]
 
 
 def both(renamed: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
-    """Options, which mpe2 may know by other names."""
+    """Return options for both libraries, with mpe2's names for those that are renamed."""
     return {"ours": options, "theirs": {(renamed or {}).get(name, name): value for name, value in options.items()}}
 
 
@@ -91,7 +91,7 @@ CASES = [
 
 
 class Peer:
-    """A game of mpe2, whose agents begin every other episode near something, so that more happens."""
+    """A game of mpe2; in every other episode agents begin near something, so that more events occur."""
 
     def __init__(self, case: Case, seed: int) -> None:
         module = importlib.import_module(f"mpe2.{case.module}")
@@ -100,12 +100,12 @@ class Peer:
         self.game = module.parallel_env(**options)
         self.game.reset(seed=seed)
         self.world, self.scenario = self.game.unwrapped.world, self.game.unwrapped.scenario
-        if case.stage is not None:  # which 1.1.1 keeps at 0: a property of its base class takes no other
+        if case.stage is not None:  # 1.1.1 keeps it at 0: a property of its base class accepts nothing else
             type(self.scenario).curriculum_stage = case.stage
         self.names = [agent.name for agent in self.world.agents]
 
     def steps(self, count: int) -> Iterator[dict[str, Any]]:
-        """So many random steps: the state before, the action, what is seen and earned after, and whether it is over."""
+        """Yield random steps: the state before, the action, the observation and reward after, and the end flags."""
         fresh = True
         for i in range(count):
             if fresh:
@@ -130,20 +130,20 @@ class Peer:
             }
 
     def round(self) -> None:
-        """Makes places and velocities numbers of 32 bits."""
+        """Round positions and velocities to 32 bits."""
         for entity in self.world.entities:
             entity.state.p_pos = entity.state.p_pos.astype(np.float32).astype(float)
             entity.state.p_vel = entity.state.p_vel.astype(np.float32).astype(float)
 
     def draw(self, name: str) -> Any:
-        """A random action; of real numbers now and then nothing, which is no word either."""
+        """Sample a random action; a continuous one is sometimes all zeros, which is no message either."""
         space = self.game.action_space(name)
         if not self.case.continuous:
             return int(self.rng.integers(space.n))
         return self.rng.uniform(0, 1, space.shape).astype(np.float32) * (self.rng.random() > 0.1)
 
     def gather(self) -> None:
-        """Puts agents near landmarks or where they are to be, and gives collectors something to hold."""
+        """Move agents near landmarks or their targets, and give collectors something to hold."""
         places = [landmark.state.p_pos for landmark in self.world.landmarks] or [np.zeros(2)]
         if self.case.name == "line":
             places = self.scenario._expected_positions
@@ -158,7 +158,7 @@ class Peer:
                 agent.holding = kinds[self.rng.integers(len(kinds))]
 
     def state(self) -> dict[str, np.ndarray]:
-        """What an evorl.envs.mpe.world.MPEState has, leaves as they are there."""
+        """Return the fields of an evorl.envs.mpe.world.MPEState, with the same shapes."""
         agents, landmarks = self.world.agents, self.world.landmarks
         named = {landmark: i for i, landmark in enumerate(landmarks)}
         state = {
@@ -186,18 +186,21 @@ class Peer:
         return state
 
     def apart(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far entities are from agents, [agents, entities], and how far where contact begins."""
+        """Return the distances of entities from agents, and those at which contact begins, both [agents, entities]."""
         at = np.array([entity.state.p_pos for entity in self.world.entities])
         size, agents = np.array([entity.size for entity in self.world.entities]), len(self.names)
         return np.linalg.norm(at[:agents, None] - at, axis=-1), size[:agents, None] + size
 
     def touches(self) -> bool:
-        """Whether an agent touches something."""
+        """Return whether an agent touches something."""
         far, least = self.apart()
         return bool(((far < least) & ~np.eye(*far.shape, dtype=bool)).any())
 
     def on_edge(self) -> bool:
-        """Whether a pair is as far apart as where contact begins, or as another pair where the nearest come first."""
+        """Return whether rounding may decide the step.
+
+        It may if a distance is at a threshold, or if two distances are equal where the nearest come first.
+        """
         (far, least), agents = self.apart(), len(self.names)
         covered = 0.1 if self.case.name == "spread" else np.nan
         if any((np.abs(far - limit) < EDGE).any() for limit in (least, covered)):
@@ -205,7 +208,7 @@ class Peer:
         missing = getattr(self.scenario, "_delta_dists", None)
         if missing is not None and (np.abs(missing - 0.05) < EDGE).any():
             return True
-        if self.case.name == "formation":  # the first place turns with who has the least angle, which may be 0
+        if self.case.name == "formation":  # the first target rotates with the smallest angle, which may be 0
             x, y = np.array([agent.state.p_pos - self.world.landmarks[0].state.p_pos for agent in self.world.agents]).T
             return bool(((np.abs(y) < EDGE) & (x > 0)).any())
         if "num_agent_neighbors" in self.case.ours or self.case.name == "collect_treasure":

@@ -55,7 +55,7 @@ class Source:
         return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
 
     def token(self, node: ast.AST, left: ast.AST, right: ast.AST, swap: tuple[str, str]) -> Iterator[Edit]:
-        """Replace the first by the second of `swap` between two nodes of one line."""
+        """Replace the first token of `swap` by the second, between two nodes of one line."""
         first, last = self.span(left)[1], self.span(right)[0]
         between = self.bytes[first:last].decode()
         if "\n" not in between:
@@ -136,7 +136,7 @@ def negate_comparison(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 def shift_index(node: ast.AST, source: Source) -> Iterator[Edit]:
     """Shift an index or the bound of a slice down by one, 0 up: JAX clamps what lies beyond the end."""
-    if not isinstance(node, ast.Subscript) or called_name(node.value) == "take_along_axis":  # often of one entry
+    if not isinstance(node, ast.Subscript) or called_name(node.value) == "take_along_axis":  # often one entry
         return
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     places = [x for part in parts for x in ((part.lower, part.upper) if isinstance(part, ast.Slice) else (part,))]
@@ -149,7 +149,7 @@ def shift_index(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def drop_mask(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Drop a mask: `where(m, a, b)` becomes `a`, and of a product with a mask only the other factor stays."""
+    """Drop a mask: `where(m, a, b)` becomes `a`, and a product with a mask becomes its other factor."""
     match node:
         case ast.Call(args=[_, kept, _]) if called_name(node) == "where":
             yield from source.whole(node, source.operand(kept))
@@ -163,7 +163,10 @@ def drop_mask(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def drop_stop_gradient(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Drop a `stop_gradient`, except where no gradient flows: a loss's metrics, and what ignores `params`."""
+    """Drop a `stop_gradient`, except where no gradient flows.
+
+    None flows in a loss's metrics, and in values that do not depend on `params`.
+    """
     if isinstance(node, ast.Call) and called_name(node) == "stop_gradient":
         parent = source.parents[node]
         beside = isinstance(parent, ast.Tuple) and isinstance(source.parents[parent], ast.Return)
@@ -192,7 +195,7 @@ def find_derived(function: ast.AST, argument: str) -> set[str]:
 
 
 def swap_ends(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Swap `terminated` and `truncated`: names that the function has, attributes that it reads, keywords."""
+    """Swap `terminated` and `truncated`: names that the function has, attributes that it reads, and keywords."""
     match node:
         case ast.Name(name, ast.Load()) if name in ENDS:
             inside = ast.walk(source.function(node))
@@ -211,7 +214,7 @@ def swap_ends(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def reuse_key(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Reuse a random key: of those that are split off, or the one that a number is folded into."""
+    """Reuse a random key: one of the keys of a split, or the key before a `fold_in`."""
     match node:
         case ast.Assign([ast.Tuple([ast.Name(first), *_, ast.Name(last)])], value) if called_name(value) == "split":
             end = source.span(node)[1]
@@ -227,7 +230,7 @@ def reuse_key(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 def change_axis(node: ast.AST, source: Source) -> Iterator[Edit]:
-    """Take the neighbouring axis; for an argument of `vmap` all of it instead of one row, or the other way round."""
+    """Use the neighboring axis; for an argument of `vmap`, swap mapped and unmapped."""
     if isinstance(node, ast.keyword) and node.arg in AXES:
         yield from move_axis(node, node.value, source, node.arg != "axis")
     elif called_name(node) == "vmap" and isinstance(node, ast.Call) and len(node.args) > 1:

@@ -1,4 +1,4 @@
-"""Sites of one-line mutants in the files of a package, and a stratified sample of them."""
+"""Find the sites of one-line mutants in the files of a package, and draw a stratified sample of them."""
 
 import ast
 import bisect
@@ -32,7 +32,7 @@ class Site:
     start: int = field(repr=False)  # bytes of the file
     end: int = field(repr=False)
     text: str = field(repr=False)
-    places: tuple[tuple[Lines, ...], ...] = field(repr=False)  # where a test must run to be chosen, the narrowest first
+    places: tuple[tuple[Lines, ...], ...] = field(repr=False)  # lines that a chosen test has run, the narrowest first
 
     @property
     def name(self) -> tuple[str, int, int, str]:
@@ -64,7 +64,7 @@ def mutate(text: str, site: Site) -> str:
 
 
 def is_skipped(node: ast.AST, source: Source) -> bool:
-    """Return whether to skip a node: text for people, types, errors, and what changes no number."""
+    """Return whether to skip a node: text for people, types, errors, and code that changes no number."""
     match node:
         case ast.JoinedStr() | ast.Raise():
             return True
@@ -104,7 +104,7 @@ def find_all_sites(root: Path, package: str) -> list[Site]:
 
 
 def draw_sites(found: list[Site], count: int, seed: int) -> list[Site]:
-    """Draw sites, from each folder in proportion to its own, at least one, and evenly over the operators."""
+    """Draw sites from each folder in proportion to its number, at least one, and evenly over the operators."""
     chance, used, drawn = random.Random(seed), Counter(), []
     folders = defaultdict(list)
     for site in sorted(found, key=lambda site: site.name):
@@ -121,7 +121,7 @@ def draw_sites(found: list[Site], count: int, seed: int) -> list[Site]:
 
 
 def share_out(sizes: dict[str, int], count: int) -> dict[str, int]:
-    """Return how many sites each folder gives: at least one, and more in proportion to its sites."""
+    """Return the number of sites to draw from each folder: at least one, and more in proportion to its sites."""
     given = dict.fromkeys(sorted(sizes), 1)
     for _ in range(min(count, sum(sizes.values())) - len(given)):
         open_ones = [name for name in given if given[name] < sizes[name]]
@@ -145,9 +145,9 @@ def _walk(
 
 
 def _list_places(statement: ast.stmt | None, function: Function | None) -> tuple[tuple[Lines, ...], ...]:
-    """Return the lines of a statement, without its block, and of the function; of a header only the function's.
+    """Return the lines of a statement, without its block, and of its function; for a header, only the function's.
 
-    Module level and headers run at import, so that a recorded test says nothing about them.
+    Module level and headers run at import, so a recorded test says nothing about them.
     """
     if statement is None or function is None:
         return ()

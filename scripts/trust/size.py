@@ -1,8 +1,8 @@
-"""Count what there is to read at some commits: statements of Python, YAML nodes and files of configurations.
+"""Count the size of the code at some commits: statements of Python, YAML nodes and files of configurations.
 
 python scripts/trust/size.py COMMIT ...      e.g. b33945a HEAD
 
-Statements are those of the AST of evorl/ without environments, docstrings apart. A YAML node is a key of a mapping.
+Statements are those of the AST of evorl/ without environments and docstrings. A YAML node is a key of a mapping.
 """
 
 import ast
@@ -42,7 +42,7 @@ def count_at(commit: str) -> tuple[int, ...]:
 
 
 def read_files(commit: str) -> Iterator[tuple[PurePath, str]]:
-    """Give the files of evorl/ and configs/ at a commit."""
+    """Yield the files of evorl/ and configs/ at a commit."""
     command = ["git", "archive", commit, "evorl", "configs"]
     archive = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -52,13 +52,13 @@ def read_files(commit: str) -> Iterator[tuple[PurePath, str]]:
 
 
 def is_statement(node: ast.AST) -> bool:
-    """Return whether a node is a statement and no docstring."""
+    """Return whether a node is a statement other than a docstring."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     return isinstance(node, ast.stmt) and not is_text
 
 
 def count_nodes(node: Any) -> int:
-    """Return how many keys of mappings there are."""
+    """Return the number of keys in all mappings."""
     if isinstance(node, dict):
         return len(node) + sum(map(count_nodes, node.values()))
     return sum(map(count_nodes, node)) if isinstance(node, list) else 0

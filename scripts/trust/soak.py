@@ -1,11 +1,11 @@
-"""Trains for a long time, and samples memory, file handles, threads and speed of the process: are they flat?
+"""Train for a long time, and measure whether memory, file handles, threads and speed of the process stay constant.
 
 python scripts/trust/soak.py                                     30 minutes of TD3
 python scripts/trust/soak.py --minutes 5 agent=cemrl env=inverted_pendulum
 
-Prints a Markdown table of the medians of every tenth of the time, then how much the last third differs from the first
-one after the first tenth. Speed is env steps per CPU second, so that other work on the machine counts little; there is
-one evaluation, because their length depends on what is learned. Linux only.
+Prints a Markdown table of the medians of every tenth of the time. Then it prints how much the last third differs from
+the first one, which begins after the first tenth. Speed is env steps per CPU second, so that other work on the machine
+has little effect. There is one evaluation, because the length of evaluations depends on the policy. Linux only.
 """
 
 import argparse
@@ -23,7 +23,7 @@ DEFAULT = ["agent=td3", "env=inverted_pendulum"]
 
 
 def sample(pid: int) -> tuple[float, float, float, float]:
-    """Resident MB, open files, threads and CPU seconds of a process."""
+    """Return the resident MB, open files, threads and CPU seconds of a process."""
     proc = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
     times = (proc / "stat").read_text().rpartition(")")[2].split()

@@ -1,9 +1,9 @@
-"""Compares meta-solvers with scipy's linear program and OpenSpiel's programs on random games.
+"""Compare meta-solvers with SciPy's linear program and OpenSpiel's solvers on random games.
 
 python scripts/trust/solvers.py [--games 50] [--seed 0]       needs the extra open_spiel, and networkx
 
-Games of 2 and 3 players, of 2 to 6 policies each, every second zero-sum one with ties. Prints a Markdown table of the
-largest difference of each solver; exit code 1 where one is above what is allowed.
+The games have 2 or 3 players with 2 to 6 policies each; every second zero-sum game has ties. Prints a Markdown table of
+the largest difference of each solver; the exit code is 1 if one is above its allowed value.
 """
 
 # pyright: reportMissingImports=false
@@ -23,12 +23,12 @@ from evorl.leagues.alpha_rank import AlphaRank
 from evorl.leagues.nash import Nash
 from evorl.leagues.replicator import ProjectedReplicator
 
-CAPACITY, STEPS = 6, 2000  # the latter of the dynamics, of which 50,000 take OpenSpiel seconds a game
+CAPACITY, STEPS = 6, 2000  # steps of the dynamics; 50,000 take OpenSpiel seconds a game
 ALLOWED = {"Nash: value": 1e-4, "Nash: gap": 1e-4, "ProjectedReplicator": 1e-4, "AlphaRank": 1e-4}
 
 
 def embedded(payoffs: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """The game in a table with places left, and its mask."""
+    """Return the game in a larger table with empty entries, and its mask."""
     shape = payoffs.shape[1:]
     table = np.full((len(shape), *[CAPACITY] * len(shape)), np.nan, np.float32)
     table[(slice(None), *map(slice, shape))] = payoffs
@@ -43,7 +43,7 @@ def value(a: np.ndarray) -> float:
 
 
 def compare(payoffs: np.ndarray, solvers: dict[str, Any]) -> dict[str, float]:
-    """How far each solver is from its reference."""
+    """Return the distance of each solver from its reference."""
     given, shape, found = embedded(payoffs), payoffs.shape[1:], {}
     if len(shape) == 2 and not payoffs.sum(0).any():
         (x, y), gap = solvers["Nash"](*given)

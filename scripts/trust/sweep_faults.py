@@ -1,12 +1,12 @@
-"""Kills the workers and the parents of sweeps at random moments, goes on with them, and compares what they came to.
+"""Kill the workers and the parents of sweeps at random moments, resume the sweeps, and check their results.
 
 python scripts/trust/sweep_faults.py                 20 kills of a sweep with one worker, and of one with two
 python scripts/trust/sweep_faults.py --kills 4 --seed 1
 
-After each SIGKILL, of the parent or of a worker, every trial that had ended must be as it was and not be trained again,
-and a worker that is killed is replaced while the parent lives. The sweep of one worker must in the end have the points
-and the curves, number by number, of one that nothing has disturbed. Trials are short, so that many kills fall between
-two of them. Prints a line for each fault, then what was found. Linux only.
+After each SIGKILL, of the parent or of a worker, every trial that had ended must be unchanged and must not be trained
+again. A killed worker is replaced while the parent lives. At the end, the sweep of one worker must have the points and
+the curves, number by number, of an undisturbed sweep. Trials are short, so that many kills fall between two of them.
+Prints a line for each fault, then the result. Linux only.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SWEEP = [
     "tensorboard=false",
     "space.env_steps=${log_uniform:500,4000}",
 ]
-LONGEST = 12.0  # seconds after the first worker is there
+LONGEST = 12.0  # seconds from the start of the first worker to a kill, at most
 
 
 def command(*options: str) -> list[str]:
@@ -56,7 +56,7 @@ def trials(folder: Path) -> list[SweepTrial]:
 
 
 def ended(folder: Path) -> dict[int, tuple[SweepTrial, Any]]:
-    """Trials that have ended, with when their rows were last written."""
+    """Return the trials that have ended, with the time at which their rows were last written."""
     whole = [one for one in trials(folder) if one.state != RUNNING]
     times = {one.number: get_trial_folder(folder, one.number) / "metrics.jsonl" for one in whole}
     return {one.number: (one, times[one.number].stat().st_mtime_ns) for one in whole}
@@ -70,7 +70,7 @@ def workers(parent: int) -> list[int]:
 
 
 def disturbed(folder: Path, count: int, kills: int, workers_wanted: int, moment: random.Random) -> tuple[int, int]:
-    """Kills so often, and goes on; how often it was the parent, and how many trials were lost or changed."""
+    """Kill and resume a sweep; return the kills of parents alone, and the number of lost or changed trials."""
     parents, faults, total = 0, 0, count
     options = [*SWEEP, f"trials={count}", f"workers={workers_wanted}", f"sweep_dir={folder}"]
     for kill in range(kills):
@@ -86,7 +86,7 @@ def disturbed(folder: Path, count: int, kills: int, workers_wanted: int, moment:
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(moment.choice(there), signal.SIGKILL)
-            time.sleep(moment.uniform(0, LONGEST / 2))  # a new one takes its place
+            time.sleep(moment.uniform(0, LONGEST / 2))  # a new worker replaces it
             before |= ended(folder)
             process.kill()
         process.wait()

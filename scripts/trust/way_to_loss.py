@@ -1,8 +1,8 @@
-"""Count what a reader passes from the step of a workflow to the loss of its agent, and the size of the program.
+"""Count the calls, files and lines between a workflow's step and its agent's loss, and the size of the program.
 
 python scripts/trust/way_to_loss.py
 
-Frames are calls of functions of evorl, files those that they are in. StableHLO is the text of one step that JAX gives
+Frames are calls of functions of evorl, files those that they are in. StableHLO is the text of one step that JAX passes
 to XLA; plain PPO is `tests/plain_ppo.py`, one file of the same arithmetic.
 """
 
@@ -25,14 +25,14 @@ SEEN: list[traceback.FrameSummary] = []
 
 
 def remember_stack() -> None:
-    """Keep the calls of evorl from `step` to here."""
+    """Store the calls of evorl from `step` to here."""
     if not SEEN:
         frames = [one for one in traceback.extract_stack() if Path(one.filename).is_relative_to(PACKAGE)]
         SEEN.extend(frames[max(i for i, one in enumerate(frames) if one.name == "step") :])
 
 
 def watch(agent: type, loss: str) -> None:
-    """Have an agent's loss say where it is called from."""
+    """Make an agent's loss store the stack from which it is called."""
     method = getattr(agent, loss)
 
     def watched(*given: Any, **named: Any) -> Any:
@@ -43,7 +43,7 @@ def watch(agent: type, loss: str) -> None:
 
 
 def count_plain_lines() -> int:
-    """Return the lines of StableHLO of a step of the plain PPO."""
+    """Return the number of StableHLO lines of a step of the plain PPO."""
     config, env, key = plain_ppo.Config(), CartPole(), jax.random.key(0)
     params = jax.eval_shape(OnPolicy(env, PPO(hidden=(64, 64))).agent.init, key).actor.params["params"]
     params = {name: params[name] for name in ("policy", "value")}

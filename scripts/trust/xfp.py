@@ -1,10 +1,10 @@
-"""Fictitious play in extensive form beside OpenSpiel's, iteration by iteration.
+"""Compare fictitious play in extensive form (XFP) with OpenSpiel's, iteration by iteration.
 
 python scripts/trust/xfp.py                 compares the average policies of both
-python scripts/trust/xfp.py --record DIR    writes those of OpenSpiel, which tests compare without it
+python scripts/trust/xfp.py --record DIR    writes OpenSpiel's policies, with which tests compare without it
 
-OpenSpiel decides between actions that are worth the same by their rounding; from there on both go apart, and what is
-compared is that each of its steps is one towards best responses. Needs open_spiel, 2.0.2 for the record.
+OpenSpiel decides between actions of equal value by their rounding, and from there on the two diverge. The check is
+therefore that each of its steps is a step towards best responses. Needs open_spiel, 2.0.2 for the record.
 """
 
 # pyright: reportMissingImports=false
@@ -28,7 +28,10 @@ GAMES = {"kuhn": (Kuhn(), "kuhn_poker", 20), "leduc": (Leduc(), "leduc_poker", 8
 
 
 def theirs(tree: GameTree, iterations: int) -> np.ndarray:
-    """Average policies after each iteration, [iterations, sets, actions], in the order of a tree of OpenSpiel's."""
+    """Return the average policies after each iteration, [iterations, sets, actions].
+
+    The sets are in the order of OpenSpiel's tree.
+    """
     assert isinstance(tree.rules, OpenSpiel)
     solver, sets = fictitious_play.XFPSolver(tree.rules.game), informed(tree)
     found = np.zeros((iterations, *tree.legal_mask.shape))
@@ -42,7 +45,7 @@ def theirs(tree: GameTree, iterations: int) -> np.ndarray:
 
 
 def ours(rules: Any, iterations: int) -> np.ndarray:
-    """The same by evorl."""
+    """Return the same policies computed by evorl."""
     game: Any = ExtensiveFormGame(rules)
     xfp = XFP(game)
 
@@ -55,7 +58,7 @@ def ours(rules: Any, iterations: int) -> np.ndarray:
 
 
 def lost(tree: GameTree, policies: np.ndarray) -> np.ndarray:
-    """What a player's answer that was averaged into the policies lacks of a best response to those before."""
+    """Return how much a player's averaged-in response loses against a best response to the policies before."""
     form = SequenceForm.from_tree(tree)
     plans = jax.vmap(form.compute_realization_plan)(jnp.asarray(policies, jnp.float32))
     counts = jnp.arange(2, 1 + len(policies))[:, None]
@@ -78,7 +81,7 @@ def main() -> None:
         rows = same(tree, other)
         found = theirs(other, iterations)[:, rows]
         apart = np.abs(ours(rules, iterations) - found).max((1, 2))
-        print(f"{name}: apart after each iteration {np.array2string(apart, precision=1)}")
+        print(f"{name}: largest difference after each iteration {np.array2string(apart, precision=1)}")
         print(f"{name}: at most lost by an answer {np.abs(lost(tree, found)).max():.1e}", flush=True)
         if args.record is not None:
             args.record.mkdir(parents=True, exist_ok=True)

@@ -102,13 +102,13 @@ def _read_table(path: Path, *_version: int) -> Mapping[str, str]:
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise OptionError(f"{path}: cannot be read: {' '.join(str(error).split()):.200}") from error
     if not isinstance(table, dict):
-        raise OptionError(f"{path}: must be lines as ant: {{_target_: Brax, name: ant}} # Brax ant")
+        raise OptionError(f"{path}: must be lines such as ant: {{_target_: Brax, name: ant}} # Brax ant")
     comments = {match[1]: match[2] for match in map(_ENTRY_COMMENT.match, text.splitlines()) if match}
     entries = {}
     for name, value in table.items():
         node = {"_target_": value} if isinstance(value, str) else value
         if not isinstance(node, dict):
-            raise OptionError(f"{path}: {name}: {value}: must be a class, or what a file would hold in braces")
+            raise OptionError(f"{path}: {name}: {value}: must be a class, or a mapping with _target_ in braces")
         comment = comments.get(str(name), "")
         entries[str(name)] = (f"# {comment}\n" if comment else "") + yaml.safe_dump(node, sort_keys=False)
     return entries

@@ -121,7 +121,7 @@ def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
 
     def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
         resolver = f"${{{name}:{','.join(map(str, given))}}}"
-        wanted = f"must be as ${{{name}:start,end}} over all of a training, or with env steps after them"
+        wanted = f"must be ${{{name}:start,end}} for the whole training, or ${{{name}:start,end,env_steps}}"
         require(len(given) in (2, 3), "schedule", resolver, wanted)
         env_steps = _root_.get("env_steps")
         return nodes.make_schedule_node(name, given, math.inf if env_steps is None else env_steps)
@@ -217,7 +217,7 @@ def _tell_replaced(overrides: Sequence[str], cfg: DictConfig) -> None:
         node = _select(before, override.partition("=")[0])
         if isinstance(node, Mapping | DictConfig) and _stands_for_number(str(node.get("_target_"))):
             values = ", ".join(f"{key}={value}" for key, value in node.items() if key != "_target_")
-            short_names.tell_once(f"{override}: in place of {_get_class_name(node)}({values})")
+            short_names.tell_once(f"{override}: replaces {_get_class_name(node)}({values})")
 
 
 def _stands_for_number(target: str) -> bool:
@@ -250,7 +250,7 @@ def _resolve_wrapper(given: Any) -> dict[str, Any]:
     if isinstance(given, dict) and "_target_" in given:
         return given
     name, options = next(iter(given.items())) if isinstance(given, dict) and len(given) == 1 else (given, {})
-    wanted = "must be names, each alone or with its options: {frames: {count: 2}}"
+    wanted = "must be names, each optionally with options: {frames: {count: 2}}"
     require(isinstance(name, str) and isinstance(options or {}, dict), "wrappers", given, wanted)
     known = find_choices("wrapper")
     if name not in known:
@@ -282,7 +282,7 @@ def _check_experiment(overrides: Sequence[str]) -> None:
     for one in given:
         for option in strange:
             if one != experiment and one.startswith(option.split(".")[0]):
-                raise OptionError(f"{one}: {experiment} sets {option}, which this does not have")
+                raise OptionError(f"{one}: has no {option}, which {experiment} sets")
 
 
 def _find_unknown_options(node: DictConfig, alone: DictConfig, prefix: str = "") -> Iterator[str]:
@@ -305,7 +305,7 @@ def _explain_error(overrides: Sequence[str], error: Exception) -> OptionError:
         known = dict(iterate_paths(compose("config", chosen)))
     except HydraException as wrong:  # for example, a selection for an agent without one
         found = re.match(r"Could not override '(.*?)@(.*?)'", str(wrong))
-        return OptionError(f"{found[1]}: {found[2]} has no such part" if found else str(wrong).splitlines()[0])
+        return OptionError(f"{found[1]}: {found[2]} has no such component" if found else str(wrong).splitlines()[0])
     for override in given:
         if resolve_group(override.key_or_group)[0] not in (*GROUPS, *known):
             names = [name for name in known if not name.endswith("._target_")]
@@ -339,7 +339,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
         except PARSE_ERRORS as error:
             plain = "=" not in line and not line.startswith("~")
             reason = (
-                "is no folder, and options are name=value"
+                "is not a folder, and options have the form name=value"
                 if plain
                 else f"{error}".partition("\n")[0] or "cannot be read"
             )

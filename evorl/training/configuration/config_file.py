@@ -96,7 +96,7 @@ def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
         OptionError: There is no readable configuration.
     """
     if not (run_dir / FILE_NAME).is_file():
-        what = f"has no {FILE_NAME}" if run_dir.is_dir() else "is not there"
+        what = f"has no {FILE_NAME}" if run_dir.is_dir() else "does not exist"
         raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
     files.require_regular_files(run_dir, option)
     problem = f"{option}={run_dir}: its {FILE_NAME}"
@@ -105,18 +105,18 @@ def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
     except OSError as error:
         raise OptionError(f"{problem} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise OptionError(f"{problem} cannot be read: it is not as evorl writes it") from error
+        raise OptionError(f"{problem} cannot be read: it is not in the format of evorl") from error
     if isinstance(data, dict) and {"agent", "seed"} <= set(data) and data.get("schema") != SCHEMA:
         number, by = data.get("schema", 0), str(lookup(data, "versions.evorl", ""))
-        found = f"has schema {number:.6g}" if isinstance(number, int) else "has a schema that is no number"
-        opens = f"evorl {by}" if re.fullmatch(r"[\w.+-]{1,20}", by, re.ASCII) else "the evorl that wrote it"
-        raise OptionError(f"{problem} {found}, must be {SCHEMA}; it opens with {opens}")
+        found = f"has schema {number:.6g}" if isinstance(number, int) else "has a schema that is not a number"
+        opens = f"evorl {by}" if re.fullmatch(r"[\w.+-]{1,20}", by, re.ASCII) else "the version of evorl that wrote it"
+        raise OptionError(f"{problem} {found}, must be {SCHEMA}; open it with {opens}")
     if not isinstance(data, dict) or not is_training_config(data):
-        raise OptionError(f"{problem} is not that of a training")
+        raise OptionError(f"{problem} is not a training configuration")
     for name in NAMED_BY_PATH:
         of = data.get(name)
         if of is not None and not (isinstance(of, str) and len(of) < 256 and "/" not in of):
-            raise OptionError(f"{problem} has {'an' if name[0] in 'aeiou' else 'a'} {name} that is no name")
+            raise OptionError(f"{problem} has {'an' if name[0] in 'aeiou' else 'a'} {name} that is not a valid name")
     return {name: value for name, value in data.items() if name not in ("schema", "versions")} | READER_OPTIONS
 
 
@@ -163,7 +163,7 @@ def set_values(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequ
     for name, value in values.items():
         if lookup(data, name) != "???" and name.partition(".")[0] not in changeable:
             kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
-            raise OptionError(f"{name}={value}: {kept if changeable else 'give what is missing only'}")
+            raise OptionError(f"{name}={value}: {kept if changeable else 'only missing values can be given'}")
         data = _set_path(data, name.split("."), value)
     return data
 
@@ -188,7 +188,7 @@ def lookup(data: Any, name: str, *default: Any) -> Any:
         if not isinstance(node, Mapping) or part not in node:
             if default:
                 return default[0]
-            raise OptionError(f"{name}: is not there")
+            raise OptionError(f"{name}: does not exist")
         node = node[part]
     return node
 

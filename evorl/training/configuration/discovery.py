@@ -46,30 +46,30 @@ HELP = """usage: python -m evorl.train [agent=NAME] [env=NAME] [experiment=NAME]
 
   python -m evorl.train agent=cemrl env=ant minutes=3         train into a new folder in runs/
   python -m evorl.train agent=td3 env=hopper num_seeds=8      eight runs in one program
-  python -m evorl.train -m env=hopper,walker2d seed=0,1       one run after the other
-  python -m evorl.train runs/NAME minutes=60                  go on where a run was stopped
-  python -m evorl.train init_from=runs/NAME env=ant           a new run that begins with its weights
-  python -m evorl.play runs/NAME                              evaluate a run and write its viewer, or its front
-  python -m evorl.curve curve.png runs/A runs/B               their evaluations as a picture and a table
-  python -m evorl.lineage runs/NAME                           who took over from whom in a population
-  python -m evorl.league runs/A runs/B random                 a tournament of runs of one game
-  python -m evorl.sweep --help                                trainings with other numbers, and which are best
-  python -m evorl.autotune --help                             how a training is fastest on this machine
+  python -m evorl.train -m env=hopper,walker2d seed=0,1       several runs, sequentially
+  python -m evorl.train runs/NAME minutes=60                  resume a run
+  python -m evorl.train init_from=runs/NAME env=ant           start a new run from the weights of another
+  python -m evorl.play runs/NAME                              evaluate a run and write its viewer or Pareto front
+  python -m evorl.curve curve.png runs/A runs/B               plot learning curves and print a table
+  python -m evorl.lineage runs/NAME                           plot how the population of a run evolved
+  python -m evorl.league runs/A runs/B random                 play a tournament between runs of one game
+  python -m evorl.sweep --help                                search hyperparameters
+  python -m evorl.autotune --help                             find the fastest settings for this machine
 
-  --list        agents, environments and experiments
-  --cfg job     every option with its value, as the other arguments set it
-  -m            all combinations of comma-separated values
-  --version     of evorl, jax, brax and Python
+  --list        print agents, environments and experiments
+  --cfg job     print every option with its value, given the other arguments
+  -m            run all combinations of comma-separated values
+  --version     print the versions of evorl, jax, brax and Python
   -sc ACTION    shell completion: evorl-train -sc install=bash (docs/howto/configuration.md)
 
-Budgets: env_steps, episodes, iterations, minutes; what you give replaces the default, or on resume the saved one. Of
-        several, training ends at the first that every run has reached. Minutes are of training, without compiling.
-Others: eval_env (another environment to evaluate in; eval_env.* its options), seed, num_seeds, devices, evaluations,
+Budgets: env_steps, episodes, iterations, minutes. They replace the default budget or, on resume, the saved one. With
+        several, training ends when every run has reached one of them. Compile time does not count as minutes.
+Others: eval_env (another environment for evaluation, with options eval_env.*), seed, num_seeds, devices, evaluations,
         suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb (or any of
         wandb.{project,entity,group,tags,mode}), profile, dry_run (prints sizes, trains nothing), deterministic,
-        debug.nans, quiet (prints errors alone), json (rows and the result as JSON lines on standard output).
-Every field and number of what is trained is an option: agent.workflow.*, env.*, problem.*; its shortest unambiguous
-ending is enough: learning_rate=1e-3"""
+        debug.nans, quiet (prints errors only), json (prints rows and the result as JSON lines to standard output).
+Every field and hyperparameter of a component is an option: agent.workflow.*, env.*, problem.*; the shortest
+unambiguous ending of its name is enough: learning_rate=1e-3"""
 
 
 def find_config_folders() -> list[Path]:
@@ -155,7 +155,9 @@ def _is_problem_chosen(split: Sequence[tuple[str, str, str]]) -> bool:
     """Return whether a problem replaces the environment; raise OptionError if both are given."""
     given = {key: value for key, _, value in split if key in ("env", "problem") and value != "null"}
     if len(given) == 2:
-        raise OptionError(f"problem={given['problem']}: stands in the place of env={given['env']}; give one of the two")
+        raise OptionError(
+            f"problem={given['problem']}: cannot be combined with env={given['env']}; give one of the two"
+        )
     return "problem" in given
 
 

@@ -58,7 +58,7 @@ def check_options(data: Mapping[str, Any]) -> None:
             require(word, f"wandb.{name}", wandb[name], "must be a name: letters, digits, . _ - and spaces")
         tags = wandb["tags"]
         words = isinstance(tags, list) and all(isinstance(tag, str) and 0 < len(tag) <= 64 for tag in tags)
-        require(words, "wandb.tags", tags, "must be a list of words")
+        require(words, "wandb.tags", tags, "must be a list of strings")
         require(wandb["mode"] in WANDB_MODES, "wandb.mode", wandb["mode"], "must be online, offline or disabled")
         recorders.require_wandb()
 

@@ -30,7 +30,7 @@ TEAM_TARGET = "evorl.agents.team.Team"  # target of the agent that plays games
 SINGLE_ACTION = Discrete(1)  # action space that is not of a game
 CONTEXT_FIELDS = {  # fields that instantiate fills in, and the error if they are missing
     "env": "needs an environment, such as env=hopper",
-    "problem": "needs a function to search, such as problem=zdt1",
+    "problem": "needs a problem, such as problem=zdt1",
     "observation_space": "needs an environment, such as env=hopper",
     "action_space": "needs an environment, such as env=hopper",
 }
@@ -107,7 +107,7 @@ def _instantiate(node: Any, name: str, hint: Any, given: dict[str, Any]) -> Any:
     if node["_target_"] == GET_CLASS:
         if typing.get_origin(hint) is type:
             return target
-        raise OptionError(f"{name}={node.get('path')}: is no place for a class")
+        raise OptionError(f"{name}={node.get('path')}: must not be a class")
     ours = expand_target(node["_target_"]).startswith("evorl.")
     if ours and not _is_assignable(target, hint):
         raise OptionError(f"{name}={getattr(target, '__name__', node['_target_'])}: {_describe_expected(hint)}")
@@ -146,9 +146,9 @@ def make_task(data: Mapping[str, Any]) -> Env | Problem:
     """
     if data.get("problem") is not None:
         around = [str(one["_target_"]).rpartition(".")[2] for one in data.get("wrappers") or ()]
-        require(not around, "wrappers", around, "are around an environment, and a problem is none")
+        require(not around, "wrappers", around, "apply to environments, not to problems")
         return instantiate(data["problem"], "problem", Problem)
-    require(data.get("env") is not None, "env", "null", "give one, or a problem")
+    require(data.get("env") is not None, "env", "null", "give an environment or a problem")
     return make_wrapped_env(data["env"], "env", data)
 
 
@@ -159,7 +159,7 @@ def make_eval_env(data: Mapping[str, Any]) -> Env | None:
         OptionError: The configuration is invalid.
     """
     node = data.get("eval_env")
-    why = "is an environment, and a problem is trained and evaluated as one"
+    why = "cannot be combined with a problem"
     require(node is None or data.get("problem") is None, "eval_env", "given", why)
     return None if node is None else make_wrapped_env(node, "eval_env", data)
 
@@ -211,9 +211,9 @@ def _find_target(node: dict[str, Any], name: str) -> Any:
     try:
         target = import_target(node[key])
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
-        raise OptionError(f"{name}.{key}={node.get(key)}: names nothing that can be imported") from error
+        raise OptionError(f"{name}.{key}={node.get(key)}: cannot be imported") from error
     if not callable(target):
-        raise OptionError(f"{name}.{key}={node[key]}: names nothing that can be called")
+        raise OptionError(f"{name}.{key}={node[key]}: is not callable")
     return target
 
 
@@ -248,7 +248,7 @@ def _describe_expected(hint: Any) -> str:
         return f"must be {hint.__name__}"
     if isinstance(hint, type) and inspect.isabstract(hint):
         return f"must be a subclass of {hint.__module__.rpartition('.')[0]}.{hint.__name__}"
-    return f"must be a part with a _target_, {'a prior' if hint is Any else getattr(hint, '__name__', hint)}"
+    return f"must be a component with a _target_, {'a prior' if hint is Any else getattr(hint, '__name__', hint)}"
 
 
 def require_protocol(value: Any, protocol: type, name: str) -> Any:
@@ -258,7 +258,7 @@ def require_protocol(value: Any, protocol: type, name: str) -> Any:
     if type(value).__module__ == "builtins":
         raise OptionError(f"{name}={value}: {_describe_expected(protocol)}")
     lacking = sorted(one for one in get_protocol_members(protocol) if not hasattr(value, one))
-    raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, as {protocol.__name__} needs")
+    raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, which {protocol.__name__} requires")
 
 
 def _convert(value: Any, hint: Any, name: str) -> Any:
@@ -274,14 +274,14 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Prior) and hint not in (Any, object, Prior):
-        raise OptionError(f"{name}={value}: a prior can stand for a hyperparameter only")
+        raise OptionError(f"{name}={value}: a prior is allowed for hyperparameters only")
     if wanted in (types.UnionType, typing.Union):
         return _convert_union(value, typing.get_args(hint), name)
     if getattr(wanted, "_is_protocol", False):
         return require_protocol(value, wanted, name)
     if (dataclasses.is_dataclass(wanted) or inspect.isabstract(wanted)) and not isinstance(value, wanted):
         if type(value).__module__ == "builtins" and not dataclasses.is_dataclass(wanted):
-            raise OptionError(f"{name}={value}: must be a part with a _target_, {wanted.__name__}")
+            raise OptionError(f"{name}={value}: must be a component with a _target_, {wanted.__name__}")
         raise OptionError(f"{name}={type(value).__name__}: {_describe_expected(wanted)}")
     checked = wanted in (int, float, bool, str, tuple, Mapping, types.NoneType)
     if checked and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool)):

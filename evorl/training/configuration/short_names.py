@@ -68,7 +68,7 @@ def refuse_peer_name(short: str, options: Collection[str], prefix: str = "") -> 
     """Raise OptionError for an option name of another library, with its names in evorl, each with a prefix."""
     ours = [f"{prefix}{one}" for one in PEER_NAMES.get(short, ()) if find_by_ending(one, options)]
     if ours:
-        raise OptionError(f"unknown option {prefix}{short}; here it is called {' or '.join(ours)}")
+        raise OptionError(f"unknown option {prefix}{short}; in evorl it is {' or '.join(ours)}")
 
 
 def tell_once(line: str) -> None:

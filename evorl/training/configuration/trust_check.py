@@ -64,7 +64,7 @@ def require_known(node: Any, trust: Sequence[str], problem: str) -> None:
     if faults:
         packages = sorted({fault.package for fault in faults})
         it = "it" if len(packages) == 1 else "them"
-        raise OptionError(f"{problem} {faults[0].description}; trust=[{', '.join(packages)}] where you trust {it}")
+        raise OptionError(f"{problem} {faults[0].description}; use trust=[{', '.join(packages)}] if you trust {it}")
 
 
 def find_trust_packages(node: Any) -> list[str]:
@@ -82,7 +82,7 @@ def _find_unknown_values(node: Any, place: str, library: str, trust: Set[str]) -
             library = LIBRARY_BY_CLASS.get(name, library)
         for name, value in node.items():
             if not isinstance(name, str) or not WORD_PATTERN.fullmatch(name):
-                yield UnknownValue(f"has the name {to_printable(name)}, which is no word", "")
+                yield UnknownValue(f"has the name {to_printable(name)}, which is not a plain word", "")
             if name not in ("_target_", "path") or "_target_" not in node:
                 yield from _find_unknown_values(value, f"{place}.{name}".lstrip("."), library, trust)
     elif isinstance(node, list):
@@ -101,7 +101,7 @@ def _check_target(node: dict[str, Any], trust: Set[str]) -> Iterator[UnknownValu
     known = _list_evosax_algorithms() if node["_target_"] == GET_CLASS else list_public_classes().values()
     package = str(target).partition(".")[0]
     if not isinstance(target, str) or (target not in known and package not in trust):
-        yield UnknownValue(f"names {to_printable(target)}, which is not of evorl", _get_external_package(package))
+        yield UnknownValue(f"names {to_printable(target)}, which is not part of evorl", _get_external_package(package))
 
 
 def _check_word(word: str, place: str, library: str, trust: Set[str]) -> Iterator[UnknownValue]:
@@ -113,7 +113,7 @@ def _check_word(word: str, place: str, library: str, trust: Set[str]) -> Iterato
         return
     package = module.partition(".")[0] if colon else library
     yield UnknownValue(
-        f"has {to_printable(place)}={to_printable(word)}, which is no word", _get_external_package(package)
+        f"has {to_printable(place)}={to_printable(word)}, which is not a plain word", _get_external_package(package)
     )
 
 

@@ -88,12 +88,12 @@ class Checkpoints:
         if needed > free:
             hint = ", or checkpoint.replay=false" if replay else ""
             raise OptionError(
-                f"run_dir={self.folder.parent}: checkpoints take {format_bytes(needed)} "
-                f"and {format_bytes(free)} are free; give a run_dir with more{hint}"
+                f"run_dir={self.folder.parent}: checkpoints need {format_bytes(needed)} "
+                f"and {format_bytes(free)} are free; use a run_dir on a larger disk{hint}"
             )
-        held = f", {format_bytes(replay)} of it replay" if replay else ""
+        held = f", {format_bytes(replay)} of it for the replay buffer" if replay else ""
         if tree.nbytes(replays) and not replay:
-            held = ", without the replay: a resumed run fills a new one and is not bitwise the same"
+            held = ", without the replay buffer: a resumed run refills it and is not bitwise identical"
         self._report(f"a checkpoint takes up to {format_bytes(whole)}{held}; {format_bytes(free)} are free")
 
     def is_due(self) -> bool:
@@ -147,7 +147,9 @@ class Checkpoints:
             if "replay" in digests and self._get_path(step, "replay").is_dir():
                 return step, join_replays(state, self._read_item(step, "replay", replays, digests)), best, progress
             if "replay" in digests:
-                self._report(f"the checkpoint of iteration {step} has no replay any more: going on is not bitwise")
+                self._report(
+                    f"the checkpoint of iteration {step} has lost its replay buffer: resuming is not bitwise identical"
+                )
             return step, join_replays(state, tree.zeros_like(replays)), best, progress
 
         newest, *found = self._read_newest(read_step)
@@ -190,13 +192,13 @@ class Checkpoints:
                 raise
             except Exception as error:  # orbax's readers raise many types
                 problem = str(error).strip().partition("\n")[0] or type(error).__name__
-                self._report(f"the checkpoint of iteration {step} is damaged ({problem:.200}); trying the one before")
-        raise OptionError(f"{self.folder}: no checkpoint is whole")
+                self._report(f"the checkpoint of iteration {step} is damaged ({problem:.200}); trying the previous one")
+        raise OptionError(f"{self.folder}: all checkpoints are damaged")
 
     def _read_progress(self, step: int) -> dict[str, Any]:
         progress = json.loads(files.read_text(self._get_path(step, "progress", "metadata")))
         if progress.pop("digest") != _compute_text_digest(progress):
-            raise ValueError("its progress is not what was written")
+            raise ValueError("its progress does not match the checksum")
         if progress.pop("schema") != SCHEMA:
             raise OptionError(f"{self._get_path(step)}: was written by another version of evorl")
         return progress
@@ -214,7 +216,7 @@ class Checkpoints:
         leaves = jax.tree.leaves(manager.item_metadata(step)[item])
         saved = {leaf.name: tuple(leaf.shape) for leaf in leaves}
         if not saved:
-            raise ValueError(f"its {item} is not there")
+            raise ValueError(f"its {item} is missing")
         require_same_shapes(f"the checkpoint of iteration {step}", saved, solid)
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), solid)
@@ -226,7 +228,7 @@ class Checkpoints:
                 raise
             raise OptionError(f"{self._get_path(step)}: was written by another version of evorl") from error
         if compute_digest(found) != digests[item]:
-            raise ValueError(f"its {item} is not what was written")
+            raise ValueError(f"its {item} does not match the checksum")
         stored = iter(jax.tree.leaves(found))
         return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
 

@@ -51,7 +51,7 @@ class LinePrinter:
 
     def __call__(self, row: Row) -> None:
         now = time.perf_counter()
-        self.announce("still training: no new row")
+        self.announce("still training: no new metrics")
         if row["kind"] == "evaluation" and row["progress"] >= 1:
             self._heard = math.inf  # this was the last row
         if row["kind"] == "train" and now - self._printed < self._every and row["progress"] < 1:
@@ -254,7 +254,7 @@ def format_losses(row: Row) -> str:
 
 def describe_stage(stage: str, compiled_in: float | None) -> str:
     """Describe a stage before the first row; for tracing, also how long the startup took last time, if known."""
-    last = f"; up to the first step it took {compiled_in:.0f} s the last time" if compiled_in is not None else ""
+    last = f"; the last time, the startup took {compiled_in:.0f} s" if compiled_in is not None else ""
     return f"{stage}{last if stage == 'tracing' else ''}"
 
 
@@ -278,7 +278,7 @@ def format_time_shares(row: Row) -> str:
     evaluation, host = row["evaluation_seconds"] / running, row["host_seconds"] / running
     return (
         f"training {max(0, 1 - evaluation):.0%}   evaluation {evaluation:.0%}   "
-        f"recording {host:.1%}   compiling {row['compile_seconds']:.0f} s apart"
+        f"recording {host:.1%}   plus {row['compile_seconds']:.0f} s of compilation"
     )
 
 

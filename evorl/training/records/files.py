@@ -47,8 +47,8 @@ def require_regular_files(folder: Path, option: str) -> None:
                 continue
             linked = stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
             if linked or not stat.S_ISREG(found.st_mode):
-                what = "leads elsewhere, or is known there by another name" if linked else "is no file"
-                raise OptionError(f"{option}={folder}: its {name} {what}; a run holds files of its own only")
+                what = "is a symbolic or hard link" if linked else "is not a regular file"
+                raise OptionError(f"{option}={folder}: its {name} {what}; a run may contain regular files only")
             if ORBAX_FILES.fullmatch(path.name) and found.st_size > TEXT_BYTES:
                 raise OptionError(f"{option}={folder}: its {name} is larger than {TEXT_BYTES / MB:g} MB")
     except OSError as error:
@@ -149,7 +149,7 @@ def truncate_lines(path: Path, count: int) -> None:
     except OSError as error:
         raise OptionError(f"{path}: cannot be read: {error.strerror}") from error
     if have < count:
-        raise OptionError(f"{path}: has lost rows, {have} lines are left of {count}")
+        raise OptionError(f"{path}: has lost rows: {have} of {count} lines are left")
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _open_regular_file(path: Path, flags: int) -> BinaryIO:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is a link or no file", str(path))
+        raise OSError(errno.EINVAL, "is a link or not a regular file", str(path))
     modes = {os.O_RDONLY: "rb", os.O_RDWR: "rb+"}
     return cast(BinaryIO, open(descriptor, modes.get(flags, "ab")))
 

@@ -173,7 +173,7 @@ class Wandb:
             self._identity = _read_wandb_identity(self._path)
             for name, value in where.items():
                 known = self._identity[name]
-                require(value == known, f"wandb.{name}", value, f"must be {known}, where this run was recorded before")
+                require(value == known, f"wandb.{name}", value, f"must be {known}, as before the run was resumed")
         self._position = 0
         self._run = require_wandb().init(
             id=self._identity["id"],
@@ -219,7 +219,7 @@ def _read_wandb_identity(path: Path) -> dict[str, Any]:
         if not right or not all(found[name] is None or isinstance(found[name], str) for name in ("project", "entity")):
             raise ValueError
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise OptionError(f"{path}: is not as evorl writes it; without it the run is recorded as a new one") from error
+        raise OptionError(f"{path}: is not a valid file of evorl; delete it to record the run as a new one") from error
     return found
 
 

@@ -191,8 +191,8 @@ def compute_return_interval(row: Row, prefix: str = "", episodes: float = math.i
 def reshape_member_metrics(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:
     """Reshape the metrics of members to [seeds, generations, n...].
 
-    Metrics of a chunk have shape [generations, (seeds), n...]. Those of an evaluation have shape [(seeds),
-    n...], and count as one generation.
+    Metrics of a chunk have shape [generations, (seeds), n...]. Metrics of an evaluation have shape
+    [(seeds), n...], and count as one generation.
     """
     values = values if kind == "train" else values[None]
     return np.swapaxes(values, 0, 1) if num_seeds > 1 else values[None]

@@ -21,9 +21,9 @@ def create_run_dir(data: Mapping[str, Any]) -> Path:
     """
     if data["run_dir"] is not None:
         run_dir = Path(str(data["run_dir"]))
-        require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a folder to come")
+        require(bool(run_dir.name), "run_dir", data["run_dir"], "must be the name of a new folder")
         if run_dir.exists():
-            raise OptionError(f"run_dir={run_dir}: exists already; resume={run_dir} goes on with it")
+            raise OptionError(f"run_dir={run_dir}: exists already; use resume={run_dir} to continue it")
     else:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         run_dir = (
@@ -32,7 +32,7 @@ def create_run_dir(data: Mapping[str, Any]) -> Path:
     try:
         run_dir.mkdir(parents=True)
     except (OSError, ValueError) as error:
-        raise OptionError(f"run_dir={run_dir}: cannot be made: {getattr(error, 'strerror', error)}") from error
+        raise OptionError(f"run_dir={run_dir}: cannot be created: {getattr(error, 'strerror', error)}") from error
     return run_dir
 
 

@@ -45,11 +45,11 @@ class MazeSuite:
         require_int("episodes", self.episodes)
         acts, _ = find_acting_workflow(self.workflow)
         if not isinstance(acts, PolicyWorkflow):
-            raise OptionError(f"suite={self.name}: {type(acts).__name__} keeps no policy to be tested")
+            raise OptionError(f"suite={self.name}: {type(acts).__name__} has no policy to evaluate")
         env, _ = find_leveled_env(acts.env, acts.env.default_params)
         if not isinstance(env, Maze):
             raise OptionError(f"suite={self.name}: is for agents trained on mazes, not on {type(env).__name__}")
-        require(not env.full_view, "suite", self.name, "its mazes have several sizes, which full_view cannot show")
+        require(not env.full_view, "suite", self.name, "needs full_view=false, because its mazes differ in size")
 
     def play_episodes(
         self, state: State, key: Key, names: Sequence[str] = suite.SMALL_MAZES

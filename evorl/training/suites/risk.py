@@ -56,7 +56,7 @@ class RiskSuite:
         name = type(env).__name__
         if not isinstance(env, SolvableLevelEnv):
             raise OptionError(
-                f"suite=risk: is for levels that are solved or not (evorl.types.SolvableLevelEnv), not for {name}"
+                f"suite=risk: needs levels that are solved or not (evorl.types.SolvableLevelEnv), unlike {name}"
             )
         if not can_be_solved(env):
             raise OptionError(f"suite=risk: {UNSOLVABLE_MESSAGE.format(name)}")
@@ -80,7 +80,7 @@ class RiskSuite:
         parts = [jax.device_get(self._evaluate_block(state, key)) for key in keys]
         found, first, second = (np.concatenate(part)[: self.levels] for part in zip(*parts, strict=True))
         if not found.all():
-            raise OptionError(f"suite=risk: of {MAX_DRAWS} levels that were drawn in a row, none can be solved")
+            raise OptionError(f"suite=risk: none of {MAX_DRAWS} consecutive random levels can be solved")
         return first, second
 
     @property
@@ -112,7 +112,7 @@ class RiskSuite:
 def sample_solvable(env: SolvableLevelEnv, params: Any, keys: Key) -> tuple[Level, Bool[Array, " n"]]:
     """Sample one level per key [n], and return the levels and whether each is solvable.
 
-    If the optimal return is known, a level is sampled anew until it is solvable, at most 1000 times.
+    If the optimal return is known, a level is sampled again until it is solvable, at most 1000 times.
     Otherwise each level counts as solvable.
     """
     if not isinstance(env, HasOptimalReturn):
@@ -145,7 +145,7 @@ def bootstrap_curve_interval(
 ) -> tuple[Float[np.ndarray, " percents"], Float[np.ndarray, " percents"]]:
     """Return the 95 % percentile bootstrap interval of the risk curve.
 
-    Levels are resampled, and each resample is ranked anew.
+    Levels are resampled, and each resample is ranked again.
     """
     _, group = np.unique(ranked, return_inverse=True)
     rng, n, groups = np.random.default_rng(seed), len(group), group.max() + 1

@@ -82,7 +82,7 @@ def print_risk_table(test: RiskSuite, states: Sequence[State], seed: int) -> dic
     else:
         low, high = bootstrap_curve_interval(*rates[0])
     how = f"{test.attempts} {'sampled' if test.explores else 'greedy'} episodes on each"
-    print(f"{test.levels:,} random levels, ranked by {how} and measured by as many others\n")
+    print(f"{test.levels:,} random levels, ranked by {how} and evaluated in as many others\n")
     print(f"| worst levels | solved |\n|{'---|' * 2}")
     found = {}
     for a, mean, *ends in zip(PERCENTS, curves.mean(0), low, high, strict=True):
