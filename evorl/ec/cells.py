@@ -54,14 +54,18 @@ class Tessellation(Protocol):
 
 
 def empty(self: Tessellation, genomes: Params) -> Elites:
-    """Implement `Archive.empty` for an archive of cells."""
+    """Return an archive without elites, as `Archive.empty` specifies: every leaf of the elites has the axis [cells].
+
+    Args:
+        genomes: Genomes that are sampled until the archive has an elite, leaves [n, ...].
+    """
     return create_elites(self.cells, genomes, self.num_descriptors, self.lowest)
 
 
 def add(
     self: Tessellation, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any
 ) -> tuple[Elites, InsertionResult]:
-    """Implement `Archive.add` for an archive of cells.
+    """Insert a batch of genomes, as `Archive.add` specifies; return the elites and how each genome fared.
 
     In each cell, the fittest genome of the batch becomes the elite if its fitness is above the threshold of
     the cell. If several have the same fitness, the first one does.

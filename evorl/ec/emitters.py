@@ -64,13 +64,13 @@ class Emitter(Protocol):
 
 
 def init_stateless(self: Any, key: Key, mean: Params) -> None:
-    """Implement `init` for an emitter without state."""
+    """Return None, the state of an emitter without state."""
     del self, key, mean
     return None
 
 
 def tell_stateless(self: Any, key: Key, told: Any, state: State, elites: Elites) -> State:
-    """Implement `tell` for an emitter without state."""
+    """Return the state unchanged: the emitter does not learn from how its genomes fared."""
     del self, key, told, elites
     return state
 

@@ -138,15 +138,16 @@ class NoveltyES(Evolver):
     def compute_novelty(
         self, descriptor: Float[Array, "n d"], seen: Float[Array, "capacity d"], count: Array
     ) -> Float[Array, " n"]:
-        """Return the mean distance to the nearest descriptors of the archive.
+        """Return the mean distance of each descriptor to its `neighbours` nearest descriptors in the archive.
 
         Args:
             descriptor: Behavior descriptors, shape [n, d].
             seen: Archived descriptors, shape [capacity, d].
-            count: Number of descriptors ever archived; only the first `count` rows of `seen` are used.
+            count: Number of descriptors archived so far, which may exceed the capacity; the first min(count,
+                capacity) rows of `seen` are used.
 
         Returns:
-            Novelty, shape [n].
+            Novelty, shape [n]: the mean Euclidean distance.
         """
         there = jnp.broadcast_to(jnp.arange(self.capacity) < count, (len(descriptor), self.capacity))
         return mean_neighbor_distance(descriptor, seen, there, self.neighbours)

@@ -58,7 +58,10 @@ class Mutation(Protocol):
 
 @dataclass(frozen=True)
 class NPointCrossover:
-    """N-point crossover: a child copies its first parent and switches to the other parent at each crossover point.
+    """N-point crossover on flat genomes, with one child for each pair of parents.
+
+    A child copies its first parent and switches to the other parent at each crossover point. Points may
+    coincide, and then cancel out.
 
     Args:
         points: Number of random crossover points.

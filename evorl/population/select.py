@@ -47,8 +47,8 @@ class Selection(Protocol):
 class Truncation:
     """Truncation selection: each of the worst members is replaced by a copy of a random one of the best.
 
-    The number of replaced members is at least one, so that one of four is also replaced, and at most half of
-    the population.
+    The number of replaced members is ratio * size, rounded down, but at least one: one of a population of
+    four is replaced with the default ratio.
 
     Args:
         ratio: Fraction of the population that is replaced, and fraction that is copied; at most 0.5.

@@ -45,13 +45,13 @@ class Variation(Protocol):
     """
 
     def check(self, size: int) -> None:
-        """Check that the variation works for a population of this size.
+        """Check that the variation works for a population of this size; most accept every size.
 
         Args:
             size: Number of members.
 
         Raises:
-            OptionError: If it does not.
+            OptionError: If it does not, such as an evolver with another population size.
         """
         ...
 

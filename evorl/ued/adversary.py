@@ -195,7 +195,7 @@ class Adversary(base.BaseStagedWorkflow):
         return jax.vmap(apply_to_student)(state.students, *given)
 
     def main_student_state(self, state: AdversaryState) -> OnPolicyState:
-        """Return the state of student 0, in the form that the student's workflow has it.
+        """Return the state of student 0, the protagonist, without the axis of students.
 
         Args:
             state: State of the workflow.

@@ -195,7 +195,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         return self.vector_env.plan_evaluation(params, explores=False, random=False, stores=False)
 
     def rollout(self, state: OffPolicyState, plan: RolloutPlan, key: Key) -> tuple[OffPolicyState, Rollout]:
-        """Run a plan and add its transitions to the replay buffer of the state."""
+        """Run a plan; add its transitions to the replay buffer if the plan stores them, as an evaluation's does not."""
         window = state.window
         if window is not None:  # random steps start new episodes, so the window is cleared
             window = replace(window, num_filled=jnp.where(jnp.asarray(plan.random_actions), 0, window.num_filled))
@@ -317,7 +317,8 @@ class OffPolicy(base.BaseStagedWorkflow):
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
         """Return the state with the agent and hyperparameters of the parent; replay buffer and environments stay.
 
-        An environment that contains NaN, or whose last transitions do, is replaced by the parent's.
+        The agent includes the optimizer state. An environment that contains NaN, or whose last transitions
+        do, is replaced by the parent's environment with the same index.
         """
         state = replace(state, agent=parent.agent, numbers=parent.numbers)
         window, theirs = state.window, parent.window

@@ -29,12 +29,13 @@ class CartPoleState:
 
 @dataclass(frozen=True)
 class CartPole:
-    """Cart-pole: push a cart to the left or right so that its pole stays up, with reward 1 per step.
+    """Cart-pole: push a cart to the left (0) or right (1) so that its pole stays up, with reward 1 per step.
 
     The episode terminates if the angle of the pole exceeds 12 degrees, or the cart is more than 2.4 meters
-    from the center. The equations are Gymnasium's. As in PufferLib, the initial state is uniform in [-0.04,
-    0.04], and episodes are truncated after 200 steps. The observation is the position, the velocity, the
-    angle and the angular velocity.
+    from the center. The equations are Gymnasium's. As in PufferLib, each number of the initial state is
+    uniform in [-0.04, 0.04], and episodes are truncated after 200 steps; `env=cartpole` on the command line
+    is gymnax's CartPole-v1 with 500 steps instead. The observation is the position, the velocity, the angle
+    and the angular velocity.
 
     Args:
         max_episode_steps: Steps after which an episode is truncated.

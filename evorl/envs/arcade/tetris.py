@@ -60,9 +60,12 @@ class Tetris:
 
     A soft drop has reward 0.01 per row, a hard drop 0.02 per row. The game follows PufferLib's rules. A piece
     falls by one row every fourth step, and comes to rest if it cannot fall. The episode terminates if a new
-    piece does not fit. Holding a piece exchanges it for the held one, which starts at the top. This is valid
-    only if there is room for the held piece one column further to the right, and again only after a piece has
-    come to rest.
+    piece does not fit. The actions are nothing, left, right, up (rotate), down (soft drop), drop (hard drop)
+    and hold.
+
+    To hold exchanges the falling piece for the held one, which starts at the top. As in PufferLib, the
+    exchange has no effect if the held piece would not fit one column to the right of the falling piece, or if
+    no piece has come to rest since the last exchange.
 
     The observation is a vector with the cells (1 at rest, 2 for the falling piece); the time, the steps since
     the last fall, the row, column and rotation of the piece, and whether a piece can be held; and the piece,

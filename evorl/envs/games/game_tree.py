@@ -147,10 +147,10 @@ class GameTree:
         return found[::-1]
 
     def format_node(self, node: int) -> str:
-        """Return a description of a node by the rules, with the payoffs if it is terminal.
+        """Return a description of a node in the words of the game, followed by the payoffs if it is terminal.
 
         Args:
-            node: Index of the node.
+            node: Index of the node, from 0 to the number of nodes minus 1.
         """
         state = self.rules.init_state()
         for action in self.history(node):

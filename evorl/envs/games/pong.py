@@ -22,9 +22,10 @@ from evorl.types import Key, TimeStep
 class PongDuel:
     """Pong with two players: the reward is 1 for a point, -1 for a lost point, and `hit` for hitting the ball.
 
-    The rules are the same as in the arcade game Pong, with two exceptions: both paddles have the same speed
-    and spin the ball, and a random side is served, from the far end of the field. Each player observes the
-    game like the agent of Pong, as if it were on the right.
+    The rules are the same as in the arcade game `Pong`, with two exceptions: both paddles have the same speed
+    and put spin on the ball, and the ball is served towards a random player, from the opposite side of the
+    field. Each player observes the game like the agent of `Pong`, as if it were on the right. The rewards add
+    up to zero only if `hit` is 0.
 
     Args:
         frameskip: Number of frames per step, all with the same actions.

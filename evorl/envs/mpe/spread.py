@@ -76,7 +76,7 @@ class SimpleSpread:
         return {"landmark": EntityGroup(self.num_agents, color=GRAY)}
 
     def init_state(self, key: Key) -> MPEState:
-        """Return a state with random positions."""
+        """Return a state with agents and landmarks at rest, at uniform positions in [-1, 1]^2."""
         return init_entities(key, self.agents, self.landmarks)
 
     def observe(self, state: MPEState) -> dict[str, Array]:
