@@ -186,13 +186,16 @@ class MADDPG(BaseAgent):
     def actor_outputs(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
         """Return the outputs of the actor networks.
 
+        They are logits of discrete actions, or continuous actions before these are bounded.
+
         Args:
             params: Parameters of the actors, by group.
             obs: Observations, leaves [*batch, members, ...] by group.
             axis: Number of batch axes, which is also the index of the member axis.
 
         Returns:
-            Outputs by group, [*batch, members, size].
+            Outputs by group, [*batch, members, size], where size is the number of discrete actions or the
+            length of the action vector.
         """
         actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: actor(params[name], obs[name]) for name, actor in actors.items()}

@@ -111,7 +111,10 @@ class PBT(base.BaseStagedWorkflow):
         return PBTState(numbers, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, None]:
-        """Plan steps_per_generation training steps and one evaluation."""
+        """Plan steps_per_generation training steps of each member and one evaluation.
+
+        PBT carries nothing to `learn_from`, hence the None.
+        """
         del key
         first = tree.any_unbatched(state.generation == 0)  # all vmapped copies are at the same generation
         return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), None

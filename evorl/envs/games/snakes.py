@@ -163,7 +163,11 @@ class Snakes:
         return state, TimeStep(self.observe(state), reward, over, late, member_ends=ends)
 
     def observe(self, env_state: SnakesState) -> dict[str, Any]:
-        """Return the observations and action masks of all snakes, by group.
+        """Return what each snake sees around its head, and its action mask.
+
+        The result is {"snake": {"obs": ..., "legal": ...}}. "obs" is uint8 [snakes, 2 * vision + 1, 2 *
+        vision + 1, 4] with the planes food, wall, own body and other bodies, and 0 for a dead snake. "legal"
+        is bool [snakes, actions]; a dead snake has one valid action, the first.
 
         Args:
             env_state: State to observe.
