@@ -22,6 +22,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_co
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # notebooks are stored executed, and a test compares them
+nb_merge_streams = True
 
 autodoc_default_options = {"members": True}
 autodoc_typehints = "none"  # docstrings have the shapes and the units
