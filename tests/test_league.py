@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import PPO
+from evorl.agents import DQN, PPO
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.matrix import MatrixGame
@@ -24,6 +24,7 @@ from evorl.leagues.training_oracle import make_single_player_env
 from evorl.parts import resolve_numbers
 from evorl.schedules import Linear
 from evorl.training.policy import Policy
+from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from tests.tiers import program_fixture
 
@@ -228,3 +229,14 @@ def test_what_cannot_be_is_refused(make, message):
 
 def unequal():
     return MatrixGame(payoffs=(((1.0, 2.0, 0.0), (0.0, 1.0, 3.0)), ((0.0, 1.0, 1.0), (2.0, 0.0, 0.0))))
+
+
+def test_a_policy_may_read_hyperparameters():
+    """DQN explores with its epsilon, which the state of the league holds once for all learners."""
+    inner = OffPolicy(OPPOSED, DQN(hidden=(4,)), num_envs=2, batch_size=4, capacity=8, random_steps=0)
+    league = League(KUHN, inner, Roster(capacity=2))
+    state = jax.eval_shape(league.init, jax.random.key(0))
+    assert ".numbers['agent']['epsilon'].start" in state.pool
+    after, metrics = jax.eval_shape(league.step, state, jax.random.key(0))
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert {"won", "policies"} <= set(metrics)

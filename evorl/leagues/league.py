@@ -134,7 +134,7 @@ class League:
         numbers, roster = resolve_numbers(self, numbers), self.roster
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
         learners = self.init_learners(key, numbers, env_params)
-        kept = jax.vmap(self.acting.extract_policy)(learners)
+        kept = self._extract_policies(learners, numbers)
         rows = jnp.arange(roster.num_learners)
         pool = tree.zeros_like(jax.tree.map(lambda x: jnp.broadcast_to(x[:1], (roster.num_past, *x.shape[1:])), kept))
         pool = jax.tree.map(lambda x, new: x.at[rows * roster.capacity].set(new), pool, kept)
@@ -156,6 +156,19 @@ class League:
         return jax.vmap(lambda key: base.drop_shared_fields(self.inner.init(key, numbers.get("workflow", {}), match)))(
             keys
         )
+
+    def _extract_policies(self, learners: State, numbers: Numbers) -> dict[str, Any]:
+        """Return what the pool stores of the policies of all learners, leaves [learners, ...].
+
+        Args:
+            learners: States of all learners.
+            numbers: Hyperparameters of the league, which a policy may read, such as DQN its epsilon.
+        """
+
+        def extract(learner: State) -> dict[str, Any]:
+            return self.acting.extract_policy(replace(learner, numbers=numbers.get("workflow", {})))
+
+        return jax.vmap(extract)(learners)
 
     def step(self, state: LeagueState, key: Key) -> tuple[LeagueState, Metrics]:
         key_train, key_take = jax.random.split(key)
@@ -210,7 +223,7 @@ class League:
             state.record.win_rate,
             jnp.arange(roster.num_learners),
         )
-        kept = jax.vmap(self.acting.extract_policy)(state.learners)
+        kept = self._extract_policies(state.learners, given)
         sound = members.has_no_nan(state.learners) & tree.find_finite_rows(kept)
         ready = sound & matchmaking.find_due_snapshots(roster, past, won, state.steps_since_snapshot, matches)
 
@@ -256,7 +269,7 @@ class League:
             match = self.make_match(state, self.opponents(state), past / past.sum())
             main = replace(tree.index(state.learners, 0), env_params=match, numbers=state.numbers.get("workflow", {}))
             return drop_match_metrics(self.inner.evaluate(main, key))
-        main = self.acting.extract_policy(tree.index(state.learners, 0))
+        main = tree.index(self._extract_policies(state.learners, state.numbers), 0)
         per = exploitability_metrics(self.tree, self.policy_tables(tree.broadcast(main, 1))[0])
         constant_sum = self.tree.players == 2 and self.tree.is_constant_sum
         return as_evaluation(per) | (
@@ -298,7 +311,7 @@ class League:
         Args:
             state: State of the league.
         """
-        now = jax.vmap(self.acting.extract_policy)(state.learners)
+        now = self._extract_policies(state.learners, state.numbers)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.pool, now)
 
     def opponents(self, state: LeagueState) -> dict[str, Any]:
@@ -330,7 +343,7 @@ class League:
         """Return the policy of the first main agent in all seats. The argument `explores` is ignored."""
         del explores
         n = self.roles.num_players
-        kept = tree.broadcast(self.acting.extract_policy(tree.index(state.learners, 0)), 1, n)
+        kept = tree.broadcast(tree.index(self._extract_policies(state.learners, state.numbers), 0), 1, n)
         return partial(self.agent.act, PolicyMixtures({self.role: kept}, jnp.ones((n, 1))))
 
     def inherit(self, state: LeagueState, parent: LeagueState) -> LeagueState:
