@@ -130,7 +130,7 @@ WRONG = {
     "train init_from=unsaved": "init_from=unsaved: has no checkpoint",
     "train init_from=run agent=ppo env=cartpole": "the state of init_from does not fit this configuration: its ",
     "play": "run=runs: has no runs; give a run directory: python -m evorl.play RUN",
-    "play run nowhere": "give one run directory: python -m evorl.play RUN",
+    "play run nowhere": "run=run nowhere: give one run directory: python -m evorl.play RUN",
     "play run browser=true out=null": "out=null: writes no pictures for browser=true",
     "play run browser=true suite=ood": "suite=ood: has no pictures for browser=true",
     "play nowhere": "run=nowhere: does not exist",

@@ -434,7 +434,8 @@ class TestSuitesAndWrappers:
     def test_lists_know_suites_and_what_is_not_installed(self, monkeypatch):
         monkeypatch.setattr(discovery.importlib.util, "find_spec", lambda name: None)
         lines = discovery.format_choices().splitlines()
-        assert any(line.split() == ["gymnax/NAME", "Any", "environment", "of", "gymnax,", "by", "its", "id"] for line in lines)
+        gymnax = ["gymnax/NAME", "Any", "environment", "of", "gymnax,", "by", "its", "id"]
+        assert any(line.split() == gymnax for line in lines)
         assert any(line.startswith("  jumanji/NAME") and 'pip install "jumanji>=' in line for line in lines)
         assert any(line.startswith("  pgx_game/NAME") and 'pip install "pgx>=' in line for line in lines)
         assert any(line.startswith("  sticky") for line in lines)

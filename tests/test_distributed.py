@@ -159,7 +159,7 @@ class AllAtOnce:
     [
         (
             lambda folder: coordinate_psro(EXACT, iterations=6),
-            "iterations=6: must be from 1 to 5, with which the pool is full",
+            "iterations=6: must be from 1 to 5, when the policy pool is full",
         ),
         (lambda folder: coordinate_psro(EXACT, iterations=0), "iterations=0: must be from 1 to 5"),
         (lambda folder: coordinate_psro(EXACT, staleness=-1), "staleness=-1: must not be negative"),

@@ -74,7 +74,7 @@ def test_an_environment_that_the_policy_cannot_play_in_is_refused():
     ):
         EvalEnvEvaluator(workflow(Counting()), FrameStack(Counting(), 2))
     cfg = config.compose_config(["agent=search", "problem=zdt1", "eval_env=cartpole"])
-    with pytest.raises(OptionError, match="eval_env=given: is an environment"):
+    with pytest.raises(OptionError, match="eval_env=given: cannot be combined with a problem"):
         build(cfg)
     with pytest.raises(OptionError, match="unknown env cartpol; did you mean cartpole"):
         config.compose_config(["agent=ppo", "env=cartpole", "eval_env=cartpol"])

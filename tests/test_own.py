@@ -85,9 +85,9 @@ WRONG = {
     "agent=Unscaled": "Unscaled: has no scale, which Unscaled.loss_of_rows reads; declare it as number(",
     "agent=Another": "agent.workflow.agent.scale=3.0: must be between 0 and 2",
     "agent=Unnamed": "unknown class PP0; did you mean PPO",
-    "agent=half": "agent.workflow=HalfAWorkflow: has no evaluate, inherit, as Workflow needs",
+    "agent=half": "agent.workflow=HalfAWorkflow: has no evaluate, inherit, which Workflow requires",
     "agent=ppo env=half": (
-        "env=HalfAnEnv: has no action_space, default_params, fresh_reset, observation_space, step, as Env needs"
+        "env=HalfAnEnv: has no action_space, default_params, fresh_reset, observation_space, step, which Env requires"
     ),
     "agent=ppo agent.workflow.agent._target_=evorl.agents.random.Random": "unknown option agent.workflow.agent.",
 }

@@ -166,7 +166,7 @@ def test_a_policy_that_remembers_takes_its_memory_and_gives_it_back(remembering,
 @pytest.mark.parametrize(("given", "message"), [
     (lambda policy: policy([0, 0]), r"memory=nothing: a recurrent policy needs it: action, memory = "),
     (lambda policy: policy([0, 0], 3), r"memory=\(\): must have the shapes \(\(4,\),\) of policy.initial_memory\(\)"),
-    (lambda policy: policy([[0, 0]] * 3, policy.initial_memory(2)), r"must be \(\(3, 4\),\), .*initial_memory\(3\)"),
+    (lambda policy: policy([[0, 0]] * 3, policy.initial_memory(2)), r"the shapes \(\(3, 4\),\) .*y\(3\)"),
     (lambda policy: policy([0, 0], policy.initial_memory(), 1, 2), r"=4 arguments: takes at most obs, memory and key"),
 ])  # fmt: skip
 def test_a_memory_that_is_not_the_policys_is_refused(remembering, given, message):

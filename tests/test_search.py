@@ -235,7 +235,7 @@ def test_a_search_is_trained_resumed_and_shown_by_its_front(tmp_path, capsys, mo
     shown = capsys.readouterr().out
     assert "search on ZDT" not in shown  # of a terminal alone
     assert "after 24 function evaluations" in shown
-    assert "random solutions earn -0.5" in shown
+    assert "random solutions: -0.5" in shown
     train.main([f"resume={run}", "iterations=4"])
     found = play.play_run(play.parse_play_options([str(run)]))
     assert {path.name for path in found["files"]} == {"front.csv", "front.png"}

@@ -56,8 +56,7 @@ class Tessellation(Protocol):
 def empty(self: Tessellation, genomes: Params) -> Elites:
     """Return an archive without elites, as `Archive.empty` specifies: every leaf of the elites has the axis [cells].
 
-    Args:
-        genomes: Genomes that are sampled until the archive has an elite, leaves [n, ...].
+    The genomes, leaves [n, ...], are sampled as parents until the archive has an elite.
     """
     return create_elites(self.cells, genomes, self.num_descriptors, self.lowest)
 

@@ -100,13 +100,15 @@ class Policy:
     def as_policy_fn(self, explores: bool = False) -> PolicyFn:
         """Return the policy as a function for rollouts in one environment.
 
-        The function can be traced by jit, vmap and scan. It does not check its arguments.
+        The function can be traced by jit, vmap and scan. It does not check its arguments. Start an episode
+        with the recurrent state `policy.initial_memory()`, which is None for a policy without one.
 
         Args:
-            explores: Whether actions are sampled instead of greedy.
+            explores: Whether actions are sampled instead of greedy; a greedy policy ignores the key.
 
         Returns:
-            A function (obs, memory, key) -> (action, memory, extras).
+            A function (obs, memory, key) -> (action, memory, extras), where extras are outputs of the agent
+            for learning, such as log-probabilities.
         """
         return self._modes[explores]
 

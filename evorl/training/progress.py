@@ -90,9 +90,12 @@ class Budget:
         return math.isinf(most.initial) and math.isfinite(min(self.env_steps, self.episodes))
 
     def count_remaining_iterations(self, done: "BudgetUsage", dispatched: int, most: "StepBound") -> float:
-        """Return how many more iterations can start such that only the last of them can use up the budget.
+        """Return the largest number of iterations that may still be dispatched.
 
-        Minutes are ignored, and so are env steps and episodes if `most` does not bound them.
+        None of them may start after the budget has ended, so all of them but the last must be certain to
+        leave a part of the budget. Minutes are ignored, and so are env steps and episodes if `most` is
+        infinite, which means that the workflow does not bound them. The result is infinite if no other limit
+        is left.
 
         Args:
             done: Known usage.
