@@ -185,7 +185,10 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
     [
         ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO or an on-policy agent"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
-        ("agent=psro_exact env=kuhn executor=serial env_steps=9", "env_steps=9: is of a training in one program"),
+        (
+            "agent=psro_exact env=kuhn executor=serial env_steps=9",
+            "env_steps=9: is not supported with PSRO; use iterations=",
+        ),
         ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),
         (
             "agent=psro_exact env=kuhn executor=serial agent.workflow.capactiy=3",
@@ -206,7 +209,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
         ),
         ("agent=impala env=cartpole parts=two executor=serial", "parts=two: must be a whole number"),
         ("agent=impala env=cartpole parts=3 executor=serial", "parts=3: must divide num_envs, 16"),
-        ("agent=impala env=cartpole minutes=1 executor=serial", "minutes=1: is of a training in one program"),
+        ("agent=impala env=cartpole minutes=1 executor=serial", "minutes=1: is not supported in distributed training"),
         ("agent=impala env=cartpole env_steps=-1 executor=serial", "env_steps=-1: must be a number above 0"),
     ],
 )

@@ -145,7 +145,7 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
 
     given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *ROLLOUT_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
-        _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported in distributed training; use iterations=")
+        _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported with PSRO; use iterations=")
         _refuse(given, ROLLOUT_OPTIONS, "is for agents that learn from rollouts, such as ppo, not for PSRO")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
         return partial(task_training.train_psro, staleness=staleness)
@@ -179,7 +179,11 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
     """Return the configuration of a new run as composed, as plain data, and as data to save."""
     from evorl.training.configuration import config
 
-    _refuse(rest, SINGLE_PROGRAM_OPTIONS.split(), "is not supported in distributed training; use iterations=")
+    _refuse(
+        rest,
+        SINGLE_PROGRAM_OPTIONS.split(),
+        "is not supported in distributed training; budgets are iterations and env_steps",
+    )
     budget = {"iterations": None} | {name: options[name] for name in BUDGET if name in options}
     cfg = config.compose_config([*rest, *(f"{name}={'null' if x is None else x}" for name, x in budget.items())])
     return cfg, config.to_plain_data(cfg), config.to_savable_data(cfg)
