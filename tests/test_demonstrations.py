@@ -124,7 +124,7 @@ def test_a_file_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     rows, path = make_rows(), tmp_path / "rows.npz"
     demonstrations.write_demonstrations(path, rows)
     monkeypatch.setattr(demonstrations, "memory_limit", lambda: 1000)
-    with pytest.raises(OptionError, match="kB: must take less than the memory, 1 kB"):
+    with pytest.raises(OptionError, match="kB: must be smaller than the memory, 1 kB"):
         demonstrations.read_demonstrations(path, CARTPOLE)
 
 

@@ -30,7 +30,9 @@ def test_an_ending_of_whole_segments_is_a_name(short, full):
 
 
 def test_what_may_be_several_is_not_guessed():
-    with pytest.raises(OptionError, match=r"activation: may be agent\.workflow\.agent\.activation or agent.*encoder"):
+    with pytest.raises(
+        OptionError, match=r"activation: is ambiguous, agent\.workflow\.agent\.activation or agent.*encoder"
+    ):
         config.compose_config(["agent=ppo", "env=cartpole", "activation=relu"])
     cfg = config.compose_config(["agent=ppo", "env=cartpole", "encoder.activation=gelu"])
     assert cfg.agent.workflow.agent.encoder.activation == "gelu"
