@@ -253,7 +253,7 @@ def test_memory_is_told_by_the_seeds_that_fit(monkeypatch):
 
 def test_a_device_that_runs_out_of_memory_says_so_in_a_line():
     with (
-        pytest.raises(OptionError, match=r"^out of memory: allocating 9 GB; a smaller num_seeds"),
+        pytest.raises(OptionError, match=r"^out of memory: allocating 9 GB; use a smaller num_seeds"),
         dry_run.explain_out_of_memory(),
     ):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: allocating 9 GB\nand a long report")

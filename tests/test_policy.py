@@ -130,7 +130,7 @@ def test_what_is_no_observation_is_refused_in_one_line(space, obs, key, message)
 
 
 def test_a_traced_observation_is_told_of_act():
-    with pytest.raises(OptionError, match=r"take policy.as_policy_fn\(\)"):
+    with pytest.raises(OptionError, match=r"use policy.as_policy_fn\(\)"):
         jax.jit(made(Discrete(3))[1])(1)
 
 

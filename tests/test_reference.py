@@ -128,7 +128,7 @@ def test_one_evaluation_is_told_once():
     only = {"env_steps": 10, "return": 0.5, "low": 0.0, "high": 1.0}
     assert (
         describe_outcome(Progress(initial_evaluation=only, latest_evaluation=dict(only)), Bandit())
-        == "return 0.5 [0, 1] after 10 env steps"
+        == "final return 0.5 [0, 1] after 10 env steps"
     )
 
 

@@ -174,7 +174,7 @@ def test_runs_side_by_side_may_weigh_differently():
 
 
 def test_refuses_weights_that_are_not_one_for_each_number():
-    with pytest.raises(OptionError, match=r"weights=\(1.0,\): must be 2, one for each"):
+    with pytest.raises(OptionError, match=r"weights=\(1.0,\): must be 2 numbers, one for each"):
         jax.eval_shape(lambda: observations(LinearReward(Measured(), [1]), 1))
 
 
