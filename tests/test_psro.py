@@ -311,7 +311,9 @@ def test_a_solver_for_zero_sum_games_is_refused_by_what_is_played_before_an_iter
         main([*PUSH, "agent/solver=nash", f"run_dir={tmp_path / 'run'}", *more])
     assert ended.value.code == 2
     found = capsys.readouterr().err.splitlines()[-1]
-    assert found.startswith("error: solver=Nash: solves two-player zero-sum games, not a general-sum game; AutoSolver")
+    assert found.startswith(
+        "error: solver=Nash: solves two-player zero-sum games, not a general-sum game; use AutoSolver"
+    )
     assert "mean payoffs sum to" in found
     assert not (tmp_path / "run").exists()
 
