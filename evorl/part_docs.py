@@ -13,17 +13,16 @@ T = TypeVar("T")
 def complete_docstring(cls: type[T]) -> type[T]:
     """Rewrite the docstring of a dataclass so that its `Args:` list every field that is described somewhere.
 
-    A field is described in the docstring itself, in that of a base class, or by the `about` of a hyperparameter, in
-    this order.
+    A field is described in the docstring itself, by the `about` of a hyperparameter, or in the docstring of a base
+    class, in this order: a class may declare a hyperparameter of its base again, with another range.
     """
     before, own, after = _split(cls.__doc__)
-    known: dict[str, str] = {}
+    inherited: dict[str, str] = {}
     for base in reversed(cls.__mro__[1:]):
-        known |= _split(base.__doc__)[1]
-    known |= own
+        inherited |= _split(base.__doc__)[1]
     described = []
     for field in fields(cls):  # pyright: ignore[reportArgumentType]
-        text = known.get(field.name) or _describe_number(field.metadata)
+        text = own.get(field.name) or _describe_number(field.metadata) or inherited.get(field.name)
         if text and field.init:
             described.append(f"    {field.name}: {text}")
     if described:

@@ -61,6 +61,7 @@ def test_a_part_describes_fields_of_its_bases_and_hyperparameters():
         Source: another paper.
         """
 
+        rate: float = number(0.5, 0, 2, about="step size")
         std: float = number(0.2, 0, about="standard deviation")
 
     assert inspect.getdoc(Base) == (
@@ -69,7 +70,7 @@ def test_a_part_describes_fields_of_its_bases_and_hyperparameters():
     )
     assert inspect.getdoc(Derived) == (
         "A derived class.\n\nArgs:\n    size: Number of things,\n        in units.\n"
-        "    rate: Learning rate. Range [0, 1].\n    std: Standard deviation. Range [0, inf].\n\nSource: another paper."
+        "    rate: Step size. Range [0, 2].\n    std: Standard deviation. Range [0, inf].\n\nSource: another paper."
     )
 
 
