@@ -232,4 +232,6 @@ def test_a_tiny_training_ends_or_is_refused_with_one_line(command, folder):
             assert not run.exists()
         else:
             assert (code, err.count("Traceback")) in ((0, 0), (1, 0)), err  # 1: it diverged, as some of these do
-            assert (run / "checkpoints" / "2").is_dir() or "diverged" in err
+            saved = [int(one.name) for one in (run / "checkpoints").iterdir() if one.name.isdecimal()]
+            budget = any(one.startswith("env_steps=") for one in command)  # which may end before iteration 2
+            assert max(saved, default=0) in ((1, 2) if budget else (2,)) or "diverged" in err

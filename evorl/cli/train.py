@@ -114,7 +114,7 @@ def _main(arguments: list[str]) -> None:
     start = multirun.run_in_process if apart else run  # a process chooses its devices only once
 
     def tell(table: str) -> None:
-        with redirect_text(cfgs[0].quiet, cfgs[0].json):
+        with _redirect_text(cfgs[0]):
             print(table, flush=True)
 
     multirun.run_jobs(jobs, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]), tell)
@@ -131,9 +131,16 @@ def _raise_usage_error(message: str) -> NoReturn:
     raise OptionError(f"{message}; options are name=value, such as seed=1; python -m evorl.train --help")
 
 
+def _redirect_text(cfg: Any) -> contextlib.AbstractContextManager[TextIO | None]:
+    from evorl.training.configuration import config, options
+
+    data = config.to_plain_data(cfg)
+    return redirect_text(*(options.require_boolean(data, name) for name in ("quiet", "json")))
+
+
 def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
     try:
-        with redirect_text(cfg.quiet, cfg.json) as out:
+        with _redirect_text(cfg) as out:
             result = train(cfg, of_run, sections, out)
     except OptionError as error:
         exit_with_error(error)

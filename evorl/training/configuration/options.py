@@ -42,8 +42,7 @@ def check_options(data: Mapping[str, Any]) -> None:
             require_int(name, value, least, most)
     require_int("agent.chunk", config_file.lookup(data, "agent.chunk", 1), *INTEGER_RANGES["chunk"])
     for name in BOOLEAN_OPTIONS:
-        value = config_file.lookup(data, name)
-        require(isinstance(value, bool), name, value, "must be true or false")
+        require_boolean(data, name)
     share = config_file.lookup(data, "evaluation_share")
     number = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1
     require(number, "evaluation_share", share, "must be a number above 0, at most 1")
@@ -63,6 +62,13 @@ def check_options(data: Mapping[str, Any]) -> None:
         recorders.require_wandb()
 
 
+def require_boolean(data: Mapping[str, Any], name: str) -> bool:
+    """Return the value of an option; raise OptionError if it is not true or false."""
+    value = config_file.lookup(data, name)
+    require(isinstance(value, bool), name, value, "must be true or false")
+    return value
+
+
 def is_wandb_enabled(data: Mapping[str, Any]) -> bool:
     """Return whether a training records to Weights & Biases.
 
@@ -75,5 +81,5 @@ def is_wandb_enabled(data: Mapping[str, Any]) -> bool:
     known = isinstance(given, Mapping) and given.keys() == config_file.WANDB_OFF.keys()
     require(known, "wandb", given, f"must be true, false or any of wandb.{', wandb.'.join(config_file.WANDB_OFF)}")
     enabled = given["enabled"]
-    require(enabled in (None, True, False), "wandb", enabled, "must be true or false")
+    require(enabled is None or isinstance(enabled, bool), "wandb", enabled, "must be true or false")
     return any(given[name] for name in given if name != "enabled") if enabled is None else enabled
