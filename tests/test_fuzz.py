@@ -40,7 +40,7 @@ def known(agent, env):
     return {
         name: value
         for name, value in config.iterate_paths(config.compose_config([agent, env]))
-        if name not in (*APART, "dry_run")
+        if name not in (*APART, "dry_run", "quiet", "json")  # the last two say where it prints
     }
 
 
