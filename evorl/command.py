@@ -176,33 +176,3 @@ def choose_opengl() -> None:
     """Select EGL if it is available and there is no display; without it, MuJoCo could not even be imported."""
     if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):
         os.environ.setdefault("MUJOCO_GL", "egl")
-
-
-def pyplot() -> Any:
-    """Return matplotlib.pyplot, set up to draw into files; raise OptionError if matplotlib is missing."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-
-        plt.rcParams["text.parse_math"] = False  # external names may contain a $
-    except ImportError as error:
-        raise OptionError(f"matplotlib is missing; {package.install_command('plot')}") from error
-    return plt
-
-
-def set_whole_ticks(*axes: Any) -> None:
-    """Restrict the ticks of figure axes, such as `axis.xaxis`, to integers."""
-    for axis in axes:
-        axis.get_major_locator().set_params(integer=True)
-
-
-def save_figure(figure: Any, out: Any) -> None:
-    """Write a figure and close it, since pyplot would keep it; raise OptionError if it cannot be written."""
-    try:
-        figure.savefig(out, dpi=130)
-    except (OSError, ValueError) as error:  # ValueError: the suffix is not an image format
-        raise OptionError(f"out={out}: cannot be written: {str(error).splitlines()[0]}") from error
-    finally:
-        pyplot().close(figure)

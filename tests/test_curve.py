@@ -6,6 +6,7 @@ import yaml
 
 from evorl.cli import curve
 from evorl.errors import OptionError
+from evorl.reports import curves
 
 CFG = {"schema": 4, "agent": {"name": "td3", "workflow": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
 CFG |= {"env": {"_target_": "evorl.envs.suites.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
@@ -26,7 +27,7 @@ def write(run, steps=(0, 10, 20), returns=((1.0,), (2.0,), (3.0,)), **changed):
 
 
 def drawn(*given):
-    return curve.group_curves([curve.read_curve(one, []) for one in given])
+    return curves.group_curves([curves.read_curve(one, []) for one in given])
 
 
 def test_runs_that_differ_in_their_seeds_alone_are_one_line(tmp_path):
@@ -52,10 +53,10 @@ def test_folders_by_a_pattern_are_one_curve_and_no_run_is_taken_for_the_picture(
     for i in range(3):
         write(tmp_path / f"ppo.{i}", returns=((i,), (2 * i,), (3 * i,)), seed=i)
     (tmp_path / "ppo.txt").write_text("no run")
-    assert curve.expand_runs("PPO=ppo.*") == ["PPO=ppo.0", "PPO=ppo.1", "PPO=ppo.2"]
-    assert curve.expand_runs("ppo.1") == ["ppo.1"]
+    assert curves.expand_runs("PPO=ppo.*") == ["PPO=ppo.0", "PPO=ppo.1", "PPO=ppo.2"]
+    assert curves.expand_runs("ppo.1") == ["ppo.1"]
     with pytest.raises(OptionError, match=r"run=td3\*: matches no folder"):
-        curve.expand_runs("TD3=td3*")
+        curves.expand_runs("TD3=td3*")
     for words in (["ppo.0", "ppo.1", "ppo.2"], ["PPO=ppo.*"]):
         curve.main(words)
         lines = capsys.readouterr().out.splitlines()
@@ -101,17 +102,16 @@ def test_each_environment_has_a_panel(tmp_path, capsys):
     short = CFG["env"] | {"max_episode_steps": 5}
     runs = [write(tmp_path / "a"), write(tmp_path / "b", env=CFG["env"] | {"name": "Acrobot-v1"})]
     runs += [write(tmp_path / "c", env=short), write(tmp_path / "d", agent=CFG["agent"] | {"name": "sac"})]
-    found = curve.group_by_task(drawn(*runs))
+    found = curves.group_by_task(drawn(*runs))
     titles = ["CartPole-v1", "Acrobot-v1", "CartPole-v1 env.max_episode_steps=5"]
     assert {title: [one.label for one in lines] for title, lines in found.items()} == dict(
         zip(titles, (["a", "d"], ["b"], ["c"]), strict=True)
     )
-    figure = curve.draw_curves(found, None, "")
-    assert [axis.get_title() for axis in figure.axes[::2]] == titles
+    assert [chart.title for chart in curve.draw_curves(found, None)[::2]] == titles
     curve.main([str(tmp_path / "curve.png"), *runs])
     said = capsys.readouterr().out
-    assert said.startswith("3 environments with different returns: one panel and one table for each\n")
-    assert "| a | CartPole-v1 | 1 | 20 | 2.0 | 3 | 3 | 3 |" in said
+    assert said.startswith("3 environments with different returns: one row of charts for each\n")
+    assert "| a | CartPole-v1 | 1 | 20 | 2.0 | 3.00 | 3.00 | 3.00 |" in said
 
 
 def test_a_panel_is_of_what_is_evaluated_whatever_is_learned_from(tmp_path):
@@ -127,7 +127,7 @@ def test_a_panel_is_of_what_is_evaluated_whatever_is_learned_from(tmp_path):
         write(tmp_path / "frames", wrappers=[scaled, frames]),
         write(tmp_path / "other", env=other),
     ]
-    found = {title: [one.label for one in lines] for title, lines in curve.group_by_task(drawn(*runs)).items()}
+    found = {title: [one.label for one in lines] for title, lines in curves.group_by_task(drawn(*runs)).items()}
     alike, seen, apart = found.items()
     assert alike[1] == ["elsewhere", "plain", "wrapped", "inside"]
     assert alike[0].startswith("CartPole-v1")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evorl.cli import curve, lineage
+from evorl.cli import lineage
 from evorl.errors import OptionError
+from evorl.reports import curves, tables
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import open_sweep
 from evorl.training import runs
@@ -170,7 +171,7 @@ def read_run(folder):
 
 def read_curve(folder):
     damages = []
-    curve.format_table([curve.read_curve(str(folder / "run"), damages)], 1.0)
+    tables.make_final_table({"task": [curves.read_curve(str(folder / "run"), damages)]}, 1.0)
 
 
 def read_lineage(folder):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from evorl.command import pyplot
 from evorl.errors import OptionError
 from evorl.leagues import plots
 from evorl.leagues.ratings import ELO_SCALE, Skills, fit_elo, fit_multidimensional_elo, nash_averaging, update_trueskill
@@ -155,11 +154,11 @@ def test_ratings_of_what_is_not_antisymmetric_or_of_unknown_skill_are_refused():
 
 
 def test_pictures_hold_the_numbers():
-    plt = pyplot()
-    figure = plots.plot_payoffs(plt, ROCK_PAPER_SCISSORS, ["rock", "paper", "scissors"], np.full((3, 3), 0.1))
-    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), ROCK_PAPER_SCISSORS)
-    assert [text.get_text() for text in figure.axes[0].texts[:2]] == ["0\n±0.1", "-1\n±0.1"]
+    chart = plots.plot_payoffs(ROCK_PAPER_SCISSORS, ["rock", "paper", "scissors"], np.full((3, 3), 0.1))
+    cells = chart.tables["rows"].columns
+    np.testing.assert_array_equal(np.reshape(cells["payoff"], (3, 3)), ROCK_PAPER_SCISSORS)
+    assert cells["text"][:2] == ["0 ±0.1", "-1 ±0.1"]
     weights = np.eye(4)[:3]
-    figure = plots.plot_iterations(plt, weights, [3.0, 2.0, 1.0])
-    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
-    np.testing.assert_array_equal(figure.axes[1].lines[0].get_ydata(), [3, 2, 1])
+    above, below = plots.plot_iterations(weights, [3.0, 2.0, 1.0])
+    np.testing.assert_array_equal(np.reshape(above.tables["rows"].columns["weight"], (3, 4)), weights)
+    np.testing.assert_array_equal(below.tables["rows"].columns["y"], [3, 2, 1])

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from contextlib import closing
 from pathlib import Path
 
@@ -176,13 +175,10 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
     assert lines[0] == "5 trials, 1 failed"
     assert lines[1].startswith("best: trial 3, return 3 at 4,000 env_steps: num_envs 8, ")
     page = (tmp_path / "report.html").read_text()
-    assert re.findall(r"(?:src|href)=\"(?!data:)", page) == []
-    assert "<script>" not in page
-    assert page.count("<img ") == 3
-    assert "importance: needs 10 trials" in page
+    assert "default-src 'none'" in page
+    assert page.count('<div class="chart"') == 3
+    assert "the importance of the options needs 10 trials" in page
     assert page.count("<tr>") == 6
-    for name in ("front", "history", "parallel"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.program

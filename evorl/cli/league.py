@@ -12,7 +12,7 @@ python -m evorl.league PSRO=runs/a PPO=runs/b random episodes=10000 explore=true
   seed=0           seed of the episodes
   explore=false    true: all policies explore, as in training, instead of acting greedily
   trust=[NAME]     packages whose classes the configurations may name
-  out=             a folder for payoffs.csv, and for payoffs.png if matplotlib is installed
+  out=             a folder for payoffs.csv, and for payoffs.png with the extra `plot`
 """
 
 import csv
@@ -27,9 +27,7 @@ from evorl.command import (
     choose_opengl,
     command,
     escape_cell,
-    pyplot,
     require_words,
-    save_figure,
     split_options,
     wants_help,
 )
@@ -154,6 +152,7 @@ def format_ratings(names: list[str], found: "TournamentTable") -> str:
 def write_payoffs(folder: Path, names: list[str], found: "TournamentTable") -> None:
     """Write payoffs.csv and payoffs.png into a folder, and print their paths."""
     from evorl.leagues import plots
+    from evorl.plots.chart import save_charts
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +166,7 @@ def write_payoffs(folder: Path, names: list[str], found: "TournamentTable") -> N
         raise OptionError(f"out={folder}: cannot be written: {error.strerror}") from error
     print(folder / "payoffs.csv")
     try:
-        save_figure(plots.plot_payoffs(pyplot(), found.mean, names, found.error), folder / "payoffs.png")
+        save_charts([plots.plot_payoffs(found.mean, names, found.error)], folder / "payoffs.png", width=44 * len(names))
         print(folder / "payoffs.png")
     except OptionError as missing:
         print(f"no picture: {missing}")

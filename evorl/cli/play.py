@@ -11,10 +11,8 @@ from typing import Any
 from evorl.command import (
     choose_opengl,
     command,
-    pyplot,
     redirect_text,
     require_words,
-    save_figure,
     split_options,
     wants_help,
 )
@@ -288,9 +286,12 @@ def play_run_by_keyboard(options: PlayOptions) -> dict[str, Any]:
 def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]:
     """Print a front and write front.csv, and front.png if there are several objectives or descriptors.
 
-    front.png needs matplotlib. If `with_params`, parameters by name, such as the weights of a strategy, are
+    front.png needs the extra `plot`. If `with_params`, parameters by name, such as the weights of a strategy, are
     also written to solution.yaml, for the best solution in the first objective.
     """
+    from evorl.plots.chart import save_charts
+    from evorl.plots.fronts import plot_front
+
     print(front)
     if folder is None:
         return []
@@ -300,41 +301,15 @@ def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]
     if with_params and isinstance(front.params, Mapping):
         written.append(folder / "solution.yaml")
         front.write_solution(written[-1])
-    if len(front.names) > 1 or front.descriptors.shape[1] > 1:
+    if charts := plot_front(front):
         try:
-            save_figure(draw_front(front), folder / "front.png")
+            save_charts(charts, folder / "front.png", columns=3, width=280)
             written.append(folder / "front.png")
         except OptionError as missing:
             print(f"no picture of the front: {missing}", file=sys.stderr)
     for path in written:
         print(path)
     return written
-
-
-def draw_front(front: Any) -> Any:
-    """Return a figure of the first objective of a front against each other one.
-
-    For an archive with one objective, it shows the objective over the first two behavior descriptors.
-    """
-    if len(front.names) == 1:
-        figure, axis = pyplot().subplots(figsize=(4.6, 3.8))
-        points = axis.scatter(
-            *front.descriptors[::-1, :2].T, c=front.values[::-1, 0], s=9, marker="s", cmap="viridis_r"
-        )
-        axis.set_xlabel("descriptor/0")
-        axis.set_ylabel("descriptor/1")
-        figure.colorbar(points, label=front.names[0])
-        figure.tight_layout()
-        return figure
-    others = len(front.names) - 1
-    figure, axes = pyplot().subplots(1, others, figsize=(1 + 3.6 * others, 3.6), squeeze=False)
-    for i, axis in enumerate(axes[0], 1):
-        axis.scatter(front.values[:, 0], front.values[:, i], s=12)
-        axis.set_xlabel(front.names[0])
-        axis.set_ylabel(front.names[i])
-        axis.grid(alpha=0.3)
-    figure.tight_layout()
-    return figure
 
 
 def evaluate_suite(options: PlayOptions) -> dict[Any, Any]:

@@ -1,53 +1,78 @@
-"""Plots of a league: payoffs of policies, their weights, and NashConv.
-
-The argument plt is matplotlib.pyplot, as evorl.command.pyplot returns it.
-"""
+"""Charts of a league: payoffs of policies, their weights, and NashConv. `evorl.plots.chart.save_charts` writes them."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-COLORMAP, MAX_LABELLED = "RdBu", 12  # diverging around 0; most policies with text in the cells
+from evorl.plots.chart import Chart, Table, axis, tooltip
 
+MAX_LABELLED = 12  # most policies with text in the cells
 DARK = 0.6  # fraction of the largest payoff above which the text of a cell is white
+CELL = 34  # pixels
 
 
-def plot_payoffs(plt: Any, mean: Any, names: Sequence[str], errors: Any = None) -> Any:
-    """Plot the payoff of each row against each column, shape [n, n], as a figure.
+def plot_payoffs(mean: Any, names: Sequence[str], errors: Any = None) -> Chart:
+    """Plot the payoff of each row against each column.
 
     With at most 12 policies, the cells contain the payoffs and their standard errors.
+
+    Args:
+        mean: Payoffs of the row players, [n, n].
+        names: Names of the policies.
+        errors: Standard errors, [n, n]; None without.
+
+    Returns:
+        The chart.
     """
-    mean = np.asarray(mean)
-    size = 2 + 0.5 * len(names)
-    figure, axis = plt.subplots(figsize=(size + 1, size))
+    mean, errors = np.asarray(mean, float), None if errors is None else np.asarray(errors, float)
     largest = max(float(np.nanmax(np.abs(mean))), 1e-9)
-    image = axis.imshow(mean, cmap=COLORMAP, vmin=-largest, vmax=largest)
-    axis.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
-    axis.set_yticks(range(len(names)), names, fontsize=8)
-    for i, j in np.ndindex(*mean.shape) if len(names) <= MAX_LABELLED else ():
-        error = "" if errors is None else f"\n±{np.asarray(errors)[i, j]:.2g}"
-        color = "white" if abs(mean[i, j]) > DARK * largest else "black"
-        axis.text(j, i, f"{mean[i, j]:.2g}{error}", ha="center", va="center", fontsize=7, color=color)
-    figure.colorbar(image, label="payoff of the row player")
-    figure.tight_layout()
-    return figure
+    columns: dict[str, list[Any]] = {name: [] for name in ("row", "column", "payoff", "text", "ink")}
+    for i, j in np.ndindex(*mean.shape):
+        error = "" if errors is None else f" ±{errors[i, j]:.2g}"
+        columns["row"].append(names[i])
+        columns["column"].append(names[j])
+        columns["payoff"].append(mean[i, j])
+        columns["text"].append(f"{mean[i, j]:.2g}{error}")
+        columns["ink"].append("white" if abs(mean[i, j]) > DARK * largest else "black")
+    x = axis("column", "", "nominal", sort=list(names), axis={"labelAngle": -45, "title": None})
+    y = axis("row", "", "nominal", sort=list(names), axis={"title": None})
+    legend = {"title": "payoff of the row player"}
+    scale = {"scheme": "redblue", "domain": [-largest, largest]}
+    color = {"field": "payoff", "type": "quantitative", "scale": scale, "legend": legend}
+    shown = tooltip(row="row", column="column", text="payoff")
+    layers: list[dict[str, Any]] = [{"mark": "rect", "encoding": {"x": x, "y": y, "color": color, "tooltip": shown}}]
+    if len(names) <= MAX_LABELLED:
+        ink = {"field": "ink", "type": "nominal", "scale": None}
+        encoding = {"x": x, "y": y, "text": {"field": "text"}, "color": ink}
+        layers.append({"mark": {"type": "text", "fontSize": 9}, "encoding": encoding})
+    return Chart({"layer": layers}, {"rows": Table(columns)}, height=CELL * len(names))
 
 
-def plot_iterations(plt: Any, weights: Any, nash_conv: Any = None) -> Any:
-    """Plot one player's weights, shape [iterations, capacity], above NashConv, shape [iterations], as a figure."""
-    rows = 1 if nash_conv is None else 2
-    figure, axes = plt.subplots(rows, 1, figsize=(6, 1 + 2.5 * rows), sharex=True, squeeze=False)
-    shown = np.asarray(weights).T
-    image = axes[0, 0].imshow(shown, aspect="auto", origin="lower", cmap="viridis", interpolation="nearest")
-    axes[0, 0].set_ylabel("policy")
-    figure.colorbar(image, ax=list(axes[:, 0]), label="weight")
+def plot_iterations(weights: Any, nash_conv: Any = None) -> list[Chart]:
+    """Plot one player's weights, and below them NashConv on a logarithmic axis.
+
+    Args:
+        weights: Weights of the policies, [iterations, capacity].
+        nash_conv: NashConv, [iterations]; None for the weights alone.
+
+    Returns:
+        One chart, or two.
+    """
+    weights = np.asarray(weights, float)
+    iterations, capacity = weights.shape
+    at, policy = np.indices(weights.shape)
+    table = Table({"x": at.ravel(), "policy": policy.ravel(), "weight": weights.ravel()})
+    color = {"field": "weight", "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": {"title": "weight"}}
+    encoding = {
+        "x": axis("x", "iteration", "ordinal", axis={"labelOverlap": True}),
+        "y": axis("policy", "policy", "ordinal", sort="descending", axis={"labelOverlap": True}),
+        "color": color,
+        "tooltip": tooltip(x="iteration", policy="policy", weight="weight"),
+    }
+    charts = [Chart({"mark": "rect", "encoding": encoding}, {"rows": table}, height=min(24 * capacity, 300))]
     if nash_conv is not None:
-        axes[1, 0].plot(np.asarray(nash_conv))
-        axes[1, 0].set_yscale("log")
-        axes[1, 0].set_ylabel("NashConv")
-        axes[1, 0].grid(alpha=0.3)
-    axes[-1, 0].set_xlabel("iteration")
-    for axis in (axes[-1, 0].xaxis, axes[0, 0].yaxis):
-        axis.get_major_locator().set_params(integer=True)
-    return figure
+        line = Table({"x": np.arange(iterations), "y": np.asarray(nash_conv, float)})
+        encoding = {"x": axis("x", "iteration"), "y": axis("y", "NashConv", scale={"type": "log"})}
+        charts.append(Chart({"mark": {"type": "line", "point": True}, "encoding": encoding}, {"rows": line}))
+    return charts

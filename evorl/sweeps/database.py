@@ -27,6 +27,11 @@ CREATE TABLE curves (
 """
 
 
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder has the database of a sweep, which may be damaged."""
+    return (folder / NAME).is_file()
+
+
 class SweepDatabase:
     """SQLite file of a sweep. Its schema must match CREATE_TABLES exactly, without triggers or views.
 

@@ -175,12 +175,12 @@ def _open_regular_file(path: Path, flags: int) -> BinaryIO:
     return cast(BinaryIO, open(descriptor, modes.get(flags, "ab")))
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file under a temporary name and rename it, so that the file is never incomplete."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with new.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with new.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ class RunRows(NamedTuple):
 
 
 def read_rows(run_dir: Path, kind: str) -> RunRows:
-    """Read the rows of a run, without damaged ones.
+    """Read the rows of one kind, without damaged ones. Rows of other kinds are not parsed.
 
     Args:
         run_dir: Run directory, which need not have rows yet.
@@ -47,7 +47,10 @@ def read_rows(run_dir: Path, kind: str) -> RunRows:
     if not path.exists():
         return RunRows(rows, "")
     try:
+        others = tuple(b'{"kind": "%b", ' % other.encode() for other in KINDS if other != kind)
         for count, line in enumerate(files.read_lines(path), 1):
+            if line.startswith(others) and line.endswith(b"}\n"):
+                continue
             row = _parse_row(line)
             if row is None or (row["kind"] == kind and rows and _get_shape(row) != _get_shape(rows[0])):
                 damaged.append(count)
@@ -99,13 +102,13 @@ def _parse_numbers(value: Any) -> Any:
         ValueError: A value is not a finite number.
         OverflowError: An int is too large for a float.
     """
+    if type(value) in (int, float) and math.isfinite(value):
+        return value
     if isinstance(value, list):
         return [_parse_numbers(one) for one in value]
     if value is None:
         return math.nan
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError("is no number")
-    return value
+    raise ValueError("is no number")
 
 
 def _get_shape(row: Row) -> tuple[Any, ...]:
@@ -114,6 +117,8 @@ def _get_shape(row: Row) -> tuple[Any, ...]:
     Raises:
         ValueError: The numbers of seeds differ, or the values of members have too few axes.
     """
+    if "seeds" not in row and "members" not in row:
+        return 1, []
     ((count,),) = {np.array(values, float).shape for values in row.get("seeds", {}).values()} or {(1,)}
     shapes = {name: np.array(values, float).shape for name, values in row.get("members", {}).items()}
     for name, shape in shapes.items():

@@ -1,0 +1,6 @@
+"""Entry point of `python -m evorl.report`, implemented in `evorl.cli.report`."""
+
+from evorl.cli.report import main
+
+if __name__ == "__main__":
+    main()

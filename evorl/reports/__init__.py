@@ -1,0 +1,1 @@
+"""Reports on runs: learning curves, comparisons, tables, populations, fronts and pictures of policies."""

@@ -1,0 +1,80 @@
+"""Policies, fronts and archives of runs, for a report."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evorl.errors import OptionError, escape
+from evorl.plots.fronts import plot_front
+from evorl.reports.curves import Curve
+from evorl.reports.page import Picture, Section, Text
+from evorl.reports.sections import Found
+
+MAX_TASKS, MAX_FRONTS = 6, 6
+MIMES = {".gif": "image/gif", ".svg": "image/svg+xml", ".png": "image/png"}
+MAX_BYTES = 2 * 10**6  # of a picture
+
+
+def draw_policies(found: Found, trust: Sequence[str]) -> Section:
+    """Return a section with an episode of the best policy of each task, the best seed of its best group."""
+    parts = []
+    for task, curves in list(found.items())[:MAX_TASKS]:
+        if curves[0].cfg:
+            parts.append(_draw_policy(task, curves[0], trust))
+    return Section("Best policies", parts)
+
+
+def _draw_policy(task: str, curve: Curve, trust: Sequence[str]) -> Picture | Text:
+    from evorl.command import choose_opengl
+    from evorl.training.episodes import draw_episode
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restore_run
+
+    choose_opengl()
+    told = f"{curve.label} on {task}"
+    run = curve.find_best_run()
+    try:
+        policy = Policy(*restore_run(run, "run", None, trust).select_policy(None, None))
+        with tempfile.TemporaryDirectory() as folder:
+            written = [path for path in draw_episode(policy, Path(folder), 0, False) if path.suffix in MIMES]
+            written = [path for path in sorted(written, key=_order) if path.stat().st_size < MAX_BYTES]
+            if not written:
+                return Text(
+                    f"{told}: the environment has no picture; watch it: python -m evorl.play {escape(str(run))}", "note"
+                )
+            return Picture(f"{told}, {escape(run.name)}", MIMES[written[0].suffix], written[0].read_bytes())
+    except OptionError as error:
+        return Text(f"{told}: {escape(str(error))}", "note")
+
+
+def _order(path: Path) -> int:
+    return list(MIMES).index(path.suffix)
+
+
+def describe_fronts(found: Found, trust: Sequence[str]) -> Iterator[Section]:
+    """Yield a section for the front or archive of the best run of each group that has one."""
+    count = 0
+    for task, curves in found.items():
+        for curve in curves:
+            if count < MAX_FRONTS and curve.cfg and (section := _describe_front(task, curve, trust)) is not None:
+                count += 1
+                yield section
+
+
+def _describe_front(task: str, curve: Curve, trust: Sequence[str]) -> Section | None:
+    from evorl.training.configuration.config_file import read_config
+    from evorl.training.pareto_front import has_front
+    from evorl.training.runs import assemble, load_front
+
+    run, title = curve.find_best_run(), f"Solutions of {curve.label}"
+    try:
+        if not has_front(assemble(read_config(run, "run", trust))):
+            return None
+    except OptionError:  # the section on policies says why
+        return None
+    try:
+        front = load_front(run, trust=trust)
+    except OptionError as error:
+        return Section(title, [Text(escape(str(error)), "warning")])
+    told = Text(f"{task}, {escape(run.name)}: {front}", "note")
+    return Section(title, [told, *plot_front(front)])
