@@ -16,6 +16,7 @@ from evorl.training.records import files
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#7f7f7f", "#6a3d9a", "#b2a100")
 PICTURES = (".png", ".svg", ".pdf")
 SCALE = 1.5  # pixels of a PNG for each pixel of its specification
+LARGE = 10_000
 DIGITS = 5  # significant digits of numbers in a specification
 CONFIG = {
     "font": "system-ui, sans-serif",
@@ -61,6 +62,7 @@ class Chart:
         title: Title above the chart; empty for none.
         height: Height of the plot area, in pixels.
         groups: Colors by group, for charts with a column "group".
+        is_wide: True for a chart that takes a whole row of a page.
     """
 
     spec: Mapping[str, Any]
@@ -68,6 +70,7 @@ class Chart:
     title: str = ""
     height: int = 220
     groups: Mapping[str, str] = field(default_factory=dict)
+    is_wide: bool = False
 
     def to_view(self, **options: Any) -> dict[str, Any]:
         """Return the specification without data, with other properties of the view such as its width."""
@@ -101,6 +104,11 @@ def axis(field: str, title: str, kind: str = "quantitative", **options: Any) -> 
     scale = {"zero": False} if kind == "quantitative" else {}
     scale |= options.pop("scale", {})
     return {"field": field, "type": kind, "title": title, **({"scale": scale} if scale else {}), **options}
+
+
+def choose_format(values: Any) -> dict[str, str]:
+    """Return the format of an axis: with k and M for large numbers."""
+    return {"format": "~s"} if max(values, default=0) >= LARGE else {}
 
 
 def tooltip(**titles: str) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
 """Charts of returns over steps and time, and of their comparison over tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from evorl.plots.chart import Chart, Table, axis, color_by_group, tooltip
+from evorl import stats
+from evorl.plots.chart import Chart, Table, axis, choose_format, color_by_group, tooltip
 
+RETURN_TITLE = "greedy return, mean and 95 % interval"
 MARGIN = 0.15  # of the range of the returns, above and below a chart of curves
 
 
@@ -42,7 +44,7 @@ def plot_curves(
     domain = [float(low - margin), float(high + margin)]
     shown = tooltip(group="group", x=x_title, y="mean", low="lower end", high="upper end", seeds="seeds")
     x_axis, y_axis = (
-        axis("x", x_title, axis={"format": "~s"}),
+        axis("x", x_title, axis=choose_format(columns["x"])),
         axis("y", y_title, scale={"domain": domain, "nice": False}),
     )
     layers: list[dict[str, Any]] = [
@@ -60,6 +62,12 @@ def plot_curves(
         layers.append(draw_rule("y", goal))
     spec = {"layer": layers, "encoding": {"color": color_by_group(colors)}}
     return Chart(spec, {"rows": Table(columns)}, groups=colors)
+
+
+def compute_intervals(returns: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the 95 % t interval of the mean of each row, [n, 2]; NaN with fewer than three seeds."""
+    ends = np.array([stats.mean_interval(values) for values in returns], float).reshape(-1, 2)
+    return np.where(np.isfinite(ends), ends, np.nan)
 
 
 def draw_rule(channel: str, value: float) -> dict[str, Any]:

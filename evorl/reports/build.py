@@ -48,7 +48,8 @@ def build_report(
 
         section, best = describe_sweep(Path(sweep), trust, damages)
         sections.append(section)
-        runs += [str(run) for run in best if (run / JSON_LINES).is_file()]
+        name = f"{escape(Path(sweep).resolve().name).replace('=', ' ')} " * (len(sweeps) > 1)
+        runs += [f"{name}{label}={run}" for label, run in best.items() if (run / JSON_LINES).is_file()]
     found = name_by_settings(group_by_task(group_curves(_read_curves(runs, damages)))) if runs else {}
     found = {task: sorted(curves, key=_sort_key, reverse=True) for task, curves in found.items()}
     require(bool(found or sections), "runs", " ".join(paths)[:80], damages[0] if damages else "have no evaluation")

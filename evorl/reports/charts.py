@@ -1,17 +1,15 @@
 """Charts of the learning curves of runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evorl import stats
 from evorl.plots.chart import Chart
-from evorl.plots.curves import plot_curves
+from evorl.plots.curves import RETURN_TITLE, compute_intervals, plot_curves
 from evorl.reports.curves import Curve
 from evorl.training.records.display import ENV_STEPS, EVALUATIONS
 
 MAX_POINTS = 200  # of a curve in a chart
-RETURN_TITLE = "greedy return, mean and 95 % interval"
 
 
 def plot_learning_curves(curves: Sequence[Curve], colors: Mapping[str, str], goal: float | None = None) -> list[Chart]:
@@ -26,12 +24,6 @@ def plot_learning_curves(curves: Sequence[Curve], colors: Mapping[str, str], goa
         }
         charts.append(plot_curves(found, colors, title, RETURN_TITLE, goal))
     return charts
-
-
-def compute_intervals(returns: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the 95 % t interval of the mean of each row, [n, 2]; NaN with fewer than three seeds."""
-    ends = np.array([stats.mean_interval(values) for values in returns], float).reshape(-1, 2)
-    return np.where(np.isfinite(ends), ends, np.nan)
 
 
 def _thin(n: int) -> np.ndarray:

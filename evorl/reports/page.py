@@ -151,7 +151,8 @@ def _render_part(part: Part, charts: list[Chart]) -> str:
         case Chart():
             charts.append(part)
             title = f"<h3>{html.escape(part.title)}</h3>" if part.title else ""
-            return f'<div>{title}<div class="chart" data-chart="{len(charts) - 1}"></div></div>'
+            wide = ' class="wide"' if part.is_wide else ""
+            return f'<div{wide}>{title}<div class="chart" data-chart="{len(charts) - 1}"></div></div>'
 
 
 def _render_cell(cell: str, tag: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from evorl.plots.chart import PALETTE, Chart, Table, axis, tooltip
+from evorl.plots.chart import PALETTE, Chart, Table, axis, choose_format, tooltip
 from evorl.sweeps.gaussian_process import GaussianProcess
 from evorl.sweeps.space import SearchSpace, format_value, shorten_name
 from evorl.sweeps.trials import STOPPED, SweepTrial, collect_observations, find_pareto_points, subsample_evenly
@@ -42,7 +42,7 @@ def _plot_costs(trials: Sequence[SweepTrial], score: str, cost: str) -> Chart:
     best = np.flatnonzero(find_pareto_points(scores, costs))
     best = best[np.argsort(costs[best])]
     logarithmic = bool(costs.min() > 0 and costs.max() > 3 * costs.min())
-    x = axis("x", cost, scale={"type": "log"} if logarithmic else {}, axis={"format": "~s"})
+    x = axis("x", cost, scale={"type": "log"} if logarithmic else {}, axis=choose_format(costs))
     y = axis("y", score)
     points = [
         (trial.number, one.cost, one.score)
@@ -162,7 +162,7 @@ def _plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial],
         },
     ]
     tables = {"rows": Table(columns), "labels": Table(labels)}
-    return Chart({"layer": layers}, tables, "Parallel coordinates", height=280)
+    return Chart({"layer": layers}, tables, "Parallel coordinates", height=280, is_wide=True)
 
 
 def _values_tooltip(score: str) -> list[dict[str, str]]:

@@ -64,8 +64,8 @@ def _write_page(store: SweepStore, definition: SweepDefinition, trials: Sequence
     return f"report: {store.folder / REPORT_NAME}"
 
 
-def describe_sweep(folder: Path, trust: Sequence[str], damages: list[str]) -> tuple[Section, list[Path]]:
-    """Return the section of a sweep for a report, and the run directories of its best trials.
+def describe_sweep(folder: Path, trust: Sequence[str], damages: list[str]) -> tuple[Section, dict[str, Path]]:
+    """Return the section of a sweep for a report, and the run directories of its best trials by label.
 
     Args:
         folder: Folder of the sweep.
@@ -84,7 +84,7 @@ def describe_sweep(folder: Path, trust: Sequence[str], damages: list[str]) -> tu
     scored = [one for one in trials if find_best_trial([one]) is not None]
     best = sorted(scored, key=lambda one: -one.score)[:MAX_RUNS]
     section = _describe_trials(definition, trials, f"{folder.name}: {len(trials)} trials")
-    return section, [get_trial_folder(folder, one.number) for one in best]
+    return section, {f"trial {one.number}": get_trial_folder(folder, one.number) for one in best}
 
 
 def _describe_trials(definition: SweepDefinition, trials: Sequence[SweepTrial], found: str) -> Section:

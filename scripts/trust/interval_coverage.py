@@ -20,6 +20,7 @@ from scipy.stats import bootstrap as scipys
 from evorl import stats
 
 RUNS, TASKS = (2, 3, 4, 5, 8, 16, 32), 10
+SHIFTS = (0.0, 1.0, 3.0)  # difference of two algorithms, in standard deviations
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 SCORES: dict[str, tuple[Draw, float]] = {  # a sampler of scores of a shape, and their mean
     "normal": (lambda rng, shape: rng.normal(size=shape), 0.0),
@@ -32,6 +33,16 @@ def bootstrapped(scores: np.ndarray, method: str) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the mean, by SciPy."""
     found = scipys((scores,), np.mean, n_resamples=1000, method=method, rng=0).confidence_interval
     return found.low, found.high
+
+
+def bootstrapped_improvement(scores: list[np.ndarray], others: list[np.ndarray]) -> tuple[float, float]:
+    """Return the interval of the probability of improvement by the stratified percentile bootstrap, as rliable does."""
+    rng, found = np.random.default_rng(0), []
+    for x, y in zip(scores, others, strict=True):
+        x, y = (rng.choice(one, (200, len(one))) for one in (x, y))
+        found.append((np.sign(x[:, :, None] - y[:, None]) + 1).mean((1, 2)) / 2)
+    low, high = np.quantile(np.mean(found, 0), [0.025, 0.975])
+    return float(low), float(high)
 
 
 def covered(intervals: list[tuple[float, float]], truth: float) -> str:
@@ -90,6 +101,21 @@ def main() -> None:
             found = draw(np.random.default_rng(runs), (draws, runs, TASKS)) + far
             both = [[stats.bootstrap_interval(one[:, :tasks], resamples=500) for one in found] for tasks in (TASKS, 1)]
             print(f"| {name} | {runs} | {' | '.join(map(covered, both, truths))} |", flush=True)
+
+    table(
+        "Intervals that hold the probability of improvement, normal scores, %",
+        ["Newcombe, one task", "Newcombe, 3 tasks", "percentile bootstrap, one task", "percentile bootstrap, 3 tasks"],
+    )
+    for shift in SHIFTS:
+        truth = float(scipy.stats.norm.cdf(shift / np.sqrt(2)))
+        for runs in RUNS[1:]:
+            x, y = np.random.default_rng(runs).normal(size=(2, draws, 3, runs))
+            cells = []
+            for interval in (stats.improvement_interval, bootstrapped_improvement):
+                for tasks in (1, 3):
+                    found = [interval(list(a[:tasks] + shift), list(b[:tasks])) for a, b in zip(x, y, strict=True)]
+                    cells.append(covered(found, truth))
+            print(f"| shift {shift:g} | {runs} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

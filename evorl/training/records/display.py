@@ -192,9 +192,11 @@ class Panel:
 
 
 def open_display(title: str, unit: str = ENV_STEPS) -> "LinePrinter | Panel | None":
-    """Return a panel in a terminal, a line printer in a notebook, and None elsewhere."""
+    """Return a panel in a terminal, lines with a learning curve in a notebook, and None elsewhere."""
     if hasattr(builtins, "__IPYTHON__"):
-        return LinePrinter(every=10.0, unit=unit)
+        from evorl.training.records.notebook import NotebookDisplay
+
+        return NotebookDisplay(unit)
     return Panel(title, unit=unit) if sys.stdout.isatty() else None
 
 
