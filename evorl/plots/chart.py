@@ -18,6 +18,7 @@ PICTURES = (".png", ".svg", ".pdf")
 SCALE = 1.5  # pixels of a PNG for each pixel of its specification
 LARGE = 10_000
 DIGITS = 5  # significant digits of numbers in a specification
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 CONFIG = {
     "font": "system-ui, sans-serif",
     "background": "white",
@@ -123,24 +124,20 @@ def _format_of(name: str) -> dict[str, str]:
 def join_charts(charts: Sequence[Chart], columns: int, width: int, title: str = "") -> dict[str, Any]:
     """Return one complete specification of several charts, in rows of `columns`.
 
-    The last chart has the legend of the groups.
+    The last of consecutive charts with the same groups has their legend.
     """
     datasets, views = {}, []
     for i, chart in enumerate(charts):
         names = {name: f"{name}{i}" for name in chart.tables}
         datasets |= {names[name]: table.to_rows() for name, table in chart.tables.items()}
-        views.append(_rename_data(chart.to_view(width=width), names))
-    if charts[-1].groups:
-        views[-1] = _with_legend(views[-1])
-    joined = {"concat": views, "columns": columns} if len(views) > 1 else views[0]
+        view = _rename_data(chart.to_view(width=width), names)
+        is_last = i == len(charts) - 1 or charts[i + 1].groups != chart.groups
+        views.append(_with_legend(view) if chart.groups and is_last else view)
+    joined = views[0]
+    if len(views) > 1:
+        joined = {"concat": views, "columns": columns, "resolve": {"scale": {"color": "independent"}}}
     whole = {"title": {"text": title}} if title else {}
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        **joined,
-        **whole,
-        "datasets": datasets,
-        "config": CONFIG,
-    }
+    return {"$schema": SCHEMA, **joined, **whole, "datasets": datasets, "config": CONFIG}
 
 
 def _rename_data(node: Any, names: Mapping[str, str]) -> Any:

@@ -13,7 +13,12 @@ MARGIN = 0.15  # of the range of the returns, above and below a chart of curves
 
 
 def plot_curves(
-    curves: Mapping[str, tuple[Any, Any, Any]], colors: Mapping[str, str], x_title: str, y_title: str, goal: Any = None
+    curves: Mapping[str, tuple[Any, Any, Any]],
+    colors: Mapping[str, str],
+    x_title: str,
+    y_title: str,
+    goal: float | None = None,
+    x_scale: str = "linear",
 ) -> Chart:
     """Plot the mean of each group with its interval.
 
@@ -25,6 +30,7 @@ def plot_curves(
         x_title: Title of the horizontal axis.
         y_title: Title of the vertical axis.
         goal: Value of a horizontal line; None for no line.
+        x_scale: Scale of the horizontal axis, "linear" or "log".
 
     Returns:
         The chart.
@@ -43,10 +49,8 @@ def plot_curves(
     margin = MARGIN * (high - low) or 1.0
     domain = [float(low - margin), float(high + margin)]
     shown = tooltip(group="group", x=x_title, y="mean", low="lower end", high="upper end", seeds="seeds")
-    x_axis, y_axis = (
-        axis("x", x_title, axis=choose_format(columns["x"])),
-        axis("y", y_title, scale={"domain": domain, "nice": False}),
-    )
+    x_axis = axis("x", x_title, scale={"type": x_scale}, axis=choose_format(columns["x"]))
+    y_axis = axis("y", y_title, scale={"domain": domain, "nice": False})
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "area", "opacity": 0.18, "clip": True},
