@@ -1,6 +1,6 @@
 """Statistics over runs: means with t intervals, rates, interquartile means, profiles, probability of improvement."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class MeanEstimate:
 
         Args:
             scores: Scores, [runs], or [runs, tasks] if the runs of different tasks are independent, or a list with
-                the scores of each task, [runs], if the numbers of runs differ.
+                an array [runs] for each task.
 
         Returns:
             The estimate. Its error is infinite with fewer than three runs.
@@ -161,8 +161,7 @@ def bootstrap_interval(
     (docs/howto/statistics.md); use `mean_interval` for the mean.
 
     Args:
-        scores: Scores, [runs, tasks], or [runs] for one task; or a list with the scores of each task, [runs], if the
-            numbers of runs differ.
+        scores: Scores, [runs, tasks], or [runs] for one task, or a list with an array [runs] for each task.
         statistic: Function of scores [..., runs * tasks] and axis=-1.
         confidence: Confidence level, between 0 and 1.
         resamples: Number of resamples.
@@ -190,8 +189,8 @@ def bootstrap_interval(
 
 
 def split_tasks(scores: Any) -> tuple[np.ndarray, ...]:
-    """Return the scores of each task, [runs], from scores [runs, tasks], [runs], or a list of the former."""
-    if isinstance(scores, Sequence) and scores and np.ndim(scores[0]) == 1 and not isinstance(scores, np.ndarray):
+    """Return the scores of each task, [runs], from scores [runs], [runs, tasks], or a list with one array per task."""
+    if isinstance(scores, (list, tuple)) and scores and all(isinstance(task, np.ndarray) for task in scores):
         return tuple(np.asarray(task, np.float64) for task in scores)
     scores = np.asarray(scores, np.float64)
     return (scores,) if scores.ndim == 1 else tuple(scores.T)
@@ -201,7 +200,7 @@ def performance_profile(scores: Any, thresholds: Any) -> np.ndarray:
     """Return the fraction of runs with a score above each threshold, mean over tasks.
 
     Args:
-        scores: Scores of each task, a list of [runs]; or [runs] for one task.
+        scores: Scores, [runs, tasks], or [runs] for one task, or a list with an array [runs] for each task.
         thresholds: Thresholds, [n].
 
     Returns:
@@ -239,7 +238,7 @@ def probability_of_improvement(scores: Any, others: Any) -> float:
     Ties count one half. With several tasks, it is the mean over tasks.
 
     Args:
-        scores: Scores of each task, a list of [runs]; or [runs] for one task.
+        scores: Scores, [runs, tasks], or [runs] for one task, or a list with an array [runs] for each task.
         others: Scores of the other algorithm in the same tasks.
 
     Returns:

@@ -157,7 +157,7 @@ WRONG = {
     "curve out.png fresh": "run=fresh: has no evaluation yet",
     "curve out.png torn": "run=torn: 1 of 1 lines of its metrics.jsonl are damaged",
     "curve nowhere/out.png run": "out=nowhere/out.png: cannot be written: ",
-    "curve out.nonsense run": "out=out.nonsense: cannot be written: Format 'nonsense' is not supported",
+    "curve out.nonsense run": "out=out.nonsense: must end with .png, .svg or .pdf",
     "lineage nowhere": "run=nowhere: has no metrics.jsonl",
     "lineage run": "run=run: has no evolving population",
     "lineage": "give one run directory: python -m evorl.lineage RUN",
@@ -227,7 +227,7 @@ def test_curves_are_a_picture_and_a_table(folder, monkeypatch, capsys):
     assert [line[0] for line in lines[2:]] == ["run", "again"]
     last = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()][-1]
     assert lines[2][1] == "2"
-    assert lines[2][6] == ", ".join(f"{value:.0f}" for value in last["seeds"]["return"])
+    assert lines[2][6] == ", ".join(f"{value:.2f}" for value in last["seeds"]["return"])
     assert lines[2][7] == "not reached"
 
 

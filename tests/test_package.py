@@ -149,12 +149,14 @@ FLOORS = (  # from the ground up
     "returns normalize networks",
     "n_step agents ec envs problems",
     "population",
+    "plots",
     "workflows",
     "leagues ued",
     "training command",
     "sweeps distributed",
+    "reports",
     "cli",
-    "train play export sanity curve lineage league sweep autotune distribute __main__",
+    "train play export sanity curve report lineage league sweep autotune distribute __main__",
 )
 
 

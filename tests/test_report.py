@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from evorl.population.lineage import ancestry
 from evorl.reports import build
 from evorl.reports.page import Grid, Picture, Report, Section, Text, render_page
 from evorl.reports.tables import format_latex, format_markdown
+from evorl.training.records import fit_display
 from tests.test_curve import CFG, write
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\"'"
@@ -241,6 +243,25 @@ def test_intervals_of_the_probability_of_improvement_cover_it(runs, tasks, shift
         low, high = stats.improvement_interval(list(x + shift), list(y))
         covered += low <= true <= high
     assert covered >= 0.92 * 400
+
+
+def test_a_notebook_shows_a_curve_that_grows(monkeypatch, capsys):
+    display_module, shown = pytest.importorskip("IPython.display"), []
+    handle = SimpleNamespace(update=shown.append)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
+    monkeypatch.setattr(display_module, "display", lambda one, display_id: shown.append(one) or handle)
+    display = fit_display.NotebookDisplay("env steps", pause=0.0)
+    for i in range(3):
+        row = {"kind": "evaluation", "iteration": i, "seconds": i, "env_steps": 100 * i, "return": 7.0 * i}
+        row |= {"compile_seconds": 0.0, "evaluation_seconds": 0.0, "host_seconds": 0.0}
+        display(row | {"progress": i / 2, "seeds": {"return": [5.0 * i, 7.0 * i, 9.0 * i]}})
+        display(row | {"progress": i / 2, "kind": "train"})
+    display.close()
+    assert len(shown) == 3
+    assert "greedy return" in shown[2].data
+    assert capsys.readouterr().out.count("100%") >= 1
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace())  # IPython in a terminal
+    assert not fit_display.NotebookDisplay("env steps")._can_draw
 
 
 def test_a_config_with_yaml_of_another_kind_is_a_run_without_a_name(tmp_path):

@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def report_sweep(given: Sequence[str]) -> None:
     """Write the report of a sweep, and its best trial as an experiment if a name is given."""
-    from evorl.sweeps import reports
+    from evorl.reports import sweeps as reports
     from evorl.sweeps.definition import open_sweep
     from evorl.training.configuration.config_file import parse_trust
 
@@ -79,7 +79,8 @@ def report_sweep(given: Sequence[str]) -> None:
 
 def start_or_resume_sweep(given: Sequence[str]) -> None:
     """Create or resume a sweep, and run it until all its trials have ended."""
-    from evorl.sweeps import reports, trial_training, worker_pool
+    from evorl.reports import sweeps as reports
+    from evorl.sweeps import trial_training, worker_pool
     from evorl.sweeps.space import shorten_name
     from evorl.training.configuration.config_file import parse_trust
     from evorl.training.records import files

@@ -11,7 +11,6 @@ import numpy as np
 
 from evorl import package
 from evorl.errors import OptionError, require
-from evorl.training.records import files
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#7f7f7f", "#6a3d9a", "#b2a100")
 PICTURES = (".png", ".svg", ".pdf")
@@ -200,6 +199,6 @@ def save_charts(charts: Sequence[Chart], out: Path, columns: int = 1, width: int
     require(out.suffix in PICTURES, "out", out, f"must end with {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
     content = render(charts, out.suffix[1:], columns, width, title)
     try:
-        files.write_atomically(out, content)
+        out.write_bytes(content)
     except OSError as error:
         raise OptionError(f"out={out}: cannot be written: {error.strerror}") from error

@@ -11,6 +11,7 @@ from evorl.reports.groups import name_by_settings
 from evorl.reports.page import Report, Section, Text
 from evorl.reports.policies import describe_fronts, draw_policies
 from evorl.reports.sections import make_sections
+from evorl.reports.sweeps import describe_sweep
 from evorl.sweeps.database import is_sweep
 from evorl.training.records.rows import JSON_LINES
 
@@ -44,8 +45,6 @@ def build_report(
     runs = [path for path in expanded if path not in sweeps]
     sections: list[Section] = []
     for sweep in sweeps:
-        from evorl.sweeps.reports import describe_sweep
-
         section, best = describe_sweep(Path(sweep), trust, damages)
         sections.append(section)
         name = f"{escape(Path(sweep).resolve().name).replace('=', ' ')} " * (len(sweeps) > 1)

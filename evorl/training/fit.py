@@ -18,7 +18,7 @@ from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program, choose_num_devices
 from evorl.training.progress import Budget, Progress
-from evorl.training.records import display
+from evorl.training.records import display, fit_display
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.training_options import TrainingOptions
@@ -132,7 +132,7 @@ def fit(
     shown = None
     if progress or (progress is None and not callbacks):
         unit = display.get_unit(workflow)
-        shown = display.open_display(type(workflow).__name__, unit) or (
+        shown = fit_display.open_display(type(workflow).__name__, unit) or (
             display.LinePrinter(unit=unit) if progress else None
         )
     with contextlib.ExitStack() as stack:

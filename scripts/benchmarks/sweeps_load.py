@@ -32,7 +32,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as evorl.sweep does
 
 import numpy as np
 
-from evorl.sweeps import definition, reports, space_options, worker_pool
+from evorl.reports import sweeps as reports
+from evorl.sweeps import definition, space_options, worker_pool
 from evorl.sweeps.database import NAME
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import SearchSpace

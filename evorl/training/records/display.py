@@ -1,9 +1,7 @@
 """Progress displays of a training: a live panel in a terminal, plain lines elsewhere."""
 
-import builtins
 import contextlib
 import math
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -189,15 +187,6 @@ class Panel:
         waiting = "" if self._facts["time"] else f"   {format_clock(time.perf_counter() - self._began)}"
         head.add_row(self._bar, self._head + waiting)
         return Frame(Group(head, table), title=self._title, title_align="left", width=100)
-
-
-def open_display(title: str, unit: str = ENV_STEPS) -> "LinePrinter | Panel | None":
-    """Return a panel in a terminal, lines with a learning curve in a notebook, and None elsewhere."""
-    if hasattr(builtins, "__IPYTHON__"):
-        from evorl.training.records.notebook import NotebookDisplay
-
-        return NotebookDisplay(unit)
-    return Panel(title, unit=unit) if sys.stdout.isatty() else None
 
 
 def get_unit(workflow: Any) -> str:

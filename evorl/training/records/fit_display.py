@@ -1,5 +1,7 @@
-"""Progress display of a training in a notebook: lines, and a learning curve that grows."""
+"""Progress displays of `fit`: a panel in a terminal; in a notebook, lines and a learning curve that grows."""
 
+import builtins
+import sys
 import time
 
 import numpy as np
@@ -7,10 +9,17 @@ import numpy as np
 from evorl.errors import OptionError
 from evorl.plots.chart import assign_colors, render
 from evorl.plots.curves import RETURN_TITLE, compute_intervals, plot_curves
-from evorl.training.records.display import LinePrinter
+from evorl.training.records.display import ENV_STEPS, LinePrinter, Panel
 from evorl.training.records.rows import Row
 
 LABEL = "return"
+
+
+def open_display(title: str, unit: str = ENV_STEPS) -> LinePrinter | Panel | None:
+    """Return a panel in a terminal, lines with a learning curve in a notebook, and None elsewhere."""
+    if hasattr(builtins, "__IPYTHON__"):
+        return NotebookDisplay(unit)
+    return Panel(title, unit=unit) if sys.stdout.isatty() else None
 
 
 class NotebookDisplay(LinePrinter):
