@@ -9,6 +9,8 @@ python -m evorl.export runs/ppo policy.npz
   member=          a member of a population; by default the best
   which=           best (at its best evaluation) or last; by default best
   solution=        a solution of a Pareto front, by its number in RUN/play/front.csv
+  solutions=false  true: all solutions of a Pareto front or an archive, only for .npz
+  sampled=false    true: the policy that samples its actions, as in training, only for .npz
   trust=[NAME]     packages whose classes the configuration of the run may name
 """
 
@@ -25,17 +27,16 @@ def main(arguments: list[str] | None = None) -> None:
         if wants_help(words):
             return print(__doc__)
         kinds = {"seed": int | None, "member": int | list | None, "which": str | None, "solution": int | None}
-        paths, options = split_options(words, kinds | {"trust": Any})
+        paths, options = split_options(words, kinds | {"solutions": bool, "sampled": bool, "trust": Any})
         usage = "give a run directory and a file: python -m evorl.export RUN policy.npz"
         require_words(len(paths) == 2, "run", paths, usage)
         run, out = map(Path, paths)
 
         from evorl.training.configuration.config_file import parse_trust
-        from evorl.training.export import SUFFIXES, export_policy
-        from evorl.training.runs import load
+        from evorl.training.export import SUFFIXES, export_run
 
         require(out.suffix in SUFFIXES, "out", out, f"must end with {' or '.join(SUFFIXES)}")
         require(run.is_dir(), "run", run, "does not exist")
         given: dict[str, Any] = options | {"trust": parse_trust(options.get("trust", ()))}
-        export_policy(load(run, **given), out)
+        export_run(run, out, **given)
         print(out)

@@ -20,7 +20,8 @@ from evorl.errors import OptionError, require
 
 HELP = """usage: python -m evorl.play [RUN] [option=value ...]
 
-  RUN              run directory; by default the newest run in runs/
+  RUN              run directory; by default the newest run in runs/; zoo:NAME for a policy that ships with evorl
+                   (zoo: lists them); or FILE.npz of evorl.export
 
   episodes=128     number of evaluation episodes; with a suite, per maze (10 in the paper's tables)
   which=           best: the policy of the best evaluation, the default; last: the newest policy, the default of a
@@ -86,6 +87,10 @@ def main(arguments: list[str] | None = None) -> None:
     with command(arguments) as given:
         if wants_help(given):
             print(HELP)
+        elif given == ["zoo:"]:
+            from evorl.training.exported_policy import describe_zoo
+
+            print(describe_zoo())
         else:
             options = parse_play_options(given)
             from evorl.training.records.display import heartbeat
@@ -154,40 +159,65 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
     Returns:
         The returns, the episode lengths, and the paths of the written files, by name.
     """
-    run_dir = Path(options.run)
-    if not run_dir.is_dir():
-        raise OptionError(f"run={run_dir}: does not exist")
-
     choose_opengl()
     from evorl.training.devices import enable_compilation_cache
-    from evorl.training.pareto_front import Front, with_solution
-    from evorl.training.runs import restore_run
-    from evorl.types import PolicyWorkflow
+    from evorl.training.exported_policy import find_policy_file
 
+    file = find_policy_file(options.run)
+    if file is None and not Path(options.run).is_dir():
+        raise OptionError(f"run={options.run}: does not exist")
     enable_compilation_cache()
     if options.suite is not None or options.human:
         why = "cannot be combined with suite= or human="
         require(not options.eval_env, "eval_env", options.eval_env, why)
         require(not options.json, "json", "true", why)
         require(options.record is None, "record", options.record, why)
+    if file is not None:
+        return play_file(file, options)
     if options.suite is not None:
         return evaluate_suite(options)
-    if options.human:
-        return play_run_by_keyboard(options)
+    return play_run_by_keyboard(options) if options.human else play_trained_run(options)
+
+
+def play_trained_run(options: PlayOptions) -> dict[str, Any]:
+    """Evaluate and draw the policy of a run directory, and show its front; see `play_run`."""
+    from evorl.training.pareto_front import Front, with_solution
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restore_run
+    from evorl.types import PolicyWorkflow
+
+    run_dir = Path(options.run)
     run = restore_run(run_dir, "run", options.which, options.trust, options.given)
     workflow, state = run.select_member(options.seed, options.member)
     front = Front.from_state(workflow, state)
     state = with_solution(front, workflow, state, options.solution)
     folder = None if options.out is None else Path(options.out) if options.out else run_dir / "play"
-    found: dict[str, Any] = {
-        "files": show_front(front, folder, not isinstance(workflow, PolicyWorkflow)) if front is not None else []
-    }
-    if front is None or isinstance(workflow, PolicyWorkflow):
-        workflow = run.require_policy(workflow)
-        env = load_eval_env(run.cfg, options)
-        returns, lengths, files = evaluate_and_draw(workflow, state, folder, options, env)
-        found |= {"returns": returns, "lengths": lengths, "files": [*files, *found["files"]]}
-    return found
+    files = show_front(front, folder, not isinstance(workflow, PolicyWorkflow)) if front is not None else []
+    if front is not None and not isinstance(workflow, PolicyWorkflow):
+        return {"files": files}
+    policy = Policy(run.require_policy(workflow), state, load_eval_env(run.cfg, options))
+    return evaluate_and_draw(policy, folder, options, files)
+
+
+def play_file(file: Path, options: PlayOptions) -> dict[str, Any]:
+    """Evaluate and draw an exported policy, or one of the zoo, and show its front; see `play_run`."""
+    from evorl.training import human
+    from evorl.training.exported_policy import ExportedPolicy
+
+    for name in ("seed", "member", "which", "suite"):
+        value = getattr(options, name)
+        require(value is None, name, value, "an exported policy has no choice of this")
+    require(not options.given, next(iter(options.given), ""), "given", "an exported policy has no choice of this")
+    policy = ExportedPolicy(file, options.solution, options.trust)
+    if options.human:
+        human.require_playable()
+        earned, steps = human.play_by_keyboard(policy.env, policy.env_params, options.key)
+        return {"returns": [earned], "lengths": [steps]}
+    if options.eval_env:
+        policy = ExportedPolicy(file, options.solution, options.trust, load_eval_env(policy.about, options))
+    folder = None if options.out is None else Path(options.out) if options.out else Path("play") / file.stem
+    files = show_front(policy.front, folder, False) if policy.front is not None else []
+    return evaluate_and_draw(policy, folder, options, files)
 
 
 def make_json_line(found: Mapping[str, Any]) -> str:
@@ -216,29 +246,28 @@ def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:
 
 
 def evaluate_and_draw(
-    workflow: Any, state: Any, folder: Path | None, options: PlayOptions, env: Any = None
-) -> tuple[Any, Any, list[Path]]:
-    """Evaluate a policy, in another environment if one is given, print its returns, and draw an episode.
+    policy: Any, folder: Path | None, options: PlayOptions, files: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Evaluate a policy, print its returns, and draw an episode.
+
+    Args:
+        policy: The policy, which knows its environment.
+        folder: Folder for the pictures; None for none.
+        options: Options of the command.
+        files: Files that are already written.
 
     Returns:
-        The returns, the episode lengths and the paths of the written files.
+        The returns, the episode lengths and the paths of the written files, by name.
     """
     import numpy as np
 
     from evorl.training import demonstrations, episodes
     from evorl.training.cross_play import CrossPlayPolicy, PlayerId
-    from evorl.training.policy import Policy
-    from evorl.training.runs import restore_run
 
-    policy, explores = Policy(workflow, state, env), bool(options.explore)
-    place = None
+    explores, place = bool(options.explore), None
     if options.against is not None:
-        place = PlayerId.from_name(options.group, workflow.env)
-        other = None
-        if options.against != "random":
-            of_other = restore_run(Path(options.against), "against", None, options.trust).select_policy(None, None)
-            other = Policy(*of_other)
-        policy = CrossPlayPolicy(policy, place, other)
+        place = PlayerId.from_name(options.group, policy.env)
+        policy = CrossPlayPolicy(policy, place, load_opponent(options.against, options.trust))
     else:
         require(options.group is None, "group", options.group, "needs against=RUN")
     played = episodes.evaluate_policy(policy, options.episodes, options.key, explores)
@@ -261,7 +290,20 @@ def evaluate_and_draw(
         written.append(Path(options.record))
     for path in written:
         print(path)
-    return returns, lengths, written
+    return {"returns": returns, "lengths": lengths, "files": [*written, *files]}
+
+
+def load_opponent(against: str, trust: Sequence[str]) -> Any:
+    """Return the policy of a run, or an exported policy; None for random actions."""
+    from evorl.training.exported_policy import ExportedPolicy, find_policy_file
+    from evorl.training.policy import Policy
+    from evorl.training.runs import restore_run
+
+    if against == "random":
+        return None
+    if (file := find_policy_file(against)) is not None:
+        return ExportedPolicy(file, trust=trust)
+    return Policy(*restore_run(Path(against), "against", None, trust).select_policy(None, None))
 
 
 def _format_mean(returns: Any) -> str:

@@ -25,6 +25,7 @@ from evorl.training.demonstrations import read_demonstrations
 from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
+from evorl.training.exported_policy import ExportedPolicy, PolicyFile, find_policy_file
 from evorl.training.fit import TrainingResult, fit
 from evorl.training.pareto_front import Front
 from evorl.training.policy import Member, Policy, find_highest_return, select_member
@@ -287,10 +288,10 @@ def load(
     given: Mapping[str, Any] | None = None,
     solution: int | None = None,
 ) -> Policy:
-    """Load the policy of a run, by default of its best seed and member.
+    """Load the policy of a run, by default of its best seed and member, or an exported policy.
 
     Args:
-        run_dir: Run directory.
+        run_dir: Run directory; a file of `evorl.export`, FILE.npz; or zoo:NAME for a policy that ships with evorl.
         member: Index of the member if the run trained a population. For nested populations, a list of one
             index per population, outermost first, as in [2, 0]; an int is an index of the outermost
             population. None for the best member.
@@ -308,6 +309,10 @@ def load(
     Raises:
         OptionError: The run directory has no checkpoint, or no such seed, member or solution.
     """
+    if (file := find_policy_file(run_dir)) is not None:
+        for name, value in (("member", member), ("seed", seed), ("which", which)):
+            require(value is None, name, value, "an exported policy has no choice of this")
+        return ExportedPolicy(file, solution, trust)
     workflow, state = restore_run(Path(run_dir), "run", which, trust, given).select_policy(seed, member)
     shown = Front.from_state(workflow, state) if solution is not None else None
     return Policy(workflow, pareto_front.with_solution(shown, workflow, state, solution))
@@ -332,6 +337,11 @@ def load_front(
         OptionError: The run directory has no checkpoint or no such seed, or the run has found no front or
             archive.
     """
+    if (file := find_policy_file(run_dir)) is not None:
+        front = PolicyFile(file).front
+        require(front is not None, "run", run_dir, "has no Pareto front or archive")
+        assert front is not None
+        return front
     workflow, state = restore_run(Path(run_dir), "run", which, trust).select_member(seed, None)
     if (shown := Front.from_state(workflow, state)) is None:
         raise OptionError(f"run={run_dir}: has no Pareto front or archive")
