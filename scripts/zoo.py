@@ -42,7 +42,7 @@ SMALL_PPO = "num_envs=16 num_steps=128 eval_episodes=16 agent.hidden=[64,64]".sp
 PBT_PPO = " ".join(f"agent.inner.workflow.{one}" for one in SMALL_PPO)
 COMMANDS = {  # options of evorl.train
     "ppo_cartpole": "experiment=classic/ppo_cartpole",
-    "lstm_ppo_memory_maze": "experiment=maze/memory core=lstm",
+    "lstm_ppo_memory_maze": "experiment=maze/memory core=lstm core.width=32",
     "ppo_inverted_pendulum": "experiment=brax/ppo_inverted_pendulum",
     "ppo_minatar_breakout": "experiment=minatar/ppo agent.workflow.agent.encoder.dense=[32]",
     "puffer_pong": "experiment=arcade/puffer env=arcade/pong",

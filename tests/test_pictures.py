@@ -16,7 +16,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from evorl import command
-from evorl.envs import canvas, render, viewer
+from evorl.envs import bodies, canvas, render, viewer
 from evorl.envs.sanity.bandit import Bandit
 from evorl.envs.suites.brax import Brax
 from evorl.envs.suites.gymnasium import to_gymnasium
@@ -82,6 +82,7 @@ def test_brax_is_seen_where_mujoco_has_no_opengl(tmp_path, monkeypatch, capsys):
         raise RuntimeError("an OpenGL platform library has not been loaded, and so on")
 
     monkeypatch.setattr(mujoco, "Renderer", refuses)
+    bodies.find_rendering_problem.cache_clear()
     env = RewardTransform(Brax("inverted_pendulum", "spring"), delay=2)
     states = states_of(env)
     assert [path.name for path in render.save_episode(env, states, tmp_path)] == ["viewer.html"]
@@ -89,6 +90,9 @@ def test_brax_is_seen_where_mujoco_has_no_opengl(tmp_path, monkeypatch, capsys):
         "no pictures: MuJoCo cannot render on this machine (an OpenGL platform library has not been loaded); "
         "try MUJOCO_GL=egl or osmesa"
     ]
+    monkeypatch.setattr(mujoco, "Renderer", None)  # a second attempt without OpenGL would abort the process
+    render.save_episode(env, states, tmp_path)
+    bodies.find_rendering_problem.cache_clear()
     scene = scene_of((tmp_path / "viewer.html").read_text("utf-8"))
     assert (scene["frames"], scene["links"], scene["seconds"]) == (3, 2, pytest.approx(0.02))
     model = env.inner.env.sys.mj_model

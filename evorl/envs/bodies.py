@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -73,20 +74,35 @@ def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray
     import mujoco as imported
 
     mujoco: Any = imported
+    if problem := find_rendering_problem():
+        raise OptionError(problem)
     data, camera = mujoco.MjData(model), _create_camera(mujoco, model)
     model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, MIN_HEIGHT
+    frames = []
+    with mujoco.Renderer(model, height=MIN_HEIGHT, width=WIDTH) as renderer:
+        for position in positions:
+            data.qpos[:] = position
+            mujoco.mj_forward(model, data)
+            renderer.update_scene(data, camera)
+            frames.append(renderer.render().copy())
+    return frames
+
+
+@cache
+def find_rendering_problem() -> str:
+    """Return why MuJoCo cannot render on this machine; empty if it can.
+
+    It is tried only once per process, since a second attempt without OpenGL aborts the process.
+    """
+    import mujoco as imported
+
+    mujoco: Any = imported
     try:
-        frames = []
-        with mujoco.Renderer(model, height=MIN_HEIGHT, width=WIDTH) as renderer:
-            for position in positions:
-                data.qpos[:] = position
-                mujoco.mj_forward(model, data)
-                renderer.update_scene(data, camera)
-                frames.append(renderer.render().copy())
-        return frames
+        with mujoco.Renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), height=8, width=8):
+            return ""
     except Exception as error:  # each OpenGL backend of MuJoCo raises its own
-        problem = str(error).partition(",")[0].partition("\n")[0]
-        raise OptionError(f"MuJoCo cannot render on this machine ({problem}); try MUJOCO_GL=egl or osmesa") from error
+        why = str(error).partition(",")[0].partition("\n")[0]
+        return f"MuJoCo cannot render on this machine ({why}); try MUJOCO_GL=egl or osmesa"
 
 
 def _create_camera(mujoco: Any, model: Any) -> Any:
