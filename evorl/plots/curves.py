@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evorl import stats
-from evorl.plots.chart import Chart, Table, axis, choose_format, color_by_group, tooltip
+from evorl.plots.chart import PALETTE, Chart, Table, axis, choose_format, color_by_group, tooltip
 
 RETURN_TITLE = "greedy return, mean and 95 % interval"
 MARGIN = 0.15  # of the range of the returns, above and below a chart of curves
@@ -111,7 +111,7 @@ def plot_improvements(pairs: Sequence[tuple[str, str, float, float, float]]) -> 
     """Plot the probability of improvement of pairs: group, other group, probability, lower and upper end."""
     names = [f"{group} > {other}" for group, other, *_ in pairs]
     table = _make_estimate_table({"name": names}, [pair[2:] for pair in pairs])
-    x_title, domain = "probability of a higher return in a random pair of runs", [0, 1]
+    x_title, domain = "probability of a higher return", [0, 1]
     shown = tooltip(name="pair", value="probability", low="lower end", high="upper end")
     layers = [*_draw_intervals("name", names, x_title, shown, domain=domain), draw_rule("x", 0.5)]
     return Chart({"layer": layers}, {"rows": table}, height=24 * len(names) + 10)
@@ -130,6 +130,6 @@ def _draw_intervals(
     ends = {"x": axis("low", x_title, scale=scale), "x2": {"field": "high"}, "y": y}
     point = {"x": axis("value", x_title, scale=scale), "y": y, "tooltip": shown}
     return [
-        {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": ends},
-        {"mark": {"type": "point", "filled": True, "size": 60}, "encoding": point},
+        {"mark": {"type": "rule", "strokeWidth": 3, "color": PALETTE[0]}, "encoding": ends},
+        {"mark": {"type": "point", "filled": True, "size": 60, "color": PALETTE[0]}, "encoding": point},
     ]

@@ -50,4 +50,6 @@ const seen = new IntersectionObserver((entries) => {
     draw(target);
   }
 }, { rootMargin: "400px" });
-document.querySelectorAll(".chart").forEach((place) => seen.observe(place));
+const places = [...document.querySelectorAll(".chart")];
+places.slice(0, 12).forEach(draw);
+places.slice(12).forEach((place) => seen.observe(place));
