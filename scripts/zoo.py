@@ -60,8 +60,8 @@ COMMANDS = {  # options of evorl.train
     "erl_pendulum": f"agent=erl env=pendulum num_seeds=4 env_steps=60_000 {TUNED}",
     "pbt_pendulum": "agent=pbt agent/inner=ppo env=pendulum num_seeds=8 env_steps=3_276_800 "
     f"agent.workflow.steps_per_generation=5 {PBT_PPO}",
-    "plr_maze": f"agent=plr env=maze encoder=maze core=gru core.width=48 hidden=[64] {SMALL_MAZE} normalize_observations=false "
-    "num_seeds=4 env_steps=2_000_000",
+    "plr_maze": f"agent=plr env=maze encoder=maze core=gru core.width=48 hidden=[64] {SMALL_MAZE} "
+    "normalize_observations=false num_seeds=4 env_steps=2_000_000",
     "mappo_spread": "experiment=games/mappo_spread",
     "qmix_two_step": "agent=qmix env=two_step env_steps=32_000 num_seeds=8 agent.workflow.agent.agents.hidden=[32]",
     "psro_leduc": "agent=psro_exact env=leduc iterations=40 num_seeds=8",

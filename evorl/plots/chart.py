@@ -101,8 +101,9 @@ def color_by_group(groups: Mapping[str, str]) -> dict[str, Any]:
 
 def axis(field: str, title: str, kind: str = "quantitative", **options: Any) -> dict[str, Any]:
     """Return the encoding of a position; quantitative axes need not contain 0."""
-    scale = {"zero": False} if kind == "quantitative" else {}
-    scale |= options.pop("scale", {})
+    scale = options.pop("scale", {})
+    if kind == "quantitative" and scale.get("type") != "log":
+        scale = {"zero": False} | scale
     return {"field": field, "type": kind, "title": title, **({"scale": scale} if scale else {}), **options}
 
 
