@@ -32,7 +32,10 @@ def name_by_settings(found: Mapping[str, Sequence[Curve]]) -> dict[str, list[Cur
         for curve, label in zip(curves, labels, strict=True):
             if not label:
                 by_agent.setdefault(str(curve.cfg["agent"]["name"]), []).append(curve)
-        names = {id(curve): _name(agent, curve, alike) for agent, alike in by_agent.items() for curve in alike}
+        names = {}
+        for agent, alike in by_agent.items():
+            differing = find_differences(alike) if len(alike) > 1 else []
+            names |= {id(curve): _name(agent, curve, differing) for curve in alike}
         labels = [label or names[id(curve)] for curve, label in zip(curves, labels, strict=True)]
         counts = Counter(labels)
         named[task] = [
@@ -42,8 +45,7 @@ def name_by_settings(found: Mapping[str, Sequence[Curve]]) -> dict[str, list[Cur
     return named
 
 
-def _name(agent: str, curve: Curve, alike: Sequence[Curve]) -> str:
-    differing = find_differences(alike) if len(alike) > 1 else []
+def _name(agent: str, curve: Curve, differing: Sequence[str]) -> str:
     if len(differing) > MAX_OPTIONS:
         return f"{escape(agent)} ({curve.label})"
     settings = curve.settings

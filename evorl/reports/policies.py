@@ -9,6 +9,7 @@ from evorl.plots.fronts import plot_front
 from evorl.reports.curves import Curve
 from evorl.reports.page import Picture, Section, Text
 from evorl.reports.sections import Found
+from evorl.training.configuration.config_file import lookup, read_config
 
 MAX_TASKS, MAX_FRONTS = 6, 6
 MIMES = {".gif": "image/gif", ".svg": "image/svg+xml", ".png": "image/png"}
@@ -53,25 +54,36 @@ def _order(path: Path) -> int:
 
 def describe_fronts(found: Found, trust: Sequence[str]) -> Iterator[Section]:
     """Yield a section for the front or archive of the best run of each group that has one."""
-    count = 0
+    count, known = 0, dict[str, bool]()
     for task, curves in found.items():
         for curve in curves:
-            if count < MAX_FRONTS and curve.cfg and (section := _describe_front(task, curve, trust)) is not None:
+            evolver = lookup(curve.cfg, "agent.workflow.evolver._target_", None)
+            if count == MAX_FRONTS or evolver is None:
+                continue
+            run = curve.find_best_run()
+            kind = f"{curve.cfg['agent']['name']} {evolver}"
+            if kind not in known:
+                known[kind] = _keeps_front(run, trust)
+            if known[kind]:
                 count += 1
-                yield section
+                yield _describe_front(task, curve.label, run, trust)
 
 
-def _describe_front(task: str, curve: Curve, trust: Sequence[str]) -> Section | None:
-    from evorl.training.configuration.config_file import read_config
+def _keeps_front(run: Path, trust: Sequence[str]) -> bool:
+    """Return whether a run searches for a front or an archive; False if it cannot be built."""
     from evorl.training.pareto_front import has_front
-    from evorl.training.runs import assemble, load_front
+    from evorl.training.runs import assemble
 
-    run, title = curve.find_best_run(), f"Solutions of {curve.label}"
     try:
-        if not has_front(assemble(read_config(run, "run", trust))):
-            return None
+        return has_front(assemble(read_config(run, "run", trust)))
     except OptionError:  # the section on policies says why
-        return None
+        return False
+
+
+def _describe_front(task: str, label: str, run: Path, trust: Sequence[str]) -> Section:
+    from evorl.training.runs import load_front
+
+    title = f"Solutions of {label}"
     try:
         front = load_front(run, trust=trust)
     except OptionError as error:
