@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image, ImageSequence
 
 from evorl import package, stats
 from evorl.training.cross_play import PlayerId
@@ -34,7 +35,8 @@ from evorl.training.runs import restore_run
 ROOT = Path(__file__).parents[1]
 ZOO, PAGE, PICTURES = ROOT / "evorl" / "zoo", ROOT / "docs" / "zoo.md", ROOT / "docs" / "pictures" / "zoo"
 MARKS = "<!-- zoo: made by scripts/zoo.py -->\n", "<!-- end -->"
-MAX_BYTES, MAX_TOTAL, MAX_PICTURE = 200_000, 3_000_000, 120_000
+MAX_BYTES, MAX_TOTAL = 200_000, 3_000_000
+WIDTH, FRAMES = 120, 40  # of a picture
 EPISODES, SLOW_EPISODES, GAMES, SEED = 1000, 200, 20_000, 1
 TUNED = "hidden=[64,64] batch_size=128 capacity=100_000 random_steps=1_000 actor_lr=1e-3 critic_lr=1e-3"
 SMALL_MAZE = "env.num_actions=3 env.levels.height=7 env.levels.width=7 env.levels.fewest=0 env.levels.most=20"
@@ -142,14 +144,23 @@ def measure(path: Path, name: str) -> dict[str, Any]:
 
 
 def draw(path: Path, name: str) -> None:
-    """Write the smallest picture of an episode, if the environment has one that is small."""
+    """Write an episode as a small GIF, if the environment can be drawn on this machine."""
     with tempfile.TemporaryDirectory() as folder:
-        written = draw_episode(ExportedPolicy(path), Path(folder))
-        for one in sorted(written, key=lambda one: (".svg", ".gif", ".png", ".html", ".mp4").index(one.suffix)):
-            if one.suffix != ".html" and one.stat().st_size < MAX_PICTURE:
-                PICTURES.mkdir(parents=True, exist_ok=True)
-                (PICTURES / f"{name}{one.suffix}").write_bytes(one.read_bytes())
-                return
+        written = [one for one in draw_episode(ExportedPolicy(path), Path(folder)) if one.suffix == ".gif"]
+        for one in written[:1]:
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            shrink(Image.open(one), PICTURES / f"{name}.gif")
+
+
+def shrink(picture: Image.Image, out: Path) -> None:
+    """Write at most FRAMES frames of a GIF with at most WIDTH pixels on each side."""
+    stride = -(-getattr(picture, "n_frames", 1) // FRAMES)
+    frames = []
+    for image in [frame.convert("RGB") for frame in ImageSequence.Iterator(picture)][::stride]:
+        image.thumbnail((WIDTH, WIDTH))
+        frames.append(image.quantize(32))
+    duration = picture.info.get("duration", 50) * stride
+    frames[0].save(out, save_all=True, append_images=frames[1:], duration=duration, loop=0, optimize=True)
 
 
 def make(folder: Path, name: str) -> None:
@@ -183,7 +194,7 @@ def make_table() -> str:
         path = ZOO / f"{name}.npz"
         record = PolicyFile(path).about["record"]
         pictures = sorted(PICTURES.glob(f"{name}.*"))
-        shown = f"![An episode of {name}](pictures/zoo/{pictures[0].name}){{width=90px}}" if pictures else ""
+        shown = f"![An episode of {name}](pictures/zoo/{pictures[0].name})" if pictures else ""
         run, policy = record["run"], record["policy"]
         metric = "" if run["metric"] == "return" else f"{run['metric']} "
         group = f" of {policy['group']}" if "group" in policy else ""
