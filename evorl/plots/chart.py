@@ -1,5 +1,6 @@
 """Charts as Vega-Lite specifications with their data, and their rendering by vl-convert."""
 
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from evorl import package
 from evorl.errors import OptionError, require
@@ -187,7 +189,11 @@ def render(charts: Sequence[Chart], kind: str, columns: int = 1, width: int = 36
     """
     spec = json.dumps(join_charts(charts, columns, width, title))
     convert = getattr(vl_convert(), f"vegalite_to_{kind}")
-    found = convert(spec, **({"scale": SCALE} if kind == "png" else {}))
+    if kind == "png":
+        smaller = io.BytesIO()
+        Image.open(io.BytesIO(convert(spec, scale=SCALE))).convert("RGB").save(smaller, "PNG", optimize=True)
+        return smaller.getvalue()
+    found = convert(spec)
     return found.encode() if isinstance(found, str) else found
 
 
