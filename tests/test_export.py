@@ -143,7 +143,7 @@ print(reader.load("policy.npz")([0.1, 0.2, 0.3, -0.4]), any(name in sys.modules 
         (["run"], "run=run: give a run directory and a file"),
         (["nowhere", "policy.npz"], "run=nowhere: does not exist"),
         (["nowhere", "policy.onnx"], r"out=policy.onnx: must end with .npz or .jaxexport"),
-        (["nowhere", "policy.npz", "sed=1"], "unknown option sed; did you mean seed?"),
+        (["nowhere", "policy.npz", "sed=1"], "unknown option sed; did you mean seed"),
     ],
 )
 def test_a_wrong_command_prints_one_line(words, said, capsys):

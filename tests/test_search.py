@@ -18,6 +18,7 @@ from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
 from evorl.parts import bind, part, read_numbers
+from evorl.plots.fronts import plot_front
 from evorl.problems import BBOB, DTLZ, ZDT, Arm, Sphere
 from evorl.training import runs
 from evorl.training.configuration import config, discovery
@@ -75,15 +76,20 @@ def test_fronts_by_hand():
 
 @pytest.mark.parametrize(("names", "descriptors", "labels"), [
     (("f", "g", "h"), 0, [("f", "g"), ("f", "h")]),
-    (("return",), 2, [("descriptor/0", "descriptor/1"), ("", "return")]),
+    (("return",), 2, [("descriptor/0", "descriptor/1")]),
 ])  # fmt: skip
 def test_each_objective_is_drawn_beside_the_first(names, descriptors, labels):
     values = np.arange(2.0 * len(names)).reshape(2, -1)
-    figure = play.draw_front(Front(names, values, (), np.ones((2, descriptors)), 2))
-    assert [(axis.get_xlabel(), axis.get_ylabel()) for axis in figure.axes] == labels
+    charts = plot_front(Front(names, values, (), np.ones((2, descriptors)), 2))
+    axes = [chart.spec["encoding"] for chart in charts]
+    assert [(axis["x"]["title"], axis["y"]["title"]) for axis in axes] == labels
+    drawn = [chart.tables["rows"].columns for chart in charts]
     if len(names) > 1:
-        drawn = [axis.collections[0].get_offsets().tolist() for axis in figure.axes]
-        assert drawn == [values[:, [0, i]].tolist() for i in range(1, len(names))]
+        assert [np.stack([table["x"], table["y"]], 1).tolist() for table in drawn] == [
+            values[:, [0, i]].tolist() for i in range(1, len(names))
+        ]
+    else:
+        np.testing.assert_array_equal(drawn[0]["value"], values[:, 0])
 
 
 def test_sphere_arm_and_bbob_by_hand():
