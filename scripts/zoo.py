@@ -187,21 +187,21 @@ def format_estimate(of: dict[str, Any]) -> str:
 
 
 def make_table() -> str:
-    """Return the table of the page: one row per policy, and a picture where there is one."""
-    rows = ["| policy | | run: mean over seeds [95 %] | seeds | policy: mean over episodes [95 %] | kB | command |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    """Return the table of the page, with a picture of each policy that has one, and the commands of the runs."""
+    rows = ["| policy | run | seeds | policy alone | kB | |", "|---|---|---|---|---|---|"]
+    commands = ["```bash"]
     for name in (name for name in COMMANDS if name in list_zoo()):
-        path = ZOO / f"{name}.npz"
+        path, picture = ZOO / f"{name}.npz", PICTURES / f"{name}.gif"
         record = PolicyFile(path).about["record"]
-        pictures = sorted(PICTURES.glob(f"{name}.*"))
-        shown = f"![An episode of {name}](pictures/zoo/{pictures[0].name})" if pictures else ""
         run, policy = record["run"], record["policy"]
         metric = "" if run["metric"] == "return" else f"{run['metric']} "
         group = f" of {policy['group']}" if "group" in policy else ""
-        cells = [f"`zoo:{name}`", shown, f"{metric}{format_estimate(run)}", str(run["seeds"])]
-        cells += [f"{format_estimate(policy)}{group}", f"{path.stat().st_size / 1000:.0f}", f"`{record['command']}`"]
+        cells = [f"`zoo:{name}`", f"{metric}{format_estimate(run)}", str(run["seeds"])]
+        cells += [f"{format_estimate(policy)}{group}", f"{path.stat().st_size / 1000:.0f}"]
+        cells += [f"![An episode of {name}](pictures/zoo/{picture.name})" if picture.exists() else ""]
         rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
+        commands += [f"# zoo:{name}", record["command"]]
+    return "\n".join([*rows, "", "The runs were trained with these commands:", "", *commands, "```", ""])
 
 
 def update_page(check: bool) -> bool:

@@ -157,7 +157,7 @@ def _rename_data(node: Any, names: Mapping[str, str]) -> Any:
 def _with_legend(view: dict[str, Any]) -> dict[str, Any]:
     color = view["encoding"]["color"]
     shown = {key: value for key, value in color.items() if key != "legend"} | {
-        "legend": {"orient": "bottom", "columns": 3}
+        "legend": {"orient": "bottom", "columns": 3, "symbolOpacity": 1}
     }
     return view | {"encoding": view["encoding"] | {"color": shown}}
 

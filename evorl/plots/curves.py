@@ -49,7 +49,7 @@ def plot_curves(
     margin = MARGIN * (high - low) or 1.0
     domain = [float(low - margin), float(high + margin)]
     shown = tooltip(group="group", x=x_title, y="mean", low="lower end", high="upper end", seeds="seeds")
-    x_axis = axis("x", x_title, scale={"type": x_scale}, axis=choose_format(columns["x"]))
+    x_axis = axis("x", x_title, scale={"type": x_scale, "nice": x_scale == "linear"}, axis=choose_format(columns["x"]))
     y_axis = axis("y", y_title, scale={"domain": domain, "nice": False})
     layers: list[dict[str, Any]] = [
         {
