@@ -20,7 +20,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "training/records/rows.py": TEXT,
     "training/records/json_cache.py": TEXT,
     "training/records/recorders.py": "JSON that files.read_text gave",
-    "training/exported_policy.py": "files of the package; others by files.open_for_reading; a copy of data by JSON",
+    "training/exported_policy.py": "files of the package; others by files.open_for_reading",
     "training/demonstrations.py": "arrays of a file that files.open_for_reading opened, without pickle",
     "numpy_policy.py": "a policy's arrays, without pickle, and JSON in them",
     "lazy.py": OURS,

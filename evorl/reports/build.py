@@ -10,7 +10,7 @@ from evorl.reports.curves import Curve, expand_runs, group_by_task, group_curves
 from evorl.reports.groups import name_by_settings
 from evorl.reports.page import Report, Section, Text
 from evorl.reports.policies import describe_fronts, draw_policies
-from evorl.reports.sections import make_sections
+from evorl.reports.sections import RESULTS, make_sections
 from evorl.reports.sweeps import describe_sweep
 from evorl.sweeps.database import is_sweep
 from evorl.training.records.rows import JSON_LINES
@@ -45,19 +45,25 @@ def build_report(
     runs = [path for path in expanded if path not in sweeps]
     sections: list[Section] = []
     for sweep in sweeps:
-        section, best = describe_sweep(Path(sweep), trust, damages)
+        try:
+            section, best = describe_sweep(Path(sweep), trust, damages)
+        except OptionError as error:
+            damages.append(str(error))
+            continue
         sections.append(section)
         name = f"{escape(Path(sweep).resolve().name).replace('=', ' ')} " * (len(sweeps) > 1)
         runs += [f"{name}{label}={run}" for label, run in best.items() if (run / JSON_LINES).is_file()]
     found = name_by_settings(group_by_task(group_curves(_read_curves(runs, damages)))) if runs else {}
     found = {task: sorted(curves, key=_sort_key, reverse=True) for task, curves in found.items()}
-    require(bool(found or sections), "runs", " ".join(paths)[:80], damages[0] if damages else "have no evaluation")
+    if not found and not sections:
+        raise OptionError(damages[0])
     colors = assign_colors([*dict.fromkeys(curve.label for curves in found.values() for curve in curves)])
     if found:
         sections += make_sections(found, colors, goal)
         sections += describe_fronts(found, trust)
     if found and policies:
-        sections.insert(2 + len(sweeps), draw_policies(found, trust))
+        results = next(i for i, section in enumerate(sections) if section.title == RESULTS)
+        sections.insert(results + 1, draw_policies(found, trust))
     count = sum(len(set(curve.runs)) for curves in found.values() for curve in curves)
     head = [
         Text(f"{count} runs in {len(colors)} groups, {len(found)} tasks; evorl {package.versions()['evorl']}", "note")

@@ -13,7 +13,7 @@ from evorl.training.configuration.config_file import lookup, read_config
 
 MAX_TASKS, MAX_FRONTS = 6, 6
 MIMES = {".gif": "image/gif", ".svg": "image/svg+xml", ".png": "image/png"}
-MAX_BYTES = 2 * 10**6  # of a picture
+MAX_BYTES = 10**6  # of a picture
 
 
 def draw_policies(found: Found, trust: Sequence[str]) -> Section:

@@ -21,6 +21,7 @@ from evorl.reports.tables import format_latex, format_markdown, make_final_table
 from evorl.training.records.rows import read_rows
 
 Found = Mapping[str, Sequence[Curve]]  # curves by task
+RESULTS = "Final evaluations"
 THRESHOLDS = 101
 MAX_GROUPS = 8  # in a comparison of pairs
 MAX_POPULATIONS, MAX_COLUMNS = 4, 40
@@ -63,7 +64,7 @@ def _describe_curves(found: Found, colors: Mapping[str, str], goal: float | None
 def _describe_results(found: Found, goal: float | None) -> Section:
     rows = make_final_table(found, goal)
     return Section(
-        "Final evaluations",
+        RESULTS,
         [Grid(rows), Source("Markdown", format_markdown(rows)), Source("LaTeX", format_latex(rows))],
     )
 

@@ -1,7 +1,6 @@
 """Policies from files of `python -m evorl.export`, and the zoo of policies that ship with evorl."""
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -159,6 +158,6 @@ def _make_env(about: Mapping[str, Any], trust: Sequence[str], where: str) -> Any
     data = {name: about.get(name) for name in ENV_SECTIONS}
     if not isinstance(data["env"], dict):
         raise OptionError(f"{where} is not described; export the run again, or read the file with evorl.numpy_policy")
-    trust_check.require_known(json.loads(json.dumps(data)), trust, where)
+    trust_check.require_known(data, trust, where)
     require(isinstance(data["wrappers"], (list, type(None))), "wrappers", data["wrappers"], "must be a list")
     return parts.make_eval_env(data) or parts.make_wrapped_env(data["env"], "env", data)
