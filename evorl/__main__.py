@@ -9,6 +9,7 @@ USAGE = f"""usage: python -m evorl.COMMAND ...
   train        train an agent in an environment
   play         evaluate and watch a trained policy
   export       write a trained policy to a file that needs no evorl
+  report       write an HTML page about runs: curves, comparisons, populations, policies
   curve        plot learning curves and print a table of results
   lineage      plot how the population of a run evolved
   league       play a tournament between runs of one game

@@ -26,6 +26,7 @@ SCHEDULES = "evorl.schedules."
 INIT = "train init_from=run run_dir=child iterations=1 agent=td3 env=fast"
 PLAY, LOAD = "play run episodes=1 out=null", "load run"
 CURVE, LINEAGE, LEAGUE = "curve out.png run", "lineage run", "league run random --episodes 2"
+PAGE, SWEEP_PAGE = "report run out=page.html", "report sweep out=page.html"
 DISTRIBUTE = "distribute resume=run executor=serial"
 SWEEP, REPORT = "sweep resume=sweep trials=1", "sweep report sweep"
 EXPERIMENT = "sweep report sweep experiment=found && train experiment=found iterations=1 dry_run=true"
@@ -330,6 +331,11 @@ FILES = [
     Payload("rows that are a pipe", CURVE, special("run/metrics.jsonl", "pipe")),
     Payload("rows that are somebody's, by another name", RESUME, special("run/metrics.jsonl", "hard")),
     Payload("a row of 6 GB", CURVE, text("run/metrics.jsonl", "{", SPARSE)),
+    Payload("rows that are a link, in a report", PAGE, special("run/metrics.jsonl", "link", "secret")),
+    Payload("a row of 6 GB, in a report", PAGE, text("run/metrics.jsonl", "{", SPARSE)),
+    Payload("a tag of YAML, in a report", PAGE, text("run/config.yaml", '!!python/object/apply:os.system ["touch pwned"]')),
+    Payload("a configuration of 6 GB, in a report", PAGE, text("run/config.yaml", "a: 1", SPARSE)),
+    Payload("a store that is a link, in a report", SWEEP_PAGE, special("sweep/sweep.sqlite", "link", "secret")),
     Payload("a row of 6 GB, its lineage", LINEAGE, text("run/metrics.jsonl", "{", SPARSE)),
     Payload("a link among the weights", LOAD, special("run/checkpoints/1/state/d/link", "link", "secret")),
     Payload("a pipe among the weights", LOAD, special("run/checkpoints/1/state/manifest.ocdbt", "pipe")),

@@ -13,14 +13,19 @@ from pathlib import Path
 import pytest
 
 import evorl
-from evorl.cli import autotune, curve, distribute, league, lineage, play, sweep, train
+from evorl.cli import autotune, curve, distribute, league, lineage, play, report, sweep, train
 from evorl.errors import OptionError
 from tests.hostile import CODE, MAKE_SWEEP, PAYLOADS, TINY
 from tests.tiers import program_fixture
 
 SECONDS = 5.0  # of CPU, until a command has refused
 COMMANDS = {"train": train.main, "play": play.main, "curve": curve.main, "lineage": lineage.main, "league": league.main}
-COMMANDS |= {"sweep": sweep.main, "distribute": distribute.main, "load": lambda words: evorl.load(words[0])}
+COMMANDS |= {
+    "report": report.main,
+    "sweep": sweep.main,
+    "distribute": distribute.main,
+    "load": lambda words: evorl.load(words[0]),
+}
 KEPT = {".lock", "sweep.sqlite-shm", "sweep.sqlite-wal", "lineage.png", "out.png"}  # what opening may leave
 
 
