@@ -88,7 +88,19 @@ def test_the_other_projects_of_this_name_are_named_where_it_helps_alone():
     assert {name for name in naming if not name.endswith(".pyc")} <= allowed
 
 
-COMMANDS = ("train", "play", "export", "sanity", "curve", "lineage", "league", "sweep", "autotune", "distribute")
+COMMANDS = (
+    "train",
+    "play",
+    "export",
+    "sanity",
+    "curve",
+    "report",
+    "lineage",
+    "league",
+    "sweep",
+    "autotune",
+    "distribute",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
