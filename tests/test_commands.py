@@ -117,6 +117,7 @@ WRONG = {
     "train agent.chunk=inf": "agent.chunk=inf: must be a whole number, at least 1",
     "train checkpoint.replay=maybe": "checkpoint.replay=maybe: must be true or false",
     "train json=maybe": "json=maybe: must be true or false",
+    "train agent.workflow._target_=../x": "agent.workflow._target_=../x: ",
     "train wandb.enabled=1.0": "wandb=1.0: must be true or false",
     "train quiet=": "quiet=: must be true or false",
     "train wandb=true": 'wandb=true: the package wandb is missing; pip install "wandb>=0.19"',

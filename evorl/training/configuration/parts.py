@@ -77,6 +77,8 @@ def import_target(path: str) -> Any:
         ImportError, AttributeError, ValueError: There is no such object.
     """
     module, _, name = expand_target(path).rpartition(".")
+    if module.startswith("."):
+        raise ImportError(f"{path} is relative")
     return getattr(importlib.import_module(module), name)
 
 
