@@ -21,6 +21,8 @@ import numpy as np
 SCHEMA = 2  # version of the file format; a file without a number has version 1
 MAX_BYTES = 256 * 10**6  # of the arrays in a file
 MAX_SIZE = 10**8  # elements of a value
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, OverflowError)
+UNREADABLE += (RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 LEAF = {"path": list, "name": str, "dtype": str, "shape": list}
 PARTS = {"obs": list, "memory": list, "memory_inputs": list, "memory_outputs": list, "operations": list}
 
@@ -204,11 +206,9 @@ def read_policy(file: Any, name: str) -> tuple[dict[str, Any], dict[str, np.ndar
         if program.get("schema", 1) not in (1, SCHEMA):
             raise ValueError(f"{name}: has schema {program['schema']!r:.20}, must be {SCHEMA}")
         _check_program(program, arrays)
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, MemoryError) as error:
+    except UNREADABLE as error:
         told = str(error) if str(error).startswith(f"{name}: ") else f"{name}: is not an exported policy"
         raise ValueError(told) from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, OverflowError) as error:
-        raise ValueError(f"{name}: is not an exported policy") from error
     return program, arrays, about if isinstance(about, dict) else {}
 
 

@@ -153,6 +153,8 @@ def test_hostile_files_are_refused_with_one_line(policy, tmp_path):
         {"obs": [{"path": ["__class__"], "name": "v1", "dtype": "nonsense", "shape": [4]}]},
         {"schema": 99},
         {"action": "nowhere"},
+        {"action": program["obs"][0]["name"]},
+        {"operations": [[*first[:3], {"nonsense": 1}], *others]},
         {"solutions": ["v1"]},
     ]
     for change in wrong:

@@ -1,8 +1,8 @@
 """python -m evorl.report RUN ...: writes one HTML file with learning curves, comparisons, populations and policies.
 
-The file opens without a network. Runs are grouped by what differs in their configurations, and the seeds of runs that
-differ in nothing else are joined. RUN is a run directory, LABEL=RUN, a pattern such as runs/ppo_*, a folder with runs
-such as that of a multirun, or a sweep.
+The file opens without a network. Runs are grouped by the differences of their configurations, and the seeds of runs
+that differ in nothing else are joined. RUN is a run directory, LABEL=RUN, a pattern such as runs/ppo_*, a folder with
+runs such as that of a multirun, or a sweep.
 
 python -m evorl.report runs/ppo runs/td3
 python -m evorl.report PPO=runs/ppo_* TD3=runs/td3_* out=report.html goal=475

@@ -116,11 +116,7 @@ def choose_format(values: Any) -> dict[str, str]:
 
 def tooltip(**titles: str) -> list[dict[str, Any]]:
     """Return the values that appear under the pointer, from titles by column."""
-    return [{"field": name, "title": title, **_format_of(name)} for name, title in titles.items()]
-
-
-def _format_of(name: str) -> dict[str, str]:
-    return {"type": "nominal"} if name in ("group", "other", "trial", "name") else {"type": "quantitative"}
+    return [{"field": name, "title": title, "type": "nominal"} for name, title in titles.items()]  # text or numbers
 
 
 def join_charts(charts: Sequence[Chart], columns: int, width: int, title: str = "") -> dict[str, Any]:

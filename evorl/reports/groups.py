@@ -1,4 +1,4 @@
-"""Groups of runs: names by what differs in their configurations, and a table of these differences."""
+"""Groups of runs: names from the differences of their configurations, and a table of these differences."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from evorl.errors import escape, to_printable
 from evorl.reports.curves import Curve, serialize_values
+from evorl.sweeps.space import shorten_name
 
 TASK_SECTIONS = ("env", "eval_env", "wrappers", "problem")
 MAX_OPTIONS, MAX_VALUE = 3, 24  # of a name: number of options, and characters of a value
 MAX_CELL = 60  # characters of a value in the table
-PREFIXES = ("agent.workflow.", "agent.inner.workflow.", "agent.")
 
 
 def name_by_settings(found: Mapping[str, Sequence[Curve]]) -> dict[str, list[Curve]]:
@@ -50,14 +50,9 @@ def _name(agent: str, curve: Curve, differing: Sequence[str]) -> str:
         return f"{escape(agent)} ({curve.label})"
     settings = curve.settings
     values = (
-        to_printable(f"{shorten(name)}={settings.get(name, 'none')}", MAX_VALUE + len(name)) for name in differing
+        to_printable(f"{shorten_name(name)}={settings.get(name, 'none')}", MAX_VALUE + len(name)) for name in differing
     )
     return escape(" ".join([agent, *values]))
-
-
-def shorten(name: str) -> str:
-    """Return a dotted name without the prefix that all options of an agent share."""
-    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 def find_differences(curves: Sequence[Curve]) -> list[str]:

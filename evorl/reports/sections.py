@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -98,8 +98,7 @@ def _compare(found: Found, colors: Mapping[str, str]) -> Section:
             stats.probability_of_improvement(scores[a], scores[b]),
             *stats.improvement_interval(scores[a], scores[b]),
         )
-        for a, b in permutations(best, 2)
-        if best.index(a) < best.index(b)
+        for a, b in combinations(best, 2)
     ]
     parts += [replace(plot_improvements(pairs), title="Probability of improvement"), Text(INTERVALS, "note")]
     return Section("Comparison" + " over tasks" * several, parts)

@@ -81,18 +81,26 @@ def describe_sweep(folder: Path, trust: Sequence[str], damages: list[str]) -> tu
     finally:
         store.close()
     damages += map(str, damage)
-    scored = [one for one in trials if find_best_trial([one]) is not None]
-    best = sorted(scored, key=lambda one: -one.score)[:MAX_RUNS]
+    best = _sort_trials(trials)[:MAX_RUNS]
     section = _describe_trials(definition, trials, f"{folder.name}: {len(trials)} trials")
-    return section, {f"trial {one.number}": get_trial_folder(folder, one.number) for one in best}
+    return section, {f"trial {one.number}": get_trial_folder(folder, one.number) for one in best if _has_score(one)}
+
+
+def _has_score(trial: SweepTrial) -> bool:
+    return find_best_trial([trial]) is not None
+
+
+def _sort_trials(trials: Sequence[SweepTrial]) -> list[SweepTrial]:
+    """Return the trials, the best first and those without a score last."""
+    return sorted(trials, key=lambda one: (not _has_score(one), -one.score))
 
 
 def _describe_trials(definition: SweepDefinition, trials: Sequence[SweepTrial], found: str) -> Section:
     """Return a section with the charts and the table of the trials, the best first."""
     names = list(definition.space.defaults)
-    sound = [one for one in trials if find_best_trial([one]) is not None]
+    sound = [one for one in trials if _has_score(one)]
     rows = [["trial", definition.score, definition.cost, *map(shorten_name, names), "ended"]]
-    for one in sorted(trials, key=lambda one: (find_best_trial([one]) is None, -one.score))[:MAX_ROWS]:
+    for one in _sort_trials(trials)[:MAX_ROWS]:
         values = [f"{x:.6g}" if is_number(x) else format_value(x) for x in map(one.values.get, names)]
         rows.append([str(one.number), f"{one.score:.6g}", f"{one.cost:,.6g}", *values, one.message or one.state])
     if len(trials) > MAX_ROWS:

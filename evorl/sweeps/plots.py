@@ -145,6 +145,7 @@ def _plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial],
             labels["text"].append(text)
     x = {"field": "option", "type": "nominal", "sort": names, "title": None, "axis": {"labelAngle": -20}}
     y = {"field": "unit", "type": "quantitative", "axis": None, "scale": {"domain": [-0.1, 1.1], "nice": False}}
+    shown = tooltip(number="trial", option="option", value="value", score=score)
     color = {"field": "score", "type": "quantitative", "title": score, "scale": {"scheme": "viridis", "reverse": True}}
     layers = [
         {
@@ -153,7 +154,12 @@ def _plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial],
         },
         {
             "mark": {"type": "point", "filled": True, "size": 14},
-            "encoding": {"x": x, "y": y, "color": color, "tooltip": _values_tooltip(score)},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": color,
+                "tooltip": tooltip(number="trial", option="option", value="value", score=score),
+            },
         },
         {
             "data": {"name": "labels"},
@@ -163,11 +169,6 @@ def _plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial],
     ]
     tables = {"rows": Table(columns), "labels": Table(labels)}
     return Chart({"layer": layers}, tables, "Parallel coordinates", height=280, is_wide=True)
-
-
-def _values_tooltip(score: str) -> list[dict[str, str]]:
-    fields = {"number": "trial", "option": "option", "value": "value", "score": score}
-    return [{"field": name, "title": title, "type": "nominal"} for name, title in fields.items()]
 
 
 def compute_main_effects(space: SearchSpace, trials: Sequence[SweepTrial]) -> dict[str, float]:

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +21,7 @@ from evorl.training.exported_policy import describe_environment
 from evorl.training.flat_program import FlatProgram
 from evorl.training.pareto_front import Front, with_solution
 from evorl.training.policy import Member, Policy
+from evorl.training.records import files
 from evorl.training.runs import restore_run
 from evorl.types import PolicyFn, SupportsPolicyParams
 
@@ -71,13 +70,7 @@ def export_policy(
         require(not sampled, "sampled", "true", why)
         require(solutions is None, "solutions", "true", why)
         written.write(to_jax_export(policy))
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # written first, so that the file is never incomplete
-    try:
-        new.write_bytes(written.getvalue())
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+    files.write_atomically(path, written.getvalue())
 
 
 def export_run(

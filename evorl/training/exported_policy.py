@@ -12,7 +12,7 @@ import numpy as np
 import evorl
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.numpy_policy import make_operations, read_policy, run_program, select_solution
-from evorl.spaces import leaf_spaces
+from evorl.spaces import leaf_spaces, to_shape_structs
 from evorl.training.configuration import parts, trust_check
 from evorl.training.pareto_front import Front
 from evorl.training.policy import Policy
@@ -142,6 +142,19 @@ class ExportedPolicy(Policy):
         is_random = any(operation == "random_bits" for operation, *_ in self._program["operations"])
         self._modes = {False: self._run, True: self._run if is_random else _refuse_to_explore}
         self._act = jax.jit(self._act_on_rows, static_argnames="explores")
+        self._require_runnable(f"run={path}: is not an exported policy")
+
+    def _require_runnable(self, problem: str) -> None:
+        """Raise OptionError unless the program gives actions of the environment and the next recurrent state."""
+        obs = to_shape_structs(self.env.observation_space)
+        try:
+            action, memory, _ = jax.eval_shape(self._run, obs, self.memory, jax.random.key(0))
+        except Exception as error:  # each operation raises its own
+            raise OptionError(problem) from error
+        actions = [x.shape for x in jax.tree.leaves(action)]
+        fits = actions == [leaf.shape for leaf in leaf_spaces(self.env.action_space)]
+        if not fits or [x.shape for x in memory] != [x.shape for x in self.memory]:
+            raise OptionError(problem)
 
     def _run(self, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         count = itertools.count()
