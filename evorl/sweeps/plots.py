@@ -158,7 +158,7 @@ def _plot_parallel_coordinates(space: SearchSpace, trials: Sequence[SweepTrial],
                 "x": x,
                 "y": y,
                 "color": color,
-                "tooltip": tooltip(number="trial", option="option", value="value", score=score),
+                "tooltip": shown,
             },
         },
         {
