@@ -1,23 +1,28 @@
 """Several devices compute what one does."""
 
 import json
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 
 from evorl import fit
 from evorl.agents import PPO
+from evorl.ec import OpenES
 from evorl.errors import OptionError
 from evorl.training import devices as devices_of
 from evorl.training import runs
 from evorl.training.configuration import config
+from evorl.training.device_mesh import choose_mesh_shape, describe_mesh
 from evorl.training.progress import Budget
 from tests.contract import same_numbers
 from tests.contract_cases import META
-from tests.tiny import on_policy
+from tests.tiny import evolution, on_policy
 
 QUICK = ["ppo", "off_policy", "cem_rl", "erl", "evolution_running", "pbt_ppo", "meta_es_ppo", "low_rank_es"]
 OTHERS = [
@@ -83,33 +88,58 @@ def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_doe
         fit(on_policy(PPO(), batch_size=16), budget=Budget(iterations=1), devices=4)
 
 
+def pretend_devices(monkeypatch, count, backend="cpu"):
+    monkeypatch.setattr(jax, "devices", lambda: [None] * count)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+
+
+LEARNER = on_policy(PPO(), batch_size=16)
+SEARCH = evolution(OpenES(16), "none")
+
+
+def population(size):
+    """Return PBT with this many members."""
+    return replace(META["pbt_ppo"], population=replace(META["pbt_ppo"].population, size=size))
+
+
 @pytest.mark.parametrize(
-    ("given", "devices"),
+    ("workflow", "seeds", "shape", "told"),
     [
-        (["agent=ppo"], 1),
-        (["agent=cemrl"], 1),
-        (["agent=ppo", "num_seeds=8"], 8),
-        (["agent=ppo", "num_seeds=6"], 6),
-        (["agent=ppo", "num_seeds=7"], 7),
-        (["agent=ppo", "num_seeds=22"], 2),
-        (["agent=openes"], 8),
-        (["agent=pbt", "agent.workflow.population.size=12"], 6),
-        (["agent=pbt", "agent/population=shared_replay", "agent@agent.inner=sac"], 1),
-        (["agent=ppo", "devices=2"], 2),
-        (["agent=ppo", "num_seeds=many"], 1),  # which is refused later
-        (["agent=ppo", "num_seeds=1.5"], 1),
+        (LEARNER, 1, (1, 1, 1), None),
+        (LEARNER, 8, (8, 1, 1), "8 devices: 8 seeds"),
+        (LEARNER, 7, (7, 1, 1), "7 of 8 devices: 7 seeds; 8 seeds would use all 8 devices"),
+        (LEARNER, 11, (1, 1, 1), "1 device with all cores: 1 run; 8 seeds would use all 8 devices"),
+        (LEARNER, 22, (2, 1, 1), "2 of 8 devices: 2 seeds; 24 seeds would use all 8 devices"),
+        (population(12), 1, (1, 6, 1), "6 of 8 devices: 6 members; 16 members would use all 8 devices"),
+        (population(10), 1, (1, 5, 1), "5 of 8 devices: 5 members; 8 members would use all 8 devices"),
+        (population(16), 2, (2, 4, 1), "8 devices: 2 seeds x 4 members"),
+        (population(16), 11, (1, 8, 1), "8 devices: 8 members"),
+        (SEARCH, 3, (1, 1, 8), "8 devices: 8 environments"),
+        (SEARCH, 4, (4, 1, 2), "8 devices: 4 seeds x 2 environments"),
     ],
 )
-def test_a_cpu_is_as_many_devices_as_divide_what_is_independent(given, devices, monkeypatch):
-    monkeypatch.setattr(runs, "count_cores", lambda: 8)
-    assert (
-        runs.count_devices(
-            config.to_plain_data(
-                config.compose_config([*given, "env=cartpole" if "openes" not in given[0] else "env=ant"])
-            )
-        )
-        == devices
-    )
+def test_most_devices_work_on_seeds_members_and_environments(workflow, seeds, shape, told, monkeypatch):
+    pretend_devices(monkeypatch, 8)
+    assert choose_mesh_shape(workflow, seeds) == shape
+    assert list(describe_mesh(workflow, seeds)) == [told] * (told is not None)
+
+
+def test_idle_gpus_are_told(monkeypatch):
+    pretend_devices(monkeypatch, 8, "gpu")
+    assert list(describe_mesh(LEARNER, 1)) == ["1 of 8 devices: 1 run; 8 seeds would use all 8 devices"]
+    assert list(describe_mesh(LEARNER, 1, 1)) == []
+    assert list(describe_mesh(LEARNER, 1, 2)) == ["2 devices: 2 environments"]
+    pretend_devices(monkeypatch, 1, "gpu")
+    assert list(describe_mesh(LEARNER, 7)) == []
+
+
+@pytest.mark.parametrize("agent", ["map_elites", "cma_me", "novelty", "seeded_es", "pbt"])
+def test_every_search_is_distributed_by_default(agent, monkeypatch):
+    """Whether a workflow is distributed is known from the workflow alone, wherever its size is written."""
+    data = config.to_plain_data(config.compose_config([f"agent={agent}", "env=mountain_car_continuous"]))
+    workflow = runs.assemble(data)
+    pretend_devices(monkeypatch, 4)
+    assert math.prod(choose_mesh_shape(workflow, 1)) == 4
 
 
 def test_programs_that_tests_compile_are_not_optimized():

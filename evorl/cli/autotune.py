@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from evorl.command import command, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
+from evorl.machine import THREADS_VARIABLE
 
 HELP = """usage: python -m evorl.autotune [option of evorl.train ...] [option=value ...]
 
@@ -30,7 +31,6 @@ a constant product; iterations per call of the compiled program (chunk). num_env
 DEFAULT_OPTIONS = {"seconds": 5.0, "write": None, "again": False}
 FORBIDDEN_OPTIONS = ("resume", "init_from", "run_dir", "dry_run", "profile", "devices", "chunk")
 CACHE_FILE = "autotune.json"  # in the user's cache folder
-THREADS_VARIABLE = "PJRT_NPROC"  # environment variable that JAX reads when it starts
 NUM_ENVS_OPTION, NUM_STEPS_OPTION = "agent.workflow.num_envs", "agent.workflow.num_steps"
 FACTORS = (0.25, 0.5, 2, 4)
 MIN_SPEEDUP = 1.02  # smaller speedups may be due to chance

@@ -71,7 +71,6 @@ def _main(arguments: list[str]) -> None:
     from evorl.training.configuration import config, multirun
     from evorl.training.configuration.hydra_internals import get_args_parser
     from evorl.training.records.run_dirs import RUNS_FOLDER
-    from evorl.training.runs import count_devices
 
     def run(arguments: list[str], of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> None:
         sys.argv[1:] = discovery.to_hydra_overrides(arguments)
@@ -110,7 +109,7 @@ def _main(arguments: list[str]) -> None:
         return
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    apart = len({count_devices(config.to_plain_data(cfg)) for cfg in cfgs if not cfg.resume}) > 1
+    apart = len({cfg.devices for cfg in cfgs if not cfg.resume}) > 1
     start = multirun.run_in_process if apart else run  # a process chooses its devices only once
 
     def tell(table: str) -> None:
@@ -215,6 +214,7 @@ def _train(
 ) -> Any:
     from evorl.training import pareto_front, runs
     from evorl.training.configuration import trust_check
+    from evorl.training.device_mesh import describe_mesh
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.dry_run import find_unmet_limits
     from evorl.training.host_envs import find_host_envs
@@ -236,7 +236,8 @@ def _train(
     profile = Profile(run_dir / "profile") if data["profile"] else None
     rows_out = [] if out is None else [JsonStream(out)]
     say(f"{run_dir}: starting")
-    for line in find_unmet_limits(workflow, budget, runs.get_chunk_size(data)):
+    notes = find_unmet_limits(workflow, budget, runs.get_chunk_size(data))
+    for line in [*describe_mesh(workflow, data["num_seeds"], data["devices"]), *notes]:
         say(line)
     if data["resume"] and find_host_envs(workflow):
         say("the host environments start new episodes")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,6 @@ class SeededES(SeedEvolver):
     """
 
     search: OpenES = field(default_factory=OpenES)
-
-    parallel_size_fields: ClassVar[tuple[str, ...]] = ("search.population_size",)
 
     @property
     def population_size(self) -> int:

@@ -2,16 +2,18 @@
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import resource
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from evorl.errors import OptionError, require
-from evorl.machine import count_cores
+from evorl.machine import THREADS_VARIABLE, count_threads
 
 
 def cache_folder() -> Path:
@@ -40,21 +42,22 @@ def trim_heap() -> None:
 
 
 def set_host_devices(count: int | None = None, required: bool = True) -> None:
-    """Split the CPU into several JAX devices of one thread each; call this before JAX starts.
+    """Split the CPU into several JAX devices; call this before JAX starts.
 
     Independent work then runs on all devices in parallel: seeds, members of a population, or episodes of a
-    policy search. With one device, all cores work together, which is faster for a single run that learns by
-    gradient.
+    policy search. A program for one of the devices uses all cores, which is faster for a single run that
+    learns by gradient.
 
     Args:
-        count: Number of devices. None for one per core.
+        count: Number of devices. None for one per core, or for one per thread if the environment variable
+            PJRT_NPROC limits the threads of JAX. If it is above 1, JAX has as many threads.
         required: Whether it is an error if JAX has already started with another number.
 
     Raises:
         OptionError: The count is below 1, or it is required and JAX has already started with another number
             of CPU devices.
     """
-    count = count_cores() if count is None else count
+    count = count_threads() if count is None else count
     require(count >= 1, "devices", count, "must be at least 1")
     try:
         jax.config.update("jax_num_cpu_devices", count)
@@ -64,11 +67,19 @@ def set_host_devices(count: int | None = None, required: bool = True) -> None:
         there = f"JAX has already started with {jax.local_device_count()}; set devices before the first computation"
         raise OptionError(f"devices={count}: {there}") from None
     if count > 1:
-        os.environ["PJRT_NPROC"] = "1"
+        if _runs_on_cpu() and count != count_threads():
+            os.environ[THREADS_VARIABLE] = str(count)
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = " ".join(
             [flags, *(f"--{one}={DAY_SECONDS}" for one in COLLECTIVE_TIMEOUTS if one not in flags)]
         ).strip()
+
+
+def _runs_on_cpu() -> bool:
+    """Return whether JAX will run on the CPU, without starting it: nothing else is installed or chosen."""
+    chosen = jax.config.values["jax_platforms"]
+    plugins = importlib.util.find_spec("jax_plugins") or metadata.entry_points(group="jax_plugins")
+    return chosen == "cpu" or not (chosen or plugins)
 
 
 def enable_compilation_cache() -> None:
@@ -79,10 +90,9 @@ def enable_compilation_cache() -> None:
     are removed.
     """
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        threads = os.environ.get("PJRT_NPROC", str(count_cores()))
         folder = cache_folder() / "jax"
         trim_folder(folder, MAX_CACHE_BYTES)
-        jax.config.update("jax_compilation_cache_dir", str(folder / f"threads-{threads}"))
+        jax.config.update("jax_compilation_cache_dir", str(folder / f"threads-{count_threads()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 

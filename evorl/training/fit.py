@@ -16,7 +16,7 @@ from evorl.training.driver import Driver
 from evorl.training.dry_run import explain_out_of_memory
 from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.profile import Profile
-from evorl.training.program import Measure, Program, choose_num_devices
+from evorl.training.program import Measure, Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, fit_display
 from evorl.training.records.checkpoint import Checkpoints
@@ -111,7 +111,8 @@ def fit(
             NaN. This keeps a second copy of the state.
         keep_rows: Whether all rows are returned, instead of only the last one to save memory.
         devices: Number of devices over which seeds, members of a population or environments are distributed.
-            None for as many as divide the number of seeds, or a default parallel axis of the workflow (see
+            None for as many as possible, over seeds and over those parts of a workflow that are distributed by
+            default: the members of a population and the individuals of a policy search (see
             `set_host_devices`).
         measure: Function from the state of one run, without replay buffers, to further metrics of each
             evaluation, such as a `MazeSuite`. It is compiled once. Its metric `measured_steps` counts towards
@@ -150,7 +151,6 @@ def fit(
         budget = (
             budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
         )
-        devices = choose_num_devices(workflow, num_seeds) if devices is None else devices
         program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
         share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
         require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")

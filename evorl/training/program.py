@@ -12,10 +12,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from evorl import mesh, tree
-from evorl.errors import OptionError, require
 from evorl.training.demonstrations import preload_replay
+from evorl.training.device_mesh import choose_mesh_shape
 from evorl.training.devices import OPTIMIZATION_LEVEL
-from evorl.types import DefaultShardedWorkflow, Key, Metrics, Numbers, State, Transition, Workflow
+from evorl.types import Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # from the state of one run, without replay buffers, to further metrics
@@ -45,14 +45,14 @@ class Program:
     seeds: Sequence[int]
     chunk: int
     side_by_side: bool
-    devices: int = 1
+    devices: int | None = 1  # see choose_mesh_shape
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
         """Return the device mesh; devices are distributed over seeds first, then members, then environments."""
-        shape = compute_mesh_shape(self.workflow, len(self.seeds), self.devices)
+        shape = choose_mesh_shape(self.workflow, len(self.seeds), self.devices)
         types = (jax.sharding.AxisType.Auto,) * len(mesh.AXES)
-        return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: self.devices])
+        return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: math.prod(shape)])
 
     def get_shardings(self, state: Any) -> Any:
         """Return the sharding of every leaf of a state, given its arrays or their shapes."""
@@ -185,42 +185,6 @@ class Program:
         rows = jax.tree.map(lambda x: jnp.zeros((self.chunk, *x.shape), x.dtype), metrics)
         loop = jnp.int32(0), state, rows, tree.zeros_like(evaluation)
         return jax.lax.while_loop(lambda loop: loop[0] < count, step, loop)[1:]
-
-
-def choose_num_devices(workflow: Workflow, num_seeds: int) -> int:
-    """Return how many devices to use: as many as divide the seeds, or else a default parallel axis of the workflow."""
-    counts = {mesh.SEEDS: num_seeds} | (workflow.parallel_axes if isinstance(workflow, DefaultShardedWorkflow) else {})
-    there = len(jax.devices())
-    if there == 1:
-        return 1
-    return next((n for axis in mesh.AXES if (n := math.gcd(there, counts.get(axis, 1))) > 1), 1)
-
-
-def compute_mesh_shape(workflow: Workflow, num_seeds: int, devices: int) -> tuple[int, ...]:
-    """Return the number of devices along each axis of the mesh.
-
-    Raises:
-        OptionError: The number of devices does not divide the sizes of the axes, or there are fewer devices.
-            The message suggests the nearest number that fits.
-    """
-    counts = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
-
-    def compute_shape(devices: int) -> tuple[int, ...]:
-        along = []
-        for axis in mesh.AXES:
-            along.append(math.gcd(devices, counts.get(axis, 1)))
-            devices //= along[-1]
-        return tuple(along)
-
-    found = compute_shape(devices)
-    if math.prod(found) != devices:
-        fits = [n for n in range(1, 2 * devices) if math.prod(compute_shape(n)) == n]
-        nearest = min(fits, key=lambda n: abs(n - devices))
-        there = " or ".join(f"{count} {axis}" for axis, count in counts.items() if count > 1) or "1 run"
-        raise OptionError(f"devices={devices}: does not divide {there}; {nearest} does")
-    there = len(jax.devices())
-    require(devices <= there, "devices", devices, f"must be at most {there}, the number of available devices")
-    return found
 
 
 def map_sequentially(

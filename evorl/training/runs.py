@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.machine import count_cores
 from evorl.parts import resolve_numbers
 from evorl.training import pareto_front
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.demonstrations import read_demonstrations
+from evorl.training.device_mesh import choose_mesh_shape, describe_mesh
 from evorl.training.devices import set_host_devices
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
@@ -30,12 +30,12 @@ from evorl.training.fit import TrainingResult, fit
 from evorl.training.pareto_front import Front
 from evorl.training.policy import Member, Policy, find_highest_return, select_member
 from evorl.training.profile import Profile
-from evorl.training.program import Program, compute_mesh_shape
+from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import display, recorders
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.json_cache import JsonCache
-from evorl.types import DefaultShardedWorkflow, PolicyWorkflow, State, Transition, Workflow
+from evorl.types import PolicyWorkflow, State, Transition, Workflow
 
 COMPILE_SECONDS_FILE = "compile_seconds.json"  # compilation times by fingerprint
 Config: TypeAlias = DictConfig | Mapping[str, Any]  # composed by Hydra, or plain data
@@ -45,15 +45,14 @@ def build(cfg: Config) -> tuple[Any, Budget]:
     """Build the workflow and the budget that a configuration describes; raise OptionError if it is invalid."""
     data = config.to_plain_data(cfg) if isinstance(cfg, DictConfig) else cfg
     options.check_options(data)
-    set_host_devices(count_devices(data), required=data["devices"] is not None)  # else fit uses what exists
+    set_host_devices(data["devices"], required=data["devices"] is not None)
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET_OPTIONS})
     try:
         workflow = assemble(data)
         resolve_numbers(workflow, place="agent.workflow")  # raises an error for priors that nothing searches
         if (other := parts.make_eval_env(data)) is not None:
             EvalEnvEvaluator(workflow, other)  # raises an error if the policy cannot play in it
-        if data["devices"] is not None:
-            compute_mesh_shape(workflow, data["num_seeds"], data["devices"])
+        choose_mesh_shape(workflow, data["num_seeds"], data["devices"])  # raises an error for the number of devices
         return workflow, budget
     except OptionError as error:
         message = str(error)
@@ -62,33 +61,6 @@ def build(cfg: Config) -> tuple[Any, Budget]:
         ):
             message = message.replace(place, given)
         raise OptionError(message) from error
-
-
-def count_devices(data: Mapping[str, Any]) -> int:
-    """Return the number of CPU devices of a training from its configuration alone, before JAX has started.
-
-    It is the configured number. By default it is the largest number, at most one per core, that divides the
-    number of seeds, or with one seed, the number of independent parts of the workflow.
-    """
-    if data["devices"] is not None:
-        return data["devices"]
-    seeds = data["num_seeds"]
-    several = isinstance(seeds, int) and seeds > 1  # other types raise an error later
-    count = seeds if several else _count_independent(config_file.lookup(data, "agent.workflow"))
-    return max(n for n in range(1, count_cores() + 1) if count % n == 0)
-
-
-def _count_independent(node: Any) -> int:
-    """Return the number of independent parts of a component, which one of its fields, or the component in it, holds."""
-    while isinstance(node, Mapping):
-        try:
-            target = parts.import_target(str(node.get("_target_")))
-        except (ImportError, AttributeError, ValueError):  # assemble raises an error for it
-            return 1
-        names = target.parallel_size_fields if isinstance(target, DefaultShardedWorkflow) else ()
-        given = (config_file.lookup(node, name, None) for name in names)
-        node = next(filter(None, given), 1)
-    return node if isinstance(node, int) and node > 0 else 1
 
 
 def assemble(data: Mapping[str, Any]) -> Workflow:
@@ -100,7 +72,8 @@ def assemble(data: Mapping[str, Any]) -> Workflow:
 def describe_dry_run(cfg: Config, workflow: Any, budget: Budget) -> str:
     """Describe the training of a configuration without compiling it; raise OptionError if it does not fit in memory."""
     found = describe_training(workflow, trace_shapes(workflow, cfg["num_seeds"]), cfg["num_seeds"])
-    return "\n".join([found, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
+    notes = describe_mesh(workflow, cfg["num_seeds"], cfg["devices"])
+    return "\n".join([found, *notes, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
 
 
 def fit_configuration(

@@ -246,17 +246,16 @@ class ParallelWorkflow(Protocol):
 
 
 @runtime_checkable
-class DefaultShardedWorkflow(ParallelWorkflow, Protocol):
+class ShardedByDefault(ParallelWorkflow, Protocol):
     """Protocol of a workflow that is distributed over all devices by default.
 
     On a CPU it is faster with one core for each of its parts than with all cores for each matrix product.
 
     Attributes:
-        parallel_size_fields: Dotted names of the fields that may hold the number of parts; the first one that
-            is set counts.
+        is_sharded_by_default: True.
     """
 
-    parallel_size_fields: ClassVar[tuple[str, ...]]
+    is_sharded_by_default: ClassVar[bool]
 
 
 @runtime_checkable

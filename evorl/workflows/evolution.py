@@ -89,7 +89,7 @@ class Evolution(base.BaseStagedWorkflow):
     chunk: int = 20
 
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "obs_statistics")
-    parallel_size_fields: ClassVar[tuple[str, ...]] = ("members_at_once", "evolver.population_size", "evolver")
+    is_sharded_by_default: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)

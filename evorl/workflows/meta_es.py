@@ -55,7 +55,7 @@ class MetaES(base.BaseStagedWorkflow):
     search: tuple[str, ...] = ()
 
     inherited: ClassVar[tuple[str, ...]] = ("evolver",)
-    parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
+    is_sharded_by_default: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")

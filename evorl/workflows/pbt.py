@@ -72,7 +72,7 @@ class PBT(base.BaseStagedWorkflow):
     eval_rounds: int = 1
     search: tuple[str, ...] = ()
 
-    parallel_size_fields: ClassVar[tuple[str, ...]] = ("population",)
+    is_sharded_by_default: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         base.check_positive(self, "steps_per_generation", "eval_rounds")

@@ -27,7 +27,7 @@ class Vmapped:
     inner: Workflow
     size: int
 
-    parallel_size_fields: ClassVar[tuple[str, ...]] = ("size",)
+    is_sharded_by_default: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_int("size", self.size)
