@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ def local_shard(x: T, axis: str, n: int) -> T:
     return jax.tree.map(slice_leaf, x)
 
 
-def local_index(i: Array, axis: str, n: int, total: int) -> tuple[Array, Bool[Array, ""]]:
-    """Return the local index of row i on this device, and whether the device has that row.
+def local_index(i: Int[Array, "*k"], axis: str, n: int, total: int) -> tuple[Int[Array, "*k"], Bool[Array, "..."]]:
+    """Return the local index of row i on this device, and whether the device has that row, for each of several i.
 
     The device has n of the total rows. If it does not have row i, the index is that of another valid row.
     """

@@ -154,7 +154,7 @@ SINGLE = [
     Case("sac", off_policy(SAC, of_agent=SOFTLY)),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES, of_agent={"temperature_lr": 1e-2})),
     Case("evolution_vbn", evolution(OpenES(4, std=0.5), "vbn")),
-    Case("evolution_running", evolution(ARS(4, 1), "running")),
+    Case("evolution_running", evolution(ARS(4, 2), "running")),
 ]
 POPULATIONS = {
     "pbt_ppo": (Vmapped(on_policy(PPO(clip=Uniform(0.1, 0.3)), num_epochs=1, batch_size=16), 4), "clip"),

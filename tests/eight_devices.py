@@ -14,7 +14,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 8)
 
 from evorl.agents import MLPPolicy  # noqa: E402
-from evorl.ec import LowRankES, OpenES, SeededES  # noqa: E402
+from evorl.ec import ARS, CEM, LowRankES, OpenES, SeededES, VanillaES  # noqa: E402
 from evorl.envs.games.matrix import MatrixGame  # noqa: E402
 from evorl.leagues.nfsp import NFSP  # noqa: E402
 from evorl.leagues.training_oracle import make_single_player_env, with_env  # noqa: E402
@@ -46,7 +46,7 @@ def computed(case, devices=8):
 
 
 def exchanged(evolver):
-    """Of an iteration of 16 members, the numbers in the results of all collective operations, and those of a member."""
+    """Return counts of numbers: exchanged in an iteration of 16 members, in the largest all-gather, of one member."""
     policy = MLPPolicy(hidden=(24, 24))
     workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3)
     program = Program(workflow, [0], 1, True, 8)
@@ -55,11 +55,13 @@ def exchanged(evolver):
         places = program.get_shardings(state)
         run = jax.jit(program.run, out_shardings=(places, None, None))
         text = run.lower(state, program.keys, *make_run_args(0, 1, False)).compile().as_text()
-    size, numbers = sum(x.size for x in jax.tree.leaves(state.agent.actor.params)), 0
-    for results in re.findall(r"= (.*?) (?:all-|collective-|reduce-scatter|ragged)[\w-]*\(", text):
+    exchanged = {"all-gather": [0]}
+    for results, operation in re.findall(r"= (.*?) ((?:all-|collective-|reduce-scatter|ragged)[\w-]*)\(", text):
         shapes = re.findall(r"\w\d+\[([\d,]*)\]", results)
-        numbers += sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
-    return [numbers, size]
+        count = sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
+        exchanged.setdefault(operation, []).append(count)
+    size = sum(x.size for x in jax.tree.leaves(state.agent.actor.params))
+    return [sum(map(sum, exchanged.values())), max(exchanged["all-gather"]), size]
 
 
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
@@ -79,5 +81,6 @@ if __name__ == "__main__":
         if case.name in sys.argv:
             found |= {case.name: computed(case), f"{case.name} on one": computed(case, 1)}
     if "exchanged" in sys.argv:
-        found = {type(evolver).__name__: exchanged(evolver) for evolver in (LowRankES(16), SeededES(OpenES(16)))}
+        evolvers = LowRankES(16), SeededES(OpenES(16)), OpenES(16), ARS(16, 2), VanillaES(16, 4), CEM(16)
+        found = {type(evolver).__name__: exchanged(evolver) for evolver in evolvers}
     json.dump(found, sys.stdout)

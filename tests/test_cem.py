@@ -56,7 +56,7 @@ def test_mirrored_members_are_pairs_around_the_mean(key):
     cem = CEM(6, mirrored=True)
     state = cem.init(key, jnp.array([3.0, -1.0]))
     genomes, _ = cem.ask(key, state)
-    np.testing.assert_allclose(genomes[:3] + genomes[3:], 2 * np.array([[3.0, -1.0]] * 3), rtol=1e-5)
+    np.testing.assert_allclose(genomes[::2] + genomes[1::2], 2 * np.array([[3.0, -1.0]] * 3), rtol=1e-5)
 
 
 def test_it_minimizes_a_sphere(key):

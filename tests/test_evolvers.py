@@ -174,8 +174,8 @@ def test_ars_equals_numpy(key):
     ars = ARS(6, 2, learning_rate=0.5, std=0.2)
     mean = np.array([1.0, 2.0], np.float32)
     noise = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]], np.float32)
-    genomes = np.concatenate([mean + 0.2 * noise, mean - 0.2 * noise])
-    returns = np.array([1.0, 7.0, 2.0, 5.0, 3.0, 4.0])  # the best of the pairs: 5, 7, 4
+    genomes = np.stack([mean + 0.2 * noise, mean - 0.2 * noise], 1).reshape(6, 2)
+    returns = np.array([1.0, 5.0, 7.0, 3.0, 2.0, 4.0])  # the best of the pairs: 5, 7, 4
     state, metrics = ars.tell(key, jnp.asarray(genomes), jnp.asarray(returns), ars.init(key, jnp.asarray(mean)))
     spread = np.std([7, 3, 1, 5])
     step = ((7 - 3) * noise[1] + (1 - 5) * noise[0]) / (2 * spread)

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, sum_weighted, unflatten_member
+from evorl.ec.flatten import flatten_member, sum_over_rows, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, replace_nonfinite
 from evorl.errors import require, require_int
@@ -72,15 +71,17 @@ class ARS(Evolver):
         The sum is over the b best directions, and std is the standard deviation of their 2 b returns.
         """
         del key
-        plus, minus = jnp.split(replace_nonfinite(fitness), 2)
-        elites = argsort_best_first(jnp.maximum(plus, minus))[: self.num_elites]
-        above, below = (
-            flatten_population(tree.index(genomes, i)) for i in (elites, elites + self.population_size // 2)
-        )
-        directions = (above - below) / (2 * self.std)
-        plus, minus = plus[elites], minus[elites]
-        spread = jnp.concatenate([plus, minus]).std()
-        step = sum_weighted(plus - minus, directions) / (self.num_elites * jnp.maximum(spread, 1e-8))
+        pairs = replace_nonfinite(fitness).reshape(-1, 2)
+        elites = argsort_best_first(pairs.max(1))[: self.num_elites]
+        returns = pairs[elites]
+        differences = returns[:, 0] - returns[:, 1]
+
+        def sum_directions(_: Float[Array, " k"], rows: Float[Array, "k size"]) -> Float[Array, " size"]:
+            return sum_weighted(differences, (rows[::2] - rows[1::2]) / (2 * self.std))
+
+        both = 2 * jnp.repeat(elites, 2) + jnp.arange(2 * self.num_elites) % 2
+        total, spread = sum_over_rows(genomes, both, returns.reshape(-1), sum_directions), returns.std()
+        step = total / (self.num_elites * jnp.maximum(spread, 1e-8))
         mean = flatten_member(state.mean) + self.learning_rate * step
         return replace(state, mean=unflatten_member(mean, state.mean)), {"return_std": spread}
 

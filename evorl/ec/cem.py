@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, sum_weighted, unflatten_member
+from evorl.ec.flatten import flatten_member, sum_over_rows, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
@@ -89,12 +88,20 @@ class CEM(Evolver):
         The variance of the elites is computed around the old mean.
         """
         del key
-        elites = flatten_population(tree.index(genomes, argsort_best_first(fitness)[: self.num_parents]))
-        weights = recombination_weights(self.num_parents, 1.0)
+        center = flatten_member(state.mean)
+
+        def compute_moments(weights: Float[Array, " k"], elites: Float[Array, "k size"]) -> tuple[Array, Array]:
+            return sum_weighted(weights, elites), sum_weighted(weights, (elites - center) ** 2)
+
+        elites, weights = (
+            argsort_best_first(fitness)[: self.num_parents],
+            recombination_weights(self.num_parents, 1.0),
+        )
+        first, second = sum_over_rows(genomes, elites, weights, compute_moments)
         noise = self.noise_decay * state.noise + (1 - self.noise_decay) * self.final_noise
         scale = 1 / self.num_parents if self.shrink else 1.0
-        variance = scale * sum_weighted(weights, (elites - flatten_member(state.mean)) ** 2) + noise
-        mean = unflatten_member(sum_weighted(weights, elites), state.mean)
+        variance = scale * second + noise
+        mean = unflatten_member(first, state.mean)
         return replace(state, mean=mean, variance=variance, noise=noise), {"variance": variance.mean()}
 
     def solution(self, state: CEMState) -> Params:

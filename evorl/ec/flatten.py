@@ -1,12 +1,18 @@
 """Conversion of populations of parameters to and from arrays with one row per individual, on which evolvers compute."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
+from evorl import mesh
 from evorl.types import Params
+
+T = TypeVar("T")
 
 
 def flatten_member(params: Params) -> Float[Array, " size"]:
@@ -33,6 +39,28 @@ def unflatten_member(row: Float[Array, " size"], like: Params) -> Params:
 def unflatten_population(rows: Float[Array, "n size"], like: Params) -> Params:
     """Return rows of flattened individuals as a pytree, leaves [n, ...], with the structure of `like` for each."""
     return jax.vmap(ravel_pytree(like)[1])(rows)
+
+
+def sum_over_rows(
+    population: Params,
+    index: Int[Array, " k"],
+    weights: Float[Array, " k"],
+    total: Callable[[Float[Array, " k"], Float[Array, "k size"]], T],
+) -> T:
+    """Return total(weights [k], rows [k, size]) of the individuals with the given indices, as vectors.
+
+    If the population is distributed over several devices, each of them computes the total of its own
+    individuals, with zeros in place of the others, and they exchange only the sum of these totals.
+    """
+    n = jax.tree.leaves(population)[0].shape[0]
+
+    def total_on_device(population: Params, index: Array, weights: Array) -> T:
+        at, here = mesh.local_index(index, mesh.ENVS, jax.tree.leaves(population)[0].shape[0], n)
+        own = flatten_population(jax.tree.map(lambda x: x[at], population))
+        masked = jnp.where(jnp.expand_dims(here, -1), own, 0.0)
+        return mesh.psum(total(jnp.where(here, weights, 0.0), masked), mesh.ENVS)
+
+    return mesh.shard_over_axis(total_on_device, mesh.ENVS, (True, False, False), False)(population, index, weights)
 
 
 def sum_weighted(weights: Float[Array, " n"], population: Params) -> Float[Array, " size"]:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from evorl.ec.flatten import flatten_member, unflatten_member, unflatten_population
 from evorl.ec.noise import Noise, Seeds
 from evorl.ec.openes import AdamES, OpenESState, check_pairs, init_openes_state
-from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
+from evorl.ec.seeds import create_zero_seed, sum_seed_noise
 from evorl.ec.shaping import Shaping, apply_shaping, check_shaping
 from evorl.errors import require_int, unknown_name_error
 from evorl.networks.low_rank import DTYPES, LowRankKernel, QuantizedArray, cast_to_dtype
@@ -86,13 +86,13 @@ class LowRankES(AdamES, SeedEvolver):
         if self.factors == "drawn":
             return genomes
         size, made = self.noise_size(state.mean), self.make_member_builder(state)
-        return materialize_members(self.noise, genomes, state.table, size, self.population_size, made)
+        return self.noise.materialize(genomes, state.table, size, made)
 
     def to_params(self, state: OpenESState, genome: Any) -> Params:
         """Return the parameters of one seed, or of one individual from `materialize`, with kernels as LowRankKernel."""
         held = genome
         if isinstance(genome, Seeds):
-            noise = self.noise.generate_row(genome, state.table, self.noise_size(state.mean), self.population_size)
+            noise = self.noise.generate_row(genome, state.table, self.noise_size(state.mean))
             held = self.make_member_builder(state)(noise, genome.sign)
 
         def to_low_rank(mean: Array, own: Any) -> Any:

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +12,16 @@ from flax import struct
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, UInt32
 
-from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, unflatten_population
+from evorl import mesh, tree
+from evorl.ec.flatten import flatten_member, flatten_population, unflatten_member, unflatten_population
 from evorl.errors import require, unknown_name_error
 from evorl.keys import require_key
 from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
-BLOCK = 4  # maximum number of rows generated at once
+BLOCK_NUMBERS = 2**16  # noise values that are generated at once, at most, unless rows are long
+MIN_BLOCK = 4  # rows that are generated at once even then
+T = TypeVar("T")
 
 
 @struct.dataclass
@@ -31,9 +32,7 @@ class Seeds:
     """
 
     words: UInt32[Array, "*n 2"]  # two words of a random key
-    # counter at the start of the row's block, or position of the row in the table
-    offset: UInt32[Array, "*n"]
-    row: UInt32[Array, "*n"]  # index of the row in its block
+    row: UInt32[Array, "*n"]  # index of the row, or its position in the table
     sign: Float[Array, "*n"]  # 1 or -1; 0 for no noise
 
 
@@ -67,8 +66,8 @@ class Noise:
     def sample_members(self, mean: Params, std: Any, table: Any, key: Key, n: int, mirrored: bool = False) -> Params:
         """Sample a population of n individuals from mean + std * noise.
 
-        Noise is drawn in blocks of a few rows, which are written directly into the population. No array with
-        the noise of the whole population is created.
+        Several devices generate the individuals of their own environments. No array with the noise of the
+        whole population is created.
 
         Args:
             mean: Parameters at the center of the population.
@@ -76,8 +75,8 @@ class Noise:
             table: Noise table from `init`, or None.
             key: Random key.
             n: Number of individuals.
-            mirrored: Whether to sample n / 2 individuals mean + std * noise, followed by n / 2 individuals
-                mean - std * noise with the same noise. In this case n must be even.
+            mirrored: Whether individuals come in mirrored pairs: individual 2 i is mean + std * noise, and
+                2 i + 1 is mean - std * noise with the same noise. In this case n must be even.
 
         Returns:
             The individuals as parameters, leaves [n, ...].
@@ -85,32 +84,18 @@ class Noise:
         Raises:
             OptionError: If the source is "table" and the table is not larger than one individual.
         """
-        center, draws = flatten_member(mean), n // 2 if mirrored else n
-        block = find_largest_divisor(draws)
-        some = self._make_block_sampler(table, key, draws // block, block, center.size)
+        size = flatten_member(mean).size
 
-        def write(i: Array, members: Params) -> Params:
-            deviation = std * compute_unfused(some, i)
-            for first, signed in ((0, deviation), (draws, -deviation))[: 1 + mirrored]:
-                put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=first + i * block, axis=0)
-                members = jax.tree.map(put, members, unflatten_population(center + signed, mean))
-            return members
+        def sample_shard(seeds: Seeds, mean: Params, std: Any, table: Any) -> Params:
+            center, shared = flatten_member(mean), 2 if mirrored and len(seeds.sign) % 2 == 0 else 1
 
-        return jax.lax.fori_loop(
-            0, draws // block, write, tree.zeros_like(jax.eval_shape(lambda: tree.broadcast(mean, n)))
-        )
+            def build_member(noise: Array, sign: Array) -> Params:
+                return unflatten_member(center + std * sign * noise, mean)
 
-    def _make_block_sampler(self, table: Any, key: Key, blocks: int, block: int, size: int) -> Callable[[Array], Array]:
-        """Return a function of i that generates the i-th block of noise, shape [block, size]."""
-        if self.source != "table":
-            source, counter = (
-                threefry if self.source == "exact" else hash_counter,
-                jax.lax.iota(np.uint32, block * size),
-            )
-            words = lambda i: source(key, counter + i.astype(np.uint32) * np.uint32(block * size))  # noqa: E731
-            return lambda i: to_gaussian(compute_unfused(words, i).reshape(block, size))
-        starts = self._sample_table_offsets(key, (blocks, block), size)
-        return lambda i: jax.vmap(lambda start: jax.lax.dynamic_slice(table, (start,), (size,)))(starts[i])
+            return self.materialize(seeds, table, size, build_member, shared)
+
+        whole = mesh.shard_over_axis(sample_shard, mesh.ENVS, (True, False, False, False), True)
+        return whole(self.sample_seeds(key, n, size, mirrored), mean, std, table)
 
     def _sample_table_offsets(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
         """Sample the offsets in the table at which rows of `size` numbers begin."""
@@ -120,62 +105,96 @@ class Noise:
         require_key(key)
         return jax.random.randint(key, shape, 0, self.table_size - size + 1)
 
-    def sample_seeds(self, key: Key, n: int, size: int) -> Seeds:
-        """Sample the seeds of the same mirrored noise that `sample_members` draws with this key.
+    def sample_seeds(self, key: Key, n: int, size: int, mirrored: bool = True) -> Seeds:
+        """Sample the seeds of the same noise that `sample_members` draws with this key.
 
         Args:
             key: Random key.
-            n: Number of individuals, even.
+            n: Number of individuals.
             size: Number of noise values of one individual.
+            mirrored: Whether individuals 2 i and 2 i + 1 have the same noise with opposite signs. In this
+                case n must be even.
 
         Returns:
-            Seeds, leaves [n, ...]. The second half repeats the first half with the opposite sign.
+            Seeds, leaves [n, ...].
 
         Raises:
             OptionError: If the source is "table" and the table is not larger than `size`.
         """
-        draws, block = n // 2, find_largest_divisor(n // 2)
-        words, place = jnp.zeros((draws, 2), np.uint32), np.arange(draws, dtype=np.uint64)
+        place, shared = jax.lax.iota(np.uint32, n), 1 + mirrored
+        row = place // shared
         if self.source == "table":
-            first = self._sample_table_offsets(key, (draws,), size).astype(np.uint32)
+            words, row = jnp.zeros(2, np.uint32), self._sample_table_offsets(key, (n // shared,), size)[row]
         else:
-            counter = place // block * np.uint64(block * size)
-            beyond = mix_bits(
-                jnp.asarray((counter >> np.uint64(32)).astype(np.uint32))
-            )  # the part above 32 bits, which the counter cannot represent
-            words = _sample_key_words(key) ^ beyond[:, None]
-            first = jnp.asarray(counter.astype(np.uint32))
-        pairs = Seeds(words, first, jnp.asarray((place % block).astype(np.uint32)), jnp.ones(draws))
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), pairs, replace(pairs, sign=-pairs.sign))
+            words = _sample_key_words(key)
+        return Seeds(tree.broadcast(words, n), row.astype(np.uint32), 1.0 - 2.0 * (place % shared))
 
-    def generate_row(self, seed: Seeds, table: Any, size: int, n: int) -> Float[Array, " size"]:
+    def generate_row(self, seed: Seeds, table: Any, size: int) -> Float[Array, " size"]:
         """Return the standard normal noise of one seed, without its sign.
 
         Args:
             seed: One seed, leaves without a batch axis.
             table: Noise table from `init`, or None.
             size: Number of noise values of one individual.
-            n: Number of individuals for which the seeds were sampled.
 
         Returns:
             Noise, shape [size].
         """
         if self.source == "table":
-            return jax.lax.dynamic_slice(table, (seed.offset.astype(np.int32),), (size,))
-        place, all_numbers = (
-            seed.row * np.uint32(size) + jax.lax.iota(np.uint32, size),
-            find_largest_divisor(n // 2) * size,
-        )
+            return jax.lax.dynamic_slice(table, (seed.row.astype(np.int32),), (size,))
         if self.source == "hash":
-            return to_gaussian(_hash_words(seed.words, seed.offset + place))
-        half = np.uint32((all_numbers + 1) // 2)  # threefry hashes a counter together with the one this far away
-        lower = jnp.where(place < half, place, place - half)
-        upper = jnp.where(lower + half < all_numbers, seed.offset + lower + half, 0)
-        both = threefry_2x32(seed.words, jnp.concatenate([seed.offset + lower, upper])).reshape(2, size)
-        return to_gaussian(jnp.where(place < half, *both))
+            return to_gaussian(_hash_words(_hash_row(seed.words, seed.row), jax.lax.iota(np.uint32, size)))
+        half = -(-size // 2)  # a block of threefry hashes two words: the position in the row and the row
+        counter = jnp.concatenate([jax.lax.iota(np.uint32, half), jnp.full(half, seed.row)])
+        return to_gaussian(threefry_2x32(seed.words, counter)[:size])
+
+    def materialize(
+        self,
+        seeds: Seeds,
+        table: Any,
+        size: int,
+        build_member: Callable[[Float[Array, " size"], Float[Array, ""]], T],
+        shared: int = 1,
+    ) -> T:
+        """Build the individuals of seeds. Only one block of noise is in memory at a time.
+
+        Args:
+            seeds: Seeds of m individuals, leaves [m, ...].
+            table: Noise table from `init`, or None.
+            size: Number of noise values of one individual.
+            build_member: Function from the noise [size] and the sign of an individual to the individual.
+            shared: Number of consecutive seeds that have the same noise, up to their sign.
+
+        Returns:
+            The individuals, leaves [m, ...].
+        """
+        rows = tree.index(seeds, slice(None, None, shared))
+        signs = seeds.sign.reshape(-1, shared)
+        block = find_largest_divisor(len(signs), max(BLOCK_NUMBERS // max(size, 1), MIN_BLOCK))
+        build = jax.vmap(jax.vmap(build_member, (None, 0)))
+
+        def generate(i: Array) -> Array:
+            return jax.vmap(lambda seed: self.generate_row(seed, table, size))(take_block(i, block, rows))
+
+        def write(i: Array, members: T) -> T:
+            some = build(compute_unfused(generate, i), take_block(i, block, signs))
+
+            def put(to: Array, x: Array) -> Array:
+                x = x.reshape(block * shared, *x.shape[2:])
+                return jax.lax.dynamic_update_slice_in_dim(to, x, i * block * shared, 0)
+
+            return jax.tree.map(put, members, some)
+
+        like = jax.eval_shape(jax.vmap(build_member), jnp.zeros((len(seeds.sign), size)), seeds.sign)
+        return jax.lax.fori_loop(0, len(signs) // block, write, tree.zeros_like(like))
 
 
-def find_largest_divisor(rows: int, most: int = BLOCK) -> int:
+def take_block(i: Array, block: int, rows: T) -> T:
+    """Return the i-th block of rows, leaves [block, ...], of arrays with leaves [n, ...]."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
+
+
+def find_largest_divisor(rows: int, most: int) -> int:
     """Return the largest divisor of `rows` that is at most `most`."""
     return next(n for n in range(min(most, rows), 0, -1) if rows % n == 0)
 
@@ -212,6 +231,12 @@ def hash_counter(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
 def _hash_words(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     first, second = words
     return mix_bits(mix_bits(counter ^ first) + second)
+
+
+def _hash_row(words: UInt32[Array, "2"], row: UInt32[Array, ""]) -> UInt32[Array, "2"]:
+    """Return the words of a row's hash: the second one is different for each row."""
+    first, second = words
+    return jnp.stack([first ^ mix_bits(row ^ second), second + mix_bits(mix_bits(row) ^ first)])
 
 
 def mix_bits(x: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from evorl.ec.flatten import flatten_member, unflatten_member
 from evorl.ec.noise import Seeds
 from evorl.ec.openes import OpenES, OpenESState
-from evorl.ec.seeds import create_zero_seed, materialize_members, sum_seed_noise
+from evorl.ec.seeds import create_zero_seed, sum_seed_noise
 from evorl.ec.shaping import apply_shaping
 from evorl.parts import part
 from evorl.types import Key, Metrics, Params, SeedEvolver
@@ -52,15 +52,13 @@ class SeededES(SeedEvolver):
     def materialize(self, state: OpenESState, genomes: Seeds) -> Params:
         """Return the parameters of individuals, leaves [m, ...]."""
         size, made = flatten_member(state.mean).size, self.make_member_builder(state)
-        return materialize_members(self.search.noise, genomes, state.table, size, self.population_size, made)
+        return self.search.noise.materialize(genomes, state.table, size, made)
 
     def to_params(self, state: OpenESState, genome: Any) -> Params:
         """Return the parameters of one seed; parameters from `materialize` are returned unchanged."""
         if not isinstance(genome, Seeds):
             return genome
-        noise = self.search.noise.generate_row(
-            genome, state.table, flatten_member(state.mean).size, self.population_size
-        )
+        noise = self.search.noise.generate_row(genome, state.table, flatten_member(state.mean).size)
         return self.make_member_builder(state)(noise, genome.sign)
 
     def tell(

@@ -5,8 +5,7 @@ from dataclasses import field, replace
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl import tree
-from evorl.ec.flatten import sum_weighted, unflatten_member
+from evorl.ec.flatten import sum_over_rows, sum_weighted, unflatten_member
 from evorl.ec.noise import Noise
 from evorl.ec.shaping import argsort_best_first, recombination_weights
 from evorl.errors import require, require_int
@@ -64,8 +63,8 @@ class VanillaES(Evolver):
         state: VanillaESState,
     ) -> tuple[VanillaESState, Metrics]:
         del key
-        elites = tree.index(genomes, argsort_best_first(fitness)[: self.num_elites])
-        mean = sum_weighted(recombination_weights(self.num_elites, 0.5), elites)
+        elites = argsort_best_first(fitness)[: self.num_elites]
+        mean = sum_over_rows(genomes, elites, recombination_weights(self.num_elites, 0.5), sum_weighted)
         return replace(state, mean=unflatten_member(mean, state.mean)), {}
 
     def solution(self, state: VanillaESState) -> Params:

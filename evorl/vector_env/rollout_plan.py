@@ -10,7 +10,6 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 from typing_extensions import Protocol, runtime_checkable
 
-from evorl import mesh
 from evorl.types import Key, Params, Transition
 from evorl.vector_env.env_batch import EnvBatch
 from evorl.vector_env.episodes import EnvInstance, EpisodeStats
@@ -98,17 +97,13 @@ class RolloutPlan:
     stores: Bool[Array, ""] | bool | None = None  # whether to store the transitions; None if that is not optional
     releases: Bool[Array, ""] | bool = False  # whether the environments are released at the end
 
-    def local_shard(self, n: int, shards: int) -> "RolloutPlan":
-        """Return this device's part of the plan if n environments are sharded over several devices, else the plan."""
-        if shards == 1:
-            return self
-        group = jnp.arange(n) if self.seed_group is None else self.seed_group
-
-        def shard_leaf(x: Any) -> Any:
-            return mesh.local_shard(x, mesh.ENVS, len(x) // shards) if jnp.ndim(x) and len(x) > 1 else x
-
-        params, explores, episodes, group = jax.tree.map(shard_leaf, (self.params, self.explores, self.episodes, group))
-        return replace(self, params=params, explores=explores, episodes=episodes, seed_group=group)
+    def sharded_leaves(self) -> "RolloutPlan":
+        """Return which leaves have the actors or the environments as their leading axis, for `mesh.shard_over_axis`."""
+        replicated = jax.tree.map(lambda _: False, self)
+        leads = lambda x: jnp.ndim(x) > 0 and len(x) > 1  # noqa: E731
+        by_actor_or_env = (self.params, self.explores, self.episodes, self.seed_group)
+        params, explores, episodes, group = jax.tree.map(leads, by_actor_or_env)
+        return replace(replicated, params=params, explores=explores, episodes=episodes, seed_group=group)
 
     def split_keys(self, key: Key, total_envs: int) -> tuple[Key, Key]:
         """Return the key of the starts and the keys of the environments, [n], from the key of the rollout.

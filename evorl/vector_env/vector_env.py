@@ -251,17 +251,18 @@ class VectorEnv:
         def rollout_shard(
             plan: RolloutPlan, envs: EnvInstance | None, into: Any, key: Key
         ) -> tuple[EnvInstance, EpisodeStats, Any]:
-            world, plan = (
-                replace(each.make_env_batch(env_params), num_shards=shards),
-                plan.local_shard(self.num_envs, shards),
-            )
+            world = replace(each.make_env_batch(env_params), num_shards=shards)
             plan = replace(plan, params=behaviour.materialize(plan.params))
             return rollout_loop.rollout(
                 world, each.batch_policy(behaviour, plan), plan, envs, key, replace(store, buffer=into)
             )
 
-        whole = mesh.shard_over_axis(rollout_shard, mesh.ENVS, (False, True, False, False), (True, True, False))
-        envs, stats, stored = whole(plan, envs, store.buffer, key)
+        todo = plan
+        if shards > 1 and plan.seed_group is None:
+            todo = replace(plan, seed_group=jnp.arange(self.num_envs))
+        leads = todo.sharded_leaves()
+        whole = mesh.shard_over_axis(rollout_shard, mesh.ENVS, (leads, True, False, False), (True, True, False))
+        envs, stats, stored = whole(todo, envs, store.buffer, key)
         described = {}
         if isinstance(self.env, HasStateMetrics):
             described = tree.mean(jax.vmap(self.env.state_metrics)(envs.env_state))
