@@ -26,6 +26,7 @@ RESUMABLE_OPTIONS = (
     *discovery.BUDGET_OPTIONS,
     *SWITCHES,
     "devices",
+    "distributed",
     "evaluations",
     "evaluation_share",
     "checkpoint",
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
             suites = [one.removeprefix("env=") for one in given if one.startswith("env=")]
             print("\n".join(map(list_suite_envs, suites)) if suites else discovery.format_choices())
         else:
-            words = resume_folders(given)
+            words = [_quote_processes(one) for one in resume_folders(given)]
             discovery.check_choices(words)
             _main(words)
 
@@ -68,6 +69,7 @@ def list_suite_envs(suite: str) -> str:
 def _main(arguments: list[str]) -> None:
     import hydra
 
+    from evorl.training import processes
     from evorl.training.configuration import config, multirun
     from evorl.training.configuration.hydra_internals import get_args_parser
     from evorl.training.records.run_dirs import RUNS_FOLDER
@@ -109,6 +111,8 @@ def _main(arguments: list[str]) -> None:
         return
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    if any(processes.needs_several(cfg.distributed) for cfg in cfgs):
+        raise OptionError("-m: trains in one process; start one training in several processes, or use distributed=off")
     apart = len({cfg.devices for cfg in cfgs if not cfg.resume}) > 1
     start = multirun.run_in_process if apart else run  # a process chooses its devices only once
 
@@ -117,6 +121,12 @@ def _main(arguments: list[str]) -> None:
             print(table, flush=True)
 
     multirun.run_jobs(jobs, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}", lambda job: start([*flags, *job]), tell)
+
+
+def _quote_processes(argument: str) -> str:
+    """Quote the value of distributed=ADDRESS,COUNT,ID, whose commas would separate values of a multirun."""
+    name, _, value = argument.partition("=")
+    return f"{name}='{value}'" if name == "distributed" and "," in value and "'" not in value else argument
 
 
 def _use_single_malloc_arena() -> None:
@@ -138,8 +148,10 @@ def _redirect_text(cfg: Any) -> contextlib.AbstractContextManager[TextIO | None]
 
 
 def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
+    from evorl.training import processes
+
     try:
-        with _redirect_text(cfg) as out:
+        with processes.session(cfg.distributed), _redirect_text(cfg) as out, processes.only_first_prints():
             result = train(cfg, of_run, sections, out)
     except OptionError as error:
         exit_with_error(error)
@@ -174,7 +186,7 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    from evorl.training import continuation, runs
+    from evorl.training import continuation, processes, runs
     from evorl.training.configuration import config_file
     from evorl.training.records import files, run_dirs
     from evorl.training.suites.mazes import make_suite_measure
@@ -184,6 +196,8 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
         data, kept, numbers = continuation.load_resumed_config(cfg, given, RESUMABLE_OPTIONS, of_run)
     else:
         (data, kept), numbers = continuation.inherit_config(cfg, sections, of_run), {}
+    data, kept = ({**one, "distributed": processes.AUTO} for one in (data, kept))  # it is of this process alone
+    processes.require_same_options(data)
     flags = os.environ.get("XLA_FLAGS", "")
     if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # the backend reads the flag when it starts
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
@@ -193,13 +207,19 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
         print(runs.describe_dry_run(data, workflow, budget))
         return None
     with StopHandler() as stopping:
-        run_dir = Path(cfg.resume) if cfg.resume else run_dirs.create_run_dir(data)
+        run_dir = Path(processes.on_first(lambda: str(cfg.resume or run_dirs.create_run_dir(data))))
         try:
-            lock = files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir")
-            with lock, config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started):
+            with contextlib.ExitStack() as stack:
+
+                def open_run_dir() -> None:
+                    stack.enter_context(files.lock_run_dir(run_dir, "resume" if cfg.resume else "run_dir"))
+                    rollback = config_file.write_with_rollback(kept, run_dir, lambda: stopping.has_started)
+                    stack.enter_context(rollback)
+
+                processes.on_first(open_run_dir)
                 return _train(data, run_dir, (workflow, budget, measure), numbers, stopping, out)
         except (OptionError, KeyboardInterrupt):
-            if not cfg.resume and not stopping.has_started:
+            if not cfg.resume and not stopping.has_started and processes.is_first():
                 run_dirs.remove_run_dir(run_dir)
             raise
 
@@ -212,7 +232,7 @@ def _train(
     stopping: StopHandler,
     out: TextIO | None,
 ) -> Any:
-    from evorl.training import pareto_front, runs
+    from evorl.training import pareto_front, processes, runs
     from evorl.training.configuration import trust_check
     from evorl.training.device_mesh import describe_mesh
     from evorl.training.devices import enable_compilation_cache
@@ -234,7 +254,7 @@ def _train(
     parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
     demonstrations = runs.read_preload(data) if data.get("preload") and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None
-    rows_out = [] if out is None else [JsonStream(out)]
+    rows_out = [] if out is None or not processes.is_first() else [JsonStream(out)]
     say(f"{run_dir}: starting")
     notes = find_unmet_limits(workflow, budget, runs.get_chunk_size(data))
     for line in [*describe_mesh(workflow, data["num_seeds"], data["devices"]), *notes]:
@@ -243,7 +263,8 @@ def _train(
         say("the host environments start new episodes")
     go_on = package.format_command("train", f"resume={run_dir}", trust=trust_check.find_trust_packages(data))
     try:
-        with runs.open_run_recorders(data, run_dir, profile) as recorders:
+        opened = runs.open_run_recorders(data, run_dir, profile)
+        with opened if processes.is_first() else contextlib.nullcontext([]) as recorders:
             result = runs.fit_configuration(
                 data,
                 workflow,
@@ -272,7 +293,7 @@ def _train(
             f"stopped without saving; resume: {go_on}" if stopping.has_started else "stopped before training began"
         )
         raise KeyboardInterrupt(message) from interrupt
-    if not data["resume"]:
+    if not data["resume"] and processes.is_first():
         JsonCache(runs.COMPILE_SECONDS_FILE).put(runs.fingerprint_program(data), result.progress.compile_seconds)
     for stream in rows_out:
         stream(make_result_row(result.progress, run_dir, result.stopped))
@@ -281,7 +302,7 @@ def _train(
     if result.stopped:
         say(f"stopped and saved; resume: {go_on}")
         return result
-    found = pareto_front.describe_fronts(workflow, result.state, data["num_seeds"])
+    found = pareto_front.describe_fronts(workflow, processes.gathered(result.state), data["num_seeds"])
     for line in summarize_training(workflow, data, result.progress, budget, run_dir, go_on, found):
         say(line)
     return result

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from itertools import product
 
 import jax
+import numpy as np
 
 from evorl import mesh
 from evorl.errors import OptionError, require
+from evorl.training import processes
 from evorl.types import ShardedByDefault, Workflow
 from evorl.workflows import base
 
@@ -32,17 +34,37 @@ def choose_mesh_shape(workflow: Workflow, num_seeds: int, devices: int | None = 
             nearest number that has one.
     """
     there = len(jax.devices())
+    can_cross = isinstance(workflow, ShardedByDefault)
     if devices is None:
-        return _find_largest_shape(_get_default_sizes(workflow, num_seeds), there)
+        sizes = _get_default_sizes(workflow, num_seeds)
+        found = _find_largest_shape(sizes, there, can_cross)
+        if found is None:
+            count, parts = processes.count(), _list_parts(sizes)
+            needs = f"{count} processes need a number of seeds, members or individuals that they can share"
+            raise OptionError(f"distributed: {needs}, and this training has {parts}")
+        return found
     sizes = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
-    found = _find_largest_shape(sizes, devices)
-    if math.prod(found) != devices:
-        fits = [n for n in range(1, 2 * devices) if math.prod(_find_largest_shape(sizes, n)) == n]
-        nearest = min(fits, key=lambda n: abs(n - devices))
-        parts = " or ".join(f"{size} {WORDS[axis]}" for axis, size in sizes.items() if size > 1) or "1 run"
-        raise OptionError(f"devices={devices}: does not divide {parts}; {nearest} does")
+    found = _find_largest_shape(sizes, devices, can_cross)
+    if found is None or math.prod(found) != devices:
+        shapes = [_find_largest_shape(sizes, n, can_cross) for n in range(1, 2 * devices)]
+        fits = {math.prod(shape) for shape in shapes if shape is not None}
+        nearest = min(fits, key=lambda n: abs(n - devices), default=None)
+        hint = f"; {nearest} does" if nearest is not None else ""
+        raise OptionError(f"devices={devices}: does not divide {_list_parts(sizes)}{hint}")
     require(devices <= there, "devices", devices, f"must be at most {there}, the number of available devices")
     return found
+
+
+def make_mesh(shape: MeshShape) -> jax.sharding.Mesh:
+    """Make a mesh of this shape, with equally many devices of each process, which are neighbors.
+
+    Args:
+        shape: Number of devices along each axis.
+    """
+    share = math.prod(shape) // processes.count()
+    by_process = [[one for one in jax.devices() if one.process_index == i] for i in range(processes.count())]
+    chosen = np.array([device for own in by_process for device in own[:share]]).reshape(shape)
+    return jax.sharding.Mesh(chosen, mesh.AXES, axis_types=(jax.sharding.AxisType.Auto,) * len(mesh.AXES))
 
 
 def describe_mesh(workflow: Workflow, num_seeds: int, devices: int | None = None) -> Iterator[str]:
@@ -69,17 +91,33 @@ def _get_default_sizes(workflow: Workflow, num_seeds: int) -> dict[str, int]:
     return {mesh.SEEDS: num_seeds} | (workflow.parallel_axes if isinstance(workflow, ShardedByDefault) else {})
 
 
-def _find_largest_shape(sizes: dict[str, int], most: int) -> MeshShape:
-    """Return the shape with the most devices, but at most `most`, that divides the sizes of the axes."""
+def _list_parts(sizes: dict[str, int]) -> str:
+    """Return the parts of a training as text, such as "2 seeds or 16 members"."""
+    return " or ".join(f"{size} {WORDS[axis]}" for axis, size in sizes.items() if size > 1) or "1 run"
+
+
+def _find_largest_shape(sizes: dict[str, int], most: int, can_cross: bool) -> MeshShape | None:
+    """Return the shape with the most devices, but at most `most`, that divides the sizes of the axes.
+
+    Several processes have equally many of these devices. Unless `can_cross`, environments that share a run or a
+    member are in the same process. None if there is no such shape.
+    """
+    count = processes.count()
     ways = [[n for n in range(1, most + 1) if sizes.get(axis, 1) % n == 0] for axis in mesh.AXES]
-    return max((shape for shape in product(*ways) if math.prod(shape) <= most), key=lambda s: (math.prod(s), *s))
+
+    def fits(shape: MeshShape) -> bool:
+        used = math.prod(shape)
+        return used <= most and (used if can_cross else shape[0] * shape[1]) % count == 0
+
+    shapes = ((seeds, members, envs) for seeds, members, envs in product(*ways))
+    return max(filter(fits, shapes), key=lambda shape: (math.prod(shape), *shape), default=None)
 
 
 def _suggest_size(sizes: dict[str, int], devices: int) -> str:
     """Return the size of an axis, nearest to the present one, with which all devices are used, such as "8 seeds"."""
     axis, size = max(sizes.items(), key=lambda item: item[1])
-    fits = [
-        n for n in range(1, size + devices + 1) if math.prod(_find_largest_shape(sizes | {axis: n}, devices)) == devices
-    ]
+    near = range(1, size + devices + 1)[-2 * devices :]
+    shapes = {n: _find_largest_shape(sizes | {axis: n}, devices, True) for n in near}
+    fits = [n for n, shape in shapes.items() if shape is not None and math.prod(shape) == devices]
     nearest = min(fits, key=lambda n: (abs(n - size), -n))
     return f"{nearest} {WORDS[axis]}"

@@ -4,6 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError, HostError, OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
 from evorl.replay.state_replays import join_replays, split_replays
+from evorl.training import processes
 from evorl.training.callbacks import Callback
 from evorl.training.changed_numbers import replace_numbers
 from evorl.training.demonstrations import require_demonstrations
@@ -63,8 +65,12 @@ class Driver:
         with explain_index_overflow(), explain_missing_numbers():
             traced = program.trace(numbers)
         self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
+        if self.host_envs.envs and processes.count() > 1:
+            raise OptionError("distributed: is not supported with environments on the host")
         why = "is not supported with host environments, whose steps cannot be repeated"
         require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
+        if terms.debug_nans and processes.count() > 1:
+            raise OptionError("debug.nans: needs one process; use distributed=off")
         self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
         if (why := find_failure_reason(program, self.state)) is not None:
             raise OptionError(why)
@@ -118,7 +124,7 @@ class Driver:
         state, with the weights of `init_from` and with the demonstrations in its replay buffer, if these are
         given.
         """
-        shapes, checkpoints = traced.init.out_info, self.checkpoints
+        shapes, checkpoints = traced.shapes, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
             state, best, saved = checkpoints.restore(shapes)
             state = jax.device_put(hosts.clear_leases(state), traced.shardings)
@@ -157,7 +163,7 @@ class Driver:
         The result therefore depends only on the chunks, not on which of them have been received, nor on where
         a run was resumed.
         """
-        return self.budget.compute_used_share(self._get_usage())
+        return processes.agreed(self.budget.compute_used_share(self._get_usage()))
 
     def _get_usage(self) -> BudgetUsage:
         """Return the budget usage without the last dispatched chunk.
@@ -187,6 +193,12 @@ class Driver:
         )
         if not self.budget.is_timed or not count:
             return count
+        count = processes.agreed(self._limit_by_time(count))
+        self.training_log.is_out_of_time = not count
+        return count
+
+    def _limit_by_time(self, count: int) -> int:
+        """Return how many of `count` iterations are expected to end before the time limit."""
         self.receive(all_but=0 if self._get_remaining_seconds() < 3 * count * self.progress.iteration_seconds else 1)
         if not self.progress.iteration_seconds:
             return 1
@@ -194,9 +206,7 @@ class Driver:
             sent.count * self.progress.iteration_seconds or self.training_log.evaluation_duration
             for sent in self.in_flight
         )
-        count = int(min(count, max((self._get_remaining_seconds() - pending) / self.progress.iteration_seconds, 0)))
-        self.training_log.is_out_of_time = not count
-        return count
+        return int(min(count, max((self._get_remaining_seconds() - pending) / self.progress.iteration_seconds, 0)))
 
     def _get_remaining_seconds(self) -> float:
         """Return the remaining seconds of the budget."""
@@ -213,6 +223,7 @@ class Driver:
         elif self.budget.is_timed:
             cost, spent = self.training_log.evaluation_duration, done.evaluation_seconds
             room = spent + cost <= self.options.evaluation_share * (done.seconds - done.compile_seconds + cost)
+            room = processes.agreed(room)
         else:
             room = done.has_evaluation_room(
                 self._recent_usage[1].env_steps * len(self.program.seeds), self.options.evaluation_share
@@ -321,7 +332,7 @@ class Driver:
         rounds: list[dict[str, np.ndarray]] = []
         measured: dict[str, np.ndarray] = {}
         seconds, evaluated = 0.0, None
-        while not rounds or seconds * (1 + 1 / len(rounds)) <= longest:
+        while not rounds or processes.agreed(seconds * (1 + 1 / len(rounds)) <= longest):
             if stop():
                 return None
             self.dispatch(1, evaluating=True, part=first + len(rounds), fallback_state=fallback_state)
@@ -370,7 +381,7 @@ class Driver:
         """Run one iteration under the profiler, if the budget has one left."""
         self.receive()
         if self.budget.count_remaining_iterations(self.progress.usage, self.dispatched, self.step_bound) >= 1:
-            with profile.trace(self.run):
+            with profile.trace(self.run) if processes.is_first() else nullcontext():
                 self.dispatch(1, evaluating=False)
                 self.receive()
 

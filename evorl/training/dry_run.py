@@ -77,8 +77,11 @@ def explain_out_of_memory() -> Iterator[None]:
 
 
 def require_memory(shapes: State, num_seeds: int = 1) -> None:
-    """Raise OptionError if the state of all seeds does not fit in memory; the message names the largest field."""
-    needed, there = tree.nbytes(shapes), devices.memory_limit()
+    """Raise OptionError if the state of all seeds does not fit in memory; the message names the largest field.
+
+    With shardings, what counts is the part of one device, or on a CPU, the parts of all devices of this process.
+    """
+    needed, there = measure_share(shapes), devices.memory_limit()
     if needed > there:
         path, leaf = max(jax.tree_util.tree_leaves_with_path(shapes), key=lambda item: tree.nbytes(item[1]))
         name = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -87,6 +90,17 @@ def require_memory(shapes: State, num_seeds: int = 1) -> None:
             f"{fits}the state needs {format_bytes(needed)} of memory, and {format_bytes(there)} are available; "
             f"its largest field is {name}, {format_bytes(tree.nbytes(leaf))}"
         )
+
+
+def measure_share(shapes: State) -> int:
+    """Return the bytes of a state in the memory of one device, or on a CPU, in that of this process."""
+    leaves = jax.tree.leaves(shapes)
+    shardings = [x.sharding for x in leaves if getattr(x, "sharding", None) is not None]
+    if not shardings:
+        return tree.nbytes(shapes)
+    parts = [math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves]
+    shared = len(shardings[0].addressable_devices) if jax.default_backend() == "cpu" else 1
+    return shared * sum(parts)
 
 
 def find_unmet_limits(workflow: Any, budget: Budget, chunk: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ import jax
 
 from evorl.errors import is_number, require, require_int
 from evorl.parts import resolve_numbers
+from evorl.training import processes
 from evorl.training.callbacks import Callback
 from evorl.training.configuration.options import INTEGER_RANGES
 from evorl.training.devices import trim_heap
@@ -131,7 +132,7 @@ def fit(
         HostError: An environment on the host has failed.
     """
     shown = None
-    if progress or (progress is None and not callbacks):
+    if processes.is_first() and (progress or (progress is None and not callbacks)):
         unit = display.get_unit(workflow)
         shown = fit_display.open_display(type(workflow).__name__, unit) or (
             display.LinePrinter(unit=unit) if progress else None
@@ -144,6 +145,9 @@ def fit(
         for name, value in counts.items():
             if name != "devices" or value is not None:
                 require_int(name, value, *INTEGER_RANGES[name])
+        if not processes.is_first():
+            callbacks = ()
+        is_stopped = lambda: processes.any_process(bool(stop()))  # noqa: E731
         started = time.perf_counter() if started is None else started
         side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
         numbers = resolve_numbers(workflow)
@@ -164,7 +168,7 @@ def fit(
         schedule.evaluation_point = (
             -1 if schedule.initial_evaluation is None else schedule.evaluation_point
         )  # repeats an initial evaluation that failed
-        while not stop() and (done := driver.compute_used_share()) < 1:
+        while not is_stopped() and (done := driver.compute_used_share()) < 1:
             if driver.is_evaluation_due(int(done * evaluations)):
                 driver.dispatch(1, evaluating=True)
             count = driver.limit_iterations(chunk)
@@ -172,7 +176,7 @@ def fit(
                 break
             driver.dispatch(count, evaluating=False)
             driver.receive(all_but=1)
-            if profile is not None and profile.is_due:
+            if profile is not None and processes.agreed(profile.is_due):
                 driver.trace_iteration(profile)
             if checkpoints is not None and checkpoints.is_due():
                 driver.receive()
@@ -180,7 +184,7 @@ def fit(
                     driver.save()
         driver.receive()
         if journal.is_finished and not journal.has_final_evaluation:
-            driver.run_final_evaluation(stop)
+            driver.run_final_evaluation(is_stopped)
         if checkpoints is not None:
             driver.save()
         driver.host_envs.close()

@@ -33,7 +33,9 @@ class DivergenceMonitor:
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
         """Compile the check, and find the leaves that are finite now; `lost` marks runs that have already diverged."""
         self._program = program
-        look = jax.jit(self._find_nonfinite).lower(state).compile(FAST_COMPILE_OPTIONS)
+        look = (
+            jax.jit(self._find_nonfinite, out_shardings=program.replicated).lower(state).compile(FAST_COMPILE_OPTIONS)
+        )
         kept = [seed for seed, gone in enumerate(lost) if not gone]
         self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))
         members, _ = _get_innermost_members(program.workflow, state)

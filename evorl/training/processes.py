@@ -4,17 +4,21 @@ All processes execute the same program. Whatever depends on a clock, a signal or
 process, which alone writes files and output. In a single process, nothing here has an effect.
 """
 
+import io
 import itertools
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any, TypeVar
 
 import jax
-from jax._src import distributed  # its key-value store has no public name; it needs no device, so it never waits for one
+from jax._src import (
+    distributed,  # its key-value store has no public name; it needs no device, so it never waits for one
+)
 from jax.experimental import multihost_utils
 
 from evorl.errors import OptionError, require
@@ -30,6 +34,11 @@ PREFIX = "evorl"
 COUNT_VARIABLES = {"SLURM_STEP_NODELIST": "SLURM_NTASKS", "OMPI_MCA_orte_hnp_uri": "OMPI_COMM_WORLD_SIZE"}
 KUBERNETES_VARIABLES = ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX")
 _calls = itertools.count()
+
+
+def _get_client() -> Any:
+    """Return the client of the key-value store that all processes share."""
+    return distributed.global_state.client
 
 
 def count() -> int:
@@ -58,7 +67,7 @@ def connect(option: str = AUTO) -> None:
     Raises:
         OptionError: The option is invalid, or the processes did not find each other.
     """
-    if count() > 1 or option == OFF or (option == AUTO and not _has_launcher(os.environ)):
+    if count() > 1 or not needs_several(option):
         return
     given: dict[str, Any] = {}
     if option != AUTO:
@@ -67,8 +76,6 @@ def connect(option: str = AUTO) -> None:
         address, *numbers = parts
         fits = len(parts) == 3 and ":" in address and all(number.isdigit() for number in numbers)
         require(fits and int(numbers[1]) < int(numbers[0]), "distributed", option, allowed)
-        if int(numbers[0]) == 1:
-            return
         given = {"coordinator_address": address, "num_processes": int(numbers[0]), "process_id": int(numbers[1])}
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from evorl's own handler
     try:
@@ -78,6 +85,11 @@ def connect(option: str = AUTO) -> None:
         raise OptionError(f"distributed={option}: the processes did not find each other: {line:.200}") from error
     if count() > 1:
         _Watcher().start()
+
+
+def needs_several(option: str) -> bool:
+    """Return whether a training with this option has several processes; see `connect`."""
+    return option != OFF and (option != AUTO or _has_launcher(os.environ))
 
 
 def _has_launcher(environment: Mapping[str, str]) -> bool:
@@ -96,7 +108,7 @@ def agreed(value: T) -> T:
     """
     if count() == 1:
         return value
-    client, call = distributed.global_state.client, next(_calls)
+    client, call = _get_client(), next(_calls)
     key = f"{PREFIX}/agreed/{call}"
     if not is_first():
         return json.loads(_wait_for(client, key))
@@ -114,6 +126,32 @@ def _wait_for(client: Any, key: str) -> str:
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
+
+
+def any_process(flag: bool) -> bool:
+    """Return whether any process has passed True so far; all processes must call this in the same order.
+
+    Args:
+        flag: Whether this process says so.
+    """
+    if count() == 1:
+        return flag
+    client = _get_client()
+    if flag and not is_first():
+        client.key_value_set(f"{PREFIX}/raised/{index()}", "", allow_overwrite=True)
+    return agreed(flag or (is_first() and bool(client.key_value_dir_get(f"{PREFIX}/raised/"))))
+
+
+def require_same_options(options: Mapping[str, Any]) -> None:
+    """Raise OptionError if an option differs from that of the first process.
+
+    Args:
+        options: Options by name, which JSON can represent.
+    """
+    for name, value in agreed({name: repr(value) for name, value in options.items()}).items():
+        same = name in options and repr(options[name]) == value
+        why = f"must be {value}, as in the first process; all processes need the same command"
+        require(same, name, options.get(name), why)
 
 
 def on_first(action: Callable[[], T]) -> T:
@@ -169,6 +207,29 @@ def _gather(x: Any) -> Any:
     return multihost_utils.process_allgather(x, tiled=True)
 
 
+def only_first_prints() -> AbstractContextManager[Any]:
+    """Return a context manager within which standard output of all processes but the first one is discarded."""
+    return nullcontext() if is_first() else redirect_stdout(io.StringIO())
+
+
+@contextmanager
+def session(option: str) -> Iterator[None]:
+    """Connect the processes of a training, and end all of them if one of them fails within this context.
+
+    Args:
+        option: See `connect`.
+    """
+    connect(option)
+    try:
+        yield
+    except BaseException as error:
+        if count() > 1 and isinstance(error, jax.errors.JaxRuntimeError):
+            time.sleep(PATIENCE + 10 * POLL_SECONDS)  # if another process has died, the watcher ends this one
+        leave(f"process {index()}: {error or type(error).__name__}")
+        raise
+    leave()
+
+
 def leave(problem: str | None = None) -> None:
     """Say that this process ends; with a problem, the other processes end, too.
 
@@ -180,7 +241,7 @@ def leave(problem: str | None = None) -> None:
     _Watcher.is_leaving = True
     kind = "done" if problem is None else "failed"
     try:
-        distributed.global_state.client.key_value_set(f"{PREFIX}/{kind}/{index()}", problem or "", allow_overwrite=True)
+        _get_client().key_value_set(f"{PREFIX}/{kind}/{index()}", problem or "", allow_overwrite=True)
     except jax.errors.JaxRuntimeError:
         return  # the first process has ended
 
@@ -195,7 +256,7 @@ class _Watcher(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.client = distributed.global_state.client
+        self.client = _get_client()
         self.seen: dict[int, tuple[str, float]] = {}  # last sign of life of a process, and when it was new
 
     def run(self) -> None:

@@ -1,6 +1,5 @@
 """The compiled program of a training: chunks of steps and evaluations of one or several runs."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.training.demonstrations import preload_replay
-from evorl.training.device_mesh import choose_mesh_shape
+from evorl.training.device_mesh import choose_mesh_shape, make_mesh
 from evorl.training.devices import OPTIMIZATION_LEVEL
 from evorl.types import Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
@@ -29,6 +28,7 @@ class ProgramTrace:
 
     init: jax.stages.Traced
     run: jax.stages.Lowered
+    shapes: PyTree[jax.ShapeDtypeStruct]  # of the state, with their shardings
     shardings: PyTree[NamedSharding]  # of every leaf of the state
 
 
@@ -50,9 +50,12 @@ class Program:
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
         """Return the device mesh; devices are distributed over seeds first, then members, then environments."""
-        shape = choose_mesh_shape(self.workflow, len(self.seeds), self.devices)
-        types = (jax.sharding.AxisType.Auto,) * len(mesh.AXES)
-        return jax.make_mesh(shape, mesh.AXES, axis_types=types, devices=jax.devices()[: math.prod(shape)])
+        return make_mesh(choose_mesh_shape(self.workflow, len(self.seeds), self.devices))
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """Return the sharding of arrays that are whole on each device, so that each process can read them."""
+        return NamedSharding(self.mesh, PartitionSpec())
 
     def get_shardings(self, state: Any) -> Any:
         """Return the sharding of every leaf of a state, given its arrays or their shapes."""
@@ -86,8 +89,9 @@ class Program:
 
             init = jax.jit(init_sharded, out_shardings=places).trace(self.keys, numbers)
             shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
-            run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, None, None))
-            return ProgramTrace(init, run.lower(shapes, self.keys, *make_run_args(0, 0, False)), places)
+            run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, self.replicated, self.replicated))
+            lowered = run.lower(shapes, self.keys, *make_run_args(0, 0, False))
+            return ProgramTrace(init, lowered, shapes, places)
 
     def inherit(self, state: State, parent: State) -> State:
         """Return the state with the weights of `parent`, which has the same leading axes.
@@ -118,7 +122,7 @@ class Program:
 
         with jax.set_mesh(self.mesh):
             each = measure if len(self.seeds) == 1 else mesh.shard_over_axis(measure_all, mesh.SEEDS, (True,), True)
-            return jax.jit(each).lower(state).compile(options)
+            return jax.jit(each, out_shardings=self.replicated).lower(state).compile(options)
 
     def compile_evaluator(self, evaluator: Evaluator, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
         """Compile an evaluator for all runs, for states like the given one, without replay buffers.
@@ -141,7 +145,8 @@ class Program:
         with jax.set_mesh(self.mesh):
             spread = mesh.shard_over_axis(evaluate_all, mesh.SEEDS, (True, True, False), True)
             each = evaluate_single if len(self.seeds) == 1 else spread
-            return jax.jit(each).lower(state, self.keys, jnp.uint32(0)).compile(options)
+            evaluate = jax.jit(each, out_shardings=self.replicated)
+            return evaluate.lower(state, self.keys, jnp.uint32(0)).compile(options)
 
     def run(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array

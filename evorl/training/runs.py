@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from evorl import tree
 from evorl.errors import OptionError, require
 from evorl.parts import resolve_numbers
-from evorl.training import pareto_front
+from evorl.training import pareto_front, processes
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.demonstrations import read_demonstrations
@@ -45,7 +45,7 @@ def build(cfg: Config) -> tuple[Any, Budget]:
     """Build the workflow and the budget that a configuration describes; raise OptionError if it is invalid."""
     data = config.to_plain_data(cfg) if isinstance(cfg, DictConfig) else cfg
     options.check_options(data)
-    set_host_devices(data["devices"], required=data["devices"] is not None)
+    set_host_devices(_count_local_devices(data["devices"]), required=data["devices"] is not None)
     budget = Budget(**{name: math.inf if data[name] is None else data[name] for name in BUDGET_OPTIONS})
     try:
         workflow = assemble(data)
@@ -61,6 +61,14 @@ def build(cfg: Config) -> tuple[Any, Budget]:
         ):
             message = message.replace(place, given)
         raise OptionError(message) from error
+
+
+def _count_local_devices(devices: int | None) -> int | None:
+    """Return the number of devices of this process for the option `devices`, those of all processes."""
+    count = processes.count()
+    fits = f"must be a multiple of {count}, the number of processes"
+    require(devices is None or devices % count == 0, "devices", devices, fits)
+    return None if devices is None else devices // count
 
 
 def assemble(data: Mapping[str, Any]) -> Workflow:

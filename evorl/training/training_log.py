@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_ERROR, reduce_steps
+from evorl.training import processes
 from evorl.training.callbacks import Callback, ResumeCallback, StageCallback
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
@@ -137,7 +138,8 @@ class TrainingLog:
         returns = np.where(np.isnan(returns), -np.inf, returns)
         better = np.asarray((returns > before) | np.isneginf(before))
         if better.any():
-            self.best = jax.tree.map(partial(_select, better), jax.device_get(evaluated), self.best)
+            new = jax.device_get(evaluated) if processes.count() == 1 else evaluated
+            self.best = jax.tree.map(partial(_select, better), new, self.best)
         self.progress.best_returns = np.where(better, returns, before).tolist()
 
     def add_chunk(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -155,10 +157,10 @@ class TrainingLog:
 def _select(mask: Any, new: Any, old: Any) -> Any:
     """Select `new` where the mask is True, and `old` elsewhere; the mask has the leading axes.
 
-    Random keys need jnp, since NumPy does not support them.
+    Arrays of which other processes hold a part, and random keys, need jnp.
     """
-    is_key = jnp.issubdtype(old.dtype, jax.dtypes.prng_key)
-    return (jnp if is_key else np).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+    in_numpy = isinstance(new, np.ndarray | np.generic)
+    return (np if in_numpy else jnp).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
 
 
 def _count_steps(metrics: dict[str, np.ndarray]) -> int:

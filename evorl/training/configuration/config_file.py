@@ -23,7 +23,7 @@ BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # limits: file size, nesting, charact
 BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 WORKFLOW_PREFIX = "agent.workflow."  # prefix of the options of the workflow
 WANDB_OFF = {"enabled": None, "project": None, "entity": None, "group": None, "tags": [], "mode": None}
-READER_OPTIONS = {"wandb": WANDB_OFF}  # the reader decides whether data leave the machine
+READER_OPTIONS = {"wandb": WANDB_OFF, "distributed": "auto"}  # the reader decides whether data leave the machine
 _READER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if available
 
 

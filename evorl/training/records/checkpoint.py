@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 
 from evorl import tree
 from evorl.errors import OptionError, to_printable
 from evorl.replay.state_replays import join_replays, split_replays
-from evorl.training.records import files
+from evorl.training import processes
+from evorl.training.records import checksums, files
 from evorl.types import State
 
 STRUCTURE_ERROR = "tree structures do not match"  # orbax's message if the structures differ but the leaves are equal
 EMPTY_NODES = ("None", "Dict", "List", "Tuple", "NamedTuple")  # orbax's names of nodes without leaves
-SCHEMA = 2  # version of the checkpoint format; others are refused
+SCHEMA = 3  # version of the checkpoint format; others are refused
 OLD_SUFFIX = ".replaced"  # suffix of a checkpoint while its replacement is written
 # Overhead of orbax 0.12 besides the arrays, measured on ext4 for states of 1 to 1000 leaves: an item has 5 folders, 7
 # files and 2 to 16 data files, in blocks of 4 kB; a leaf has 0.6 to 0.9 kB of metadata, more if its path is longer;
@@ -61,8 +61,9 @@ class Checkpoints:
         writes: bool = True,
     ) -> None:
         self.folder = Path(folder).absolute()
-        if writes:
+        if writes and processes.is_first():
             self._recover_replaced()
+        processes.synchronize("open checkpoints")
         handlers = {name: ocp.StandardCheckpointHandler() for name in ("state", "best", "replay")}
         self._manager = ocp.CheckpointManager(
             self.folder,
@@ -100,7 +101,7 @@ class Checkpoints:
         """Return whether it is time to save, and remove replay buffers that are no longer needed."""
         if not self._manager.is_saving_in_progress():
             self._prune_replays()
-        return time.perf_counter() - self._saved > self._seconds
+        return processes.agreed(time.perf_counter() - self._saved > self._seconds)
 
     def save(self, iteration: int, state: State, best: State, progress: dict[str, Any]) -> None:
         """Save a checkpoint in the background; return once the state is copied, since the next chunk overwrites it.
@@ -118,15 +119,17 @@ class Checkpoints:
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
             progress = progress | {
                 "schema": SCHEMA,
-                "digests": {name: compute_digest(item) for name, item in items.items()},
+                "digests": {name: checksums.compute_checksum(item) for name, item in items.items()},
             }
             progress["digest"] = _compute_text_digest(progress)
             saved = {name: ocp.args.StandardSave(_drop_empty_leaves(item)) for name, item in items.items()}
             with _explain_write_errors():
                 self._manager.wait_until_finished()
                 self._prune_replays()  # keeps at most two replay buffers on disk
-                if self._get_path(iteration).is_dir():
-                    self._get_path(iteration).rename(self.folder / f"{iteration}{OLD_SUFFIX}")
+                if processes.agreed(self._get_path(iteration).is_dir()):
+                    if processes.is_first():
+                        self._get_path(iteration).rename(self.folder / f"{iteration}{OLD_SUFFIX}")
+                    processes.synchronize("replace checkpoint")
                     self._manager.reload()
                 self._manager.save(iteration, args=ocp.args.Composite(progress=ocp.args.JsonSave(progress), **saved))
             self._rows = rows
@@ -135,8 +138,8 @@ class Checkpoints:
     def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
         """Return the state, the best state and the progress of the newest undamaged checkpoint.
 
-        The states have the structure of `shapes` (from `jax.eval_shape`). Newer, damaged checkpoints are
-        renamed. Replay buffers that were not saved are empty.
+        The states have the structure of `shapes` (from `jax.eval_shape`), and its shardings if it has any.
+        Newer, damaged checkpoints are renamed. Replay buffers that were not saved are empty.
         """
         light, replays = split_replays(shapes)
 
@@ -192,6 +195,11 @@ class Checkpoints:
                 raise
             except Exception as error:  # orbax's readers raise many types
                 problem = str(error).strip().partition("\n")[0] or type(error).__name__
+                if processes.count() > 1:  # the others may have read their parts
+                    again = "resume with one process, which takes the previous one"
+                    raise OptionError(
+                        f"the checkpoint of iteration {step} is damaged ({problem:.200}); {again}"
+                    ) from error
                 self._report(f"the checkpoint of iteration {step} is damaged ({problem:.200}); trying the previous one")
         raise OptionError(f"{self.folder}: all checkpoints are damaged")
 
@@ -218,8 +226,8 @@ class Checkpoints:
         if not saved:
             raise ValueError(f"its {item} is missing")
         require_same_shapes(f"the checkpoint of iteration {step}", saved, solid)
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), solid)
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding or device), solid)
         wanted = ocp.args.Composite(**{item: ocp.args.StandardRestore(like)})
         try:
             found = manager.restore(step, args=wanted)[item]
@@ -227,7 +235,7 @@ class Checkpoints:
             if STRUCTURE_ERROR not in str(error):
                 raise
             raise OptionError(f"{self._get_path(step)}: was written by another version of evorl") from error
-        if compute_digest(found) != digests[item]:
+        if checksums.compute_checksum(found) != digests[item]:
             raise ValueError(f"its {item} does not match the checksum")
         stored = iter(jax.tree.leaves(found))
         return jax.tree.map(lambda x: next(stored) if x.size else jnp.zeros(x.shape, x.dtype), shapes)
@@ -265,6 +273,8 @@ class Checkpoints:
 
         The manager's own list is not used, since it also contains checkpoints that could not be written.
         """
+        if not processes.is_first():
+            return
         self._recover_replaced()
         whole = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         for step in whole[:-1]:
@@ -283,16 +293,6 @@ def _explain_write_errors() -> Iterator[None]:
         code = re.search(r"os_error_code='(\d+)'", str(error))
         reason = os.strerror(int(code[1])) if code else str(error).partition("\n")[0]
         raise OSError(f"a checkpoint could not be written: {reason:.200}") from error
-
-
-def compute_digest(state: State) -> int:
-    """Compute a CRC-32 checksum of the bytes of all leaves."""
-    checksum = 0
-    for leaf in jax.tree.leaves(state):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        checksum = zlib.crc32(np.ascontiguousarray(jax.device_get(leaf)).data, checksum)
-    return checksum
 
 
 def _compute_text_digest(progress: dict[str, Any]) -> int:
