@@ -40,6 +40,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "envs/host/worker.py": "what its parent sends through a pipe",
     "envs/host/subprocess_backend.py": "what a worker sends through a pipe",
     "distributed/worker.py": "what its parent sends",
+    "training/processes.py": "JSON that another process of the same training sends",
 }
 
 

@@ -111,7 +111,7 @@ def _main(arguments: list[str]) -> None:
         return
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    if any(processes.needs_several(cfg.distributed) for cfg in cfgs):
+    if any(processes.needs_several(str(cfg.distributed)) for cfg in cfgs):
         raise OptionError("-m: trains in one process; start one training in several processes, or use distributed=off")
     apart = len({cfg.devices for cfg in cfgs if not cfg.resume}) > 1
     start = multirun.run_in_process if apart else run  # a process chooses its devices only once
@@ -151,9 +151,11 @@ def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
     from evorl.training import processes
 
     try:
-        with processes.session(cfg.distributed), _redirect_text(cfg) as out, processes.only_first_prints():
+        with processes.session(str(cfg.distributed)), _redirect_text(cfg) as out, processes.only_first_prints():
             result = train(cfg, of_run, sections, out)
     except OptionError as error:
+        if not processes.is_first():
+            sys.exit(2)  # the first process prints it, or its watcher does
         exit_with_error(error)
     except (DivergedError, HostError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -262,6 +264,7 @@ def _train(
     if data["resume"] and find_host_envs(workflow):
         say("the host environments start new episodes")
     go_on = package.format_command("train", f"resume={run_dir}", trust=trust_check.find_trust_packages(data))
+    processes.advise(f"resume: {go_on}")
     try:
         opened = runs.open_run_recorders(data, run_dir, profile)
         with opened if processes.is_first() else contextlib.nullcontext([]) as recorders:

@@ -39,9 +39,9 @@ def choose_mesh_shape(workflow: Workflow, num_seeds: int, devices: int | None = 
         sizes = _get_default_sizes(workflow, num_seeds)
         found = _find_largest_shape(sizes, there, can_cross)
         if found is None:
-            count, parts = processes.count(), _list_parts(sizes)
-            needs = f"{count} processes need a number of seeds, members or individuals that they can share"
-            raise OptionError(f"distributed: {needs}, and this training has {parts}")
+            count = processes.count()
+            why = f"{count} processes cannot share {_list_parts(sizes)}; use a multiple of {count}"
+            raise OptionError(f"distributed: {why}, such as num_seeds={count}")
         return found
     sizes = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
     found = _find_largest_shape(sizes, devices, can_cross)
@@ -50,7 +50,8 @@ def choose_mesh_shape(workflow: Workflow, num_seeds: int, devices: int | None = 
         fits = {math.prod(shape) for shape in shapes if shape is not None}
         nearest = min(fits, key=lambda n: abs(n - devices), default=None)
         hint = f"; {nearest} does" if nearest is not None else ""
-        raise OptionError(f"devices={devices}: does not divide {_list_parts(sizes)}{hint}")
+        over = f" over {processes.count()} processes" if processes.count() > 1 else ""
+        raise OptionError(f"devices={devices}: does not divide {_list_parts(sizes)}{over}{hint}")
     require(devices <= there, "devices", devices, f"must be at most {there}, the number of available devices")
     return found
 

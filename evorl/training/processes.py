@@ -8,6 +8,8 @@ import io
 import itertools
 import json
 import os
+import signal
+import socket
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ from evorl.errors import OptionError, require
 T = TypeVar("T")
 
 AUTO, OFF = "auto", "off"
+CONNECT_SECONDS = 300.0  # how long processes wait for the first one to start
 POLL_SECONDS = 1.0
 PATIENCE = 20.0  # seconds without a sign of life after which a process counts as dead
 MAX_KEPT = 1000  # agreed values that the store keeps, far more than processes are apart
@@ -34,6 +37,7 @@ PREFIX = "evorl"
 COUNT_VARIABLES = {"SLURM_STEP_NODELIST": "SLURM_NTASKS", "OMPI_MCA_orte_hnp_uri": "OMPI_COMM_WORLD_SIZE"}
 KUBERNETES_VARIABLES = ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX")
 _calls = itertools.count()
+_advice: list[str] = []  # what the message about a dead process adds
 
 
 def _get_client() -> Any:
@@ -71,20 +75,51 @@ def connect(option: str = AUTO) -> None:
         return
     given: dict[str, Any] = {}
     if option != AUTO:
-        parts = str(option).split(",")
+        parts = option.split(",")
         allowed = "must be auto, off, or ADDRESS:PORT,COUNT,ID, such as node0:1234,4,0"
         address, *numbers = parts
         fits = len(parts) == 3 and ":" in address and all(number.isdigit() for number in numbers)
         require(fits and int(numbers[1]) < int(numbers[0]), "distributed", option, allowed)
         given = {"coordinator_address": address, "num_processes": int(numbers[0]), "process_id": int(numbers[1])}
+        print(f"process {numbers[1]} of {numbers[0]}: waiting for the others at {address}", file=sys.stderr, flush=True)
+        if numbers[1] != "0":
+            _wait_for_first(address)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from evorl's own handler
     try:
-        jax.distributed.initialize(**given)
+        with _interruptible():
+            jax.distributed.initialize(**given)
     except (RuntimeError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise OptionError(f"distributed={option}: the processes did not find each other: {line:.200}") from error
     if count() > 1:
         _Watcher().start()
+
+
+def _wait_for_first(address: str) -> None:
+    """Wait until the first process answers; JAX would wait without regard to signals, and then abort."""
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except (OSError, OverflowError) as error:
+            if time.monotonic() > end or isinstance(error, OverflowError | socket.gaierror):
+                raise OptionError(f"distributed: no process answers at {address}: {error}") from error
+            time.sleep(0.5)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once within this context, which waits outside of Python."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def needs_several(option: str) -> bool:
@@ -143,15 +178,26 @@ def any_process(flag: bool) -> bool:
 
 
 def require_same_options(options: Mapping[str, Any]) -> None:
-    """Raise OptionError if an option differs from that of the first process.
+    """Raise OptionError in all processes if an option differs between them.
 
     Args:
-        options: Options by name, which JSON can represent.
+        options: Options by name.
     """
-    for name, value in agreed({name: repr(value) for name, value in options.items()}).items():
-        same = name in options and repr(options[name]) == value
-        why = f"must be {value}, as in the first process; all processes need the same command"
-        require(same, name, options.get(name), why)
+    first, *others = _exchange({name: repr(value) for name, value in options.items()})
+    for who, own in enumerate(others, 1):
+        for name in first.keys() | own.keys():
+            same = own.get(name) == first.get(name)
+            what = f"but {own.get(name)} in process {who}; all processes need the same command"
+            require(same, name, options.get(name) if is_first() else first.get(name), what)
+
+
+def _exchange(value: T) -> list[T]:
+    """Return the values of all processes, which JSON can represent."""
+    if count() == 1:
+        return [value]
+    client, call = _get_client(), next(_calls)
+    client.key_value_set(f"{PREFIX}/exchanged/{call}/{index()}", json.dumps(value))
+    return [json.loads(_wait_for(client, f"{PREFIX}/exchanged/{call}/{who}")) for who in range(count())]
 
 
 def on_first(action: Callable[[], T]) -> T:
@@ -212,6 +258,15 @@ def only_first_prints() -> AbstractContextManager[Any]:
     return nullcontext() if is_first() else redirect_stdout(io.StringIO())
 
 
+def advise(text: str) -> None:
+    """Set what the message about a dead process says besides.
+
+    Args:
+        text: Advice, such as a command.
+    """
+    _advice[:] = [text]
+
+
 @contextmanager
 def session(option: str) -> Iterator[None]:
     """Connect the processes of a training, and end all of them if one of them fails within this context.
@@ -266,7 +321,7 @@ class _Watcher(threading.Thread):
                 self.client.key_value_set(f"{PREFIX}/alive/{index()}", f"{host} {turn}", allow_overwrite=True)
                 problem = self._find_problem()
             except jax.errors.JaxRuntimeError:
-                problem = "process 0 has died"
+                problem = "process 0 has died"  # usually, JAX aborts before it can be told
             if _Watcher.is_leaving:
                 return
             if problem is not None:
@@ -296,7 +351,7 @@ class _Watcher(threading.Thread):
         """Print why this process ends, tell the others, and end at once: the main thread may wait for a device."""
         if is_first():
             leave(problem)
-            print(f"error: {problem}", file=sys.stderr, flush=True)
+            print(f"error: {'; '.join([problem, *_advice])}", file=sys.stderr, flush=True)
             time.sleep(2 * POLL_SECONDS)  # the others read it here
         elif problem.startswith("process 0"):
             print(f"error: {problem}", file=sys.stderr, flush=True)
