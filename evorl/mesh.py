@@ -50,6 +50,23 @@ def shard_over_axis(f: Callable[..., T], axis: str, ins: Any, outs: Any) -> Call
     return jax.shard_map(f, in_specs=to_specs(ins), out_specs=to_specs(outs), axis_names=names, check_vma=False)
 
 
+def spread_rows(x: T, axis: str, at: int = 0) -> T:
+    """Spread the array axis `at` of each leaf over a mesh axis, so that each device computes with its own rows.
+
+    Sums over the rows, such as gradients, are then sums over the devices. Leaves whose size the number of
+    devices does not divide stay as they are.
+    """
+    shards = count_shards(axis)
+
+    def spread_leaf(x: Array) -> Array:
+        if x.ndim <= at or x.shape[at] % shards:
+            return x
+        free = PartitionSpec.UNCONSTRAINED
+        return jax.lax.with_sharding_constraint(x, PartitionSpec(*[free] * at, axis, *[free] * (x.ndim - at - 1)))
+
+    return x if shards == 1 else jax.tree.map(spread_leaf, x)
+
+
 def gather_shards(x: T, axis: str, at: int = 0) -> T:
     """Gather x from all devices inside a sharded function, and concatenate its leaves along the array axis `at`."""
     if count_shards(axis, AxisType.Manual) == 1:

@@ -118,6 +118,11 @@ class League:
         return self.roles.roles[0].name
 
     @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of environments of a learner, which can be distributed."""
+        return base.parallel_axes(self.inner)
+
+    @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """Return the minimum and maximum env steps and gradient steps of an iteration of all learners, by name.
 

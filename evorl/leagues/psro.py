@@ -45,7 +45,7 @@ from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
 from evorl.parts import bind, part, require_constants, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, State
-from evorl.workflows.base import as_evaluation
+from evorl.workflows import base
 
 MIN_SUPPORT_WEIGHT = 1e-3  # minimum weight of a policy in the support
 NASH_CONV_TOLERANCE = 1e-6  # NashConv up to which there is nothing to gain
@@ -137,6 +137,11 @@ class PSRO:
         """Return the number of iterations after which the pool is full."""
         return self.capacity - 1
 
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of environments of a training of the oracle, which can be distributed."""
+        return base.parallel_axes(self.oracle)
+
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PSROState:
         key_first, key_pay = jax.random.split(key)
         state = self.init_without_payoffs(key_first, numbers, env_params)
@@ -217,7 +222,7 @@ class PSRO:
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key
-        return as_evaluation(self.mixture_metrics(state))
+        return base.as_evaluation(self.mixture_metrics(state))
 
     def mixture_metrics(self, state: PSROState) -> Metrics:
         """Return the metrics of the mixtures: "return"; with a game tree, "nash_conv" and "exploitability", too.

@@ -20,6 +20,7 @@ from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.parts import Number, get_skeleton, number, part, read_numbers
 from evorl.types import Env, Key, Metrics, PolicyWorkflow, State
+from evorl.workflows import base
 
 
 def make_single_player_env(env: Env) -> Env:
@@ -62,6 +63,11 @@ class TrainingOracle:
 
     def __post_init__(self) -> None:
         require_int("restarts", self.restarts)
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of environments of the workflow, which can be distributed."""
+        return base.parallel_axes(self.workflow)
 
     def check(self, game: Env) -> None:
         """Raise OptionError if the workflow cannot be used in the game."""

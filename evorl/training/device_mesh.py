@@ -10,7 +10,7 @@ import numpy as np
 from evorl import mesh
 from evorl.errors import OptionError, require
 from evorl.training import processes
-from evorl.types import ShardedByDefault, Workflow
+from evorl.types import HasIndependentParts, Workflow
 from evorl.workflows import base
 
 MeshShape = tuple[int, int, int]  # number of devices along each of mesh.AXES
@@ -34,7 +34,7 @@ def choose_mesh_shape(workflow: Workflow, num_seeds: int, devices: int | None = 
             nearest number that has one.
     """
     there = len(jax.devices())
-    can_cross = isinstance(workflow, ShardedByDefault)
+    can_cross = mesh.ENVS in base.independent_axes(workflow)
     if devices is None:
         sizes = _get_default_sizes(workflow, num_seeds)
         found = _find_largest_shape(sizes, there, can_cross)
@@ -89,7 +89,8 @@ def describe_mesh(workflow: Workflow, num_seeds: int, devices: int | None = None
 
 def _get_default_sizes(workflow: Workflow, num_seeds: int) -> dict[str, int]:
     """Return the sizes of the axes that are distributed by default."""
-    return {mesh.SEEDS: num_seeds} | (workflow.parallel_axes if isinstance(workflow, ShardedByDefault) else {})
+    is_shared = isinstance(workflow, HasIndependentParts) and workflow.is_sharded_by_default
+    return {mesh.SEEDS: num_seeds} | (base.independent_axes(workflow) if is_shared else {})
 
 
 def _list_parts(sizes: dict[str, int]) -> str:

@@ -246,16 +246,22 @@ class ParallelWorkflow(Protocol):
 
 
 @runtime_checkable
-class ShardedByDefault(ParallelWorkflow, Protocol):
-    """Protocol of a workflow that is distributed over all devices by default.
+class HasIndependentParts(ParallelWorkflow, Protocol):
+    """Protocol of a workflow with parts that exchange nothing during most of an iteration.
 
-    On a CPU it is faster with one core for each of its parts than with all cores for each matrix product.
+    These parts may be in several processes.
 
     Attributes:
-        is_sharded_by_default: True.
+        is_sharded_by_default: Whether the parts are distributed over all devices by default, because on a CPU
+            one core for each of them is faster than all cores for each matrix product.
     """
 
     is_sharded_by_default: ClassVar[bool]
+
+    @property
+    def independent_axes(self) -> dict[str, int]:
+        """Return the number of these parts by mesh axis; a part of `parallel_axes`."""
+        ...
 
 
 @runtime_checkable

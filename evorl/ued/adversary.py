@@ -1,5 +1,6 @@
 """Teacher that makes levels for students and learns from their outcomes: PAIRED, PopPAIRED, and the minimax teacher."""
 
+import math
 from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Any
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import PyTree
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.errors import OptionError, require
 from evorl.parts import bind, part, replace_unchecked, resolve_numbers
 from evorl.tree import as_arrays
@@ -138,6 +139,11 @@ class Adversary(base.BaseStagedWorkflow):
     def num_levels(self) -> int:
         """Return the number of levels per iteration, n."""
         return self.teacher.num_envs
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of environments by which those of a student and those of the teacher can be divided."""
+        return {mesh.ENVS: math.gcd(self.student.num_envs, self.teacher.num_envs)}
 
     @property
     def repeats(self) -> int:

@@ -23,6 +23,7 @@ from evorl.types import (
     ActorCritic,
     CombinedStepWorkflow,
     Env,
+    HasIndependentParts,
     Key,
     Metrics,
     ParallelWorkflow,
@@ -280,6 +281,11 @@ def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> t
 def parallel_axes(workflow: Any) -> dict[str, int]:
     """Return the number of independent parts of a workflow by mesh axis; empty if the workflow does not report it."""
     return workflow.parallel_axes if isinstance(workflow, ParallelWorkflow) else {}
+
+
+def independent_axes(workflow: Any) -> dict[str, int]:
+    """Return the number of parts that exchange nothing, by mesh axis; empty if the workflow does not report it."""
+    return workflow.independent_axes if isinstance(workflow, HasIndependentParts) else {}
 
 
 def state_sharding(workflow: Any, state: State) -> Any:

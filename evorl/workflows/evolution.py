@@ -105,6 +105,11 @@ class Evolution(base.BaseStagedWorkflow):
         require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
 
     @property
+    def independent_axes(self) -> dict[str, int]:
+        """Return the number of individuals, which play with their own environments."""
+        return self.parallel_axes
+
+    @property
     def num_blocks(self) -> int:
         """Return the number of blocks of the population, which are evaluated sequentially."""
         return self.evolver.population_size // (self.members_at_once or self.evolver.population_size)

@@ -57,6 +57,11 @@ class MetaES(base.BaseStagedWorkflow):
     inherited: ClassVar[tuple[str, ...]] = ("evolver",)
     is_sharded_by_default: ClassVar[bool] = True
 
+    @property
+    def independent_axes(self) -> dict[str, int]:
+        """Return the number of members of the population, if they are independent, by mesh axis."""
+        return base.independent_axes(self.population)
+
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
         search.require_evolver(self.evolver)

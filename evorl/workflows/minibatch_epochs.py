@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.agents.losses import mean_of_rows
 from evorl.replay.row_layout import RowLayout
 from evorl.types import Batch, Key, Metrics, OnPolicyAgent
@@ -43,6 +43,7 @@ def run_epochs(
 
     def update_on_minibatch(state: Any, segments: Int[Array, " n"]) -> tuple[Any, Metrics]:
         minibatch = layout.unpack(jax.tree.map(lambda x: x[segments], tables))
+        minibatch = mesh.spread_rows(minibatch, mesh.ENVS)
         return agent.update(state, lambda params: agent.loss(params, minibatch))
 
     def run_epoch(i: Array, state: Any) -> tuple[Any, Metrics]:

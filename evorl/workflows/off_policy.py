@@ -290,6 +290,7 @@ class OffPolicy(base.BaseStagedWorkflow):
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
             agent, replay = carry if changes else (carry[0], state.replay)
             samples = replay.sample(key_batch, (self.actor_interval, self.batch_size))
+            samples = mesh.spread_rows(samples, mesh.ENVS, at=1)
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
             keys = jax.random.split(key_critic, self.actor_interval)

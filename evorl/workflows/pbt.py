@@ -74,6 +74,11 @@ class PBT(base.BaseStagedWorkflow):
 
     is_sharded_by_default: ClassVar[bool] = True
 
+    @property
+    def independent_axes(self) -> dict[str, int]:
+        """Return the number of members of the population, if they are independent, by mesh axis."""
+        return base.independent_axes(self.population)
+
     def __post_init__(self) -> None:
         base.check_positive(self, "steps_per_generation", "eval_rounds")
         require_int("warmup_steps", self.warmup_steps, 0)

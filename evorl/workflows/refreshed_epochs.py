@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.agents.losses import RATIO, ROW_METRICS, VALUE
 from evorl.replay.row_layout import RowLayout
 from evorl.types import Batch, Key, Metrics, OnPolicyAgent
@@ -91,6 +91,7 @@ class RefreshedEpochs:
             if self.refresh != NEVER:
                 part = self.fill_estimates(part, known, rows, batch.weight)
             part = part if weight is None else self.weight_advantages(part, weight)
+            part = mesh.spread_rows(part, mesh.ENVS)
             state, metrics = self.agent.update(state, lambda params: loss(params, part))
             if self.refresh != NEVER:
                 value, ratio = known.value.at[rows].set(metrics[VALUE]), known.ratio.at[rows].set(metrics[RATIO])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, PyTree
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.bounds import BoundTransform
 from evorl.ec import search
 from evorl.errors import require
@@ -69,6 +69,7 @@ class Search(base.BaseStagedWorkflow):
     evolver: Evolver
     same_episodes: bool = True
     inherited: ClassVar[tuple[str, ...]] = ("evolver",)
+    is_sharded_by_default: ClassVar[bool] = False  # most problems are evaluated faster than devices synchronize
 
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)
@@ -93,6 +94,13 @@ class Search(base.BaseStagedWorkflow):
     def evolver_with_bounds(self) -> Evolver:
         """Return the evolver adapted to the bounds and the number of objectives of the problem."""
         return self.evolver.with_bounds(*self.problem.bounds, self.num_objectives)
+
+    @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of individuals, which are evaluated independently."""
+        return {mesh.ENVS: self.evolver.population_size}
+
+    independent_axes = parallel_axes
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -121,9 +129,12 @@ class Search(base.BaseStagedWorkflow):
         return tree.broadcast(self._map_to_bounds(self.evolver_with_bounds.solution(state.evolver)), 1)
 
     def rollout(self, state: SearchState, plan: Params, key: Key) -> tuple[SearchState, CandidateEvaluations]:
-        keys, axis = (key, None) if self.same_episodes else (jax.random.split(key, tree.leading_size(plan)), 0)
-        fitness = jax.vmap(self.problem.evaluate, (axis, 0))(keys, plan)
-        return state, CandidateEvaluations(plan, self._as_means(fitness))
+        n = tree.leading_size(plan)
+        keys, axis = (key, None) if self.same_episodes else (jax.random.split(key, n), 0)
+        evaluate = jax.vmap(self.problem.evaluate, (axis, 0))
+        if n == self.evolver.population_size:
+            evaluate = mesh.shard_over_axis(evaluate, mesh.ENVS, (axis == 0, True), True)
+        return state, CandidateEvaluations(plan, self._as_means(evaluate(keys, plan)))
 
     def learn_from(
         self, state: SearchState, carry: tuple[Any, Any], played: CandidateEvaluations, key: Key

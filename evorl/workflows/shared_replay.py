@@ -56,6 +56,11 @@ class SharedReplay:
         return replace(self.inner, random_steps=-(-self.inner.random_steps // self.size), replay=replay)
 
     @property
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of environments of a member, which can be distributed."""
+        return self.inner.parallel_axes
+
+    @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
         """Return the minimum and the maximum cost of an iteration of all members, by name.
 

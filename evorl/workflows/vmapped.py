@@ -37,6 +37,8 @@ class Vmapped:
         """Return the number of copies, which are independent, along the mesh axis of members."""
         return {mesh.MEMBERS: self.size}
 
+    independent_axes = parallel_axes
+
     def state_sharding(self, state: State) -> str:
         """Return the mesh axis of members, which is the leading axis of all leaves."""
         del state
