@@ -8,6 +8,7 @@ run as trainings do, by `Program`. The workloads in SPREAD run on four devices.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from evorl import (
 from evorl.agents import PPO
 from evorl.agents.muon import Muon
 from evorl.agents.puffer import Puffer
+from evorl.ec import GridArchive, IsoLineEmitter, MapElites
 from evorl.envs import mpe
 from evorl.envs.games import ExtensiveFormGame, Kuhn
 from evorl.envs.maze import Maze, RandomWalls
@@ -48,6 +50,7 @@ from evorl.replay.ring import RingBuffer
 from evorl.training.devices import compiler_options
 from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
 from evorl.types import Key
+from evorl.ued import PLR
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
 from evorl.workflows.sampling import PrioritizedSegments
 
@@ -120,6 +123,13 @@ def evolution() -> Evolution:
     return Evolution(env, policy, OpenES(4))
 
 
+def map_elites() -> Evolution:
+    archive = GridArchive((-1.0,), (1.0,), (8,), lowest=-9.0)
+    evolver = MapElites(archive, IsoLineEmitter(4), descriptors=("return",))
+    env = Brax("fast", max_episode_steps=8)
+    return Evolution(env, MLPPolicy(hidden=HIDDEN), evolver)
+
+
 def on_policy(env: Any, **agent: Any) -> OnPolicy:
     learner = PPO(hidden=HIDDEN, **agent)
     return OnPolicy(env, learner, num_envs=4, num_steps=8, num_epochs=2, batch_size=16, eval_episodes=4)
@@ -189,6 +199,11 @@ def maze_student() -> OnPolicy:
     return on_policy(Maze(RandomWalls(fewest=8, most=8)), encoder=CNN(embedding=5), core=LSTM(16))
 
 
+def plr() -> PLR:
+    maze = Maze(RandomWalls(fewest=8, most=8), max_episode_steps=8)
+    return PLR(on_policy(maze, encoder=CNN(embedding=5)), capacity=8)
+
+
 ON_ONE: dict[str, Callable[[], Executable]] = {
     "E1": lambda: trained(evolution()),
     "E4": lambda: trained(cem_rl()),
@@ -211,6 +226,11 @@ ON_ONE: dict[str, Callable[[], Executable]] = {
 }
 SPREAD: dict[str, Callable[[], Executable]] = {
     "OpenES x4": lambda: trained(evolution(), devices=4),
+    "MAP-Elites x4": lambda: trained(map_elites(), devices=4),
+    "CEM-RL x4": lambda: trained(cem_rl(), devices=4),
+    "PPO x4": lambda: trained(on_policy(Brax("fast", max_episode_steps=8)), devices=4),
+    "TD3 x4": lambda: trained(replace(off_policy(TD3), num_envs=4), devices=4),
+    "PLR x4": lambda: trained(plr(), devices=4),
     "PBT x4": lambda: trained(pbt(selection=Truncation(0.25)), devices=4),
     "seeds x4": lambda: trained(off_policy(TD3), seeds=8, devices=4),
 }

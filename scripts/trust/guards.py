@@ -5,7 +5,8 @@ python scripts/trust/guards.py --check [NAME ...]   compares it with tests/guard
 python scripts/trust/guards.py --write              records tests/guards.json; the commit message says why it moved
 
 programs is the number of programs compiled to build a workload and to run it twice. The other figures are of its main
-program, after optimization: operations of HLO; dynamic_loops, while loops without a known trip count; all_gathers;
+program, after optimization: operations of HLO; dynamic_loops, while loops without a known trip count; all_gathers,
+and gathered_bytes and reduced_bytes, the bytes of the results of all-gathers and all-reduces, wherever they are;
 temp_bytes and peak_bytes, of the temporaries and of arguments, results and temporaries together; loop_copies and
 loop_copy_bytes, arrays of 4 kB and more that an iteration of a loop copies. modules is the number of modules that an
 import loads, import_ratio its CPU time divided by that of `import jax`.
@@ -29,8 +30,8 @@ from typing import Any
 from hlo import Module
 
 RECORDED = Path(__file__).parents[2] / "tests" / "guards.json"
-FIGURES = ("programs", "operations", "dynamic_loops", "all_gathers", "temp_bytes", "peak_bytes", "loop_copies",
-           "loop_copy_bytes", "modules", "import_ratio")  # fmt: skip
+FIGURES = ("programs", "operations", "dynamic_loops", "all_gathers", "gathered_bytes", "reduced_bytes", "temp_bytes",
+           "peak_bytes", "loop_copies", "loop_copy_bytes", "modules", "import_ratio")  # fmt: skip
 TOLERANCE, EXACT_BELOW = 0.05, 20
 RATIO_TOLERANCE, RATIO_NOISE = 0.5, 0.05  # for import_ratio, a ratio of times
 IMPORTS = {
@@ -64,6 +65,8 @@ def program_figures(compiled: Any) -> dict[str, float]:
         "operations": len(module.instructions),
         "dynamic_loops": module.dynamic_loops,
         "all_gathers": module.count("all-gather"),
+        "gathered_bytes": module.result_bytes("all-gather"),
+        "reduced_bytes": module.result_bytes("all-reduce"),
         "temp_bytes": memory.temp_size_in_bytes,
         "peak_bytes": held + memory.temp_size_in_bytes,
         "loop_copies": len(copies),

@@ -70,6 +70,10 @@ class Module:
         names = {*opcodes, *(f"{opcode}-start" for opcode in opcodes)}
         return sum(one.opcode in names for one in self.instructions)
 
+    def result_bytes(self, opcode: str) -> int:
+        """Return the bytes of the results of all instructions with an opcode."""
+        return sum(nbytes(one.shape) for one in self.instructions if one.opcode in (opcode, f"{opcode}-start"))
+
     def loop_copies(self, at_least: int = BIG) -> list[int]:
         """Return the bytes of each large array that a loop iteration writes in full.
 

@@ -65,6 +65,8 @@ def kill_one(started: list[subprocess.Popen[str]], run: Path, moment: random.Ran
     while count_rows(run) <= before and all(process.poll() is None for process in started):
         time.sleep(0.05)
     time.sleep(moment.uniform(0, 4))
+    if any(process.poll() is not None for process in started):
+        sys.exit(f"a process ended by itself: {[text[-800:] for _, text in finish(started)]}")
     victim = moment.randrange(len(started))
     started[victim].send_signal(signal.SIGKILL)
     killed = time.monotonic()
