@@ -26,6 +26,8 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
     try:
         with _report_errors():
             words = sys.argv[1:] if arguments is None else arguments
+            if arguments is None and "" not in sys.path and not sys.flags.safe_path:
+                sys.path.insert(0, "")  # the console scripts import modules of the current folder, as python -m does
             if "--version" in words:
                 print(", ".join(f"{name} {version}" for name, version in package.versions().items()))
                 sys.exit(0)

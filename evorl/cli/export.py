@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.command import command, require_words, split_options, wants_help
-from evorl.errors import require
+from evorl.errors import OptionError, require
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -38,5 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
         require(out.suffix in SUFFIXES, "out", out, f"must end with {' or '.join(SUFFIXES)}")
         require(run.is_dir(), "run", run, "does not exist")
         given: dict[str, Any] = options | {"trust": parse_trust(options.get("trust", ()))}
-        export_run(run, out, **given)
+        try:
+            export_run(run, out, **given)
+        except OSError as error:
+            raise OptionError(f"out={out}: cannot be written: {error.strerror}") from error
         print(out)

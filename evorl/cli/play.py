@@ -101,18 +101,22 @@ def play_file(file: Path, options: PlayOptions) -> dict[str, Any]:
     """Evaluate and draw an exported policy, or one of the zoo, and show its front; see `play_run`."""
     from evorl.training import human
     from evorl.training.exported_policy import ExportedPolicy
+    from evorl.training.policy import require_same_spaces
 
     for name in ("seed", "member", "which", "suite"):
         value = getattr(options, name)
         require(value is None, name, value, "an exported policy has no choice of this")
-    require(not options.given, next(iter(options.given), ""), "given", "an exported policy has no choice of this")
+    for name, value in options.given.items():
+        raise OptionError(f"{name}={value}: an exported policy has no choice of this")
     if options.human:
         human.require_playable()
     policy = ExportedPolicy(file, options.solution, options.trust)
     if options.human:
         return _play_by_keyboard(policy.env, policy.env_params, options.key)
     if options.eval_env:
-        policy = ExportedPolicy(file, options.solution, options.trust, load_eval_env(policy.about, options))
+        other = load_eval_env(policy.about, options)
+        require_same_spaces(policy.env, other)
+        policy = ExportedPolicy(file, options.solution, options.trust, other)
     folder = None if options.out is None else Path(options.out) if options.out else Path("play") / file.stem
     files = show_front(policy.front, folder, False) if policy.front is not None else []
     return evaluate_and_draw(policy, folder, options, files)

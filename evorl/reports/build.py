@@ -92,6 +92,9 @@ def expand_folders(path: str) -> Iterator[str]:
             yield one
             continue
         inside = sorted(entry for entry in place.iterdir() if (entry / JSON_LINES).is_file() or is_sweep(entry))
+        if not inside and one != path:  # one of several matches of a pattern, which is named as damaged
+            yield one
+            continue
         require(bool(inside), "run", place, f"has no {JSON_LINES} and contains no runs")
         yield from (f"{label}{named}{entry}" for entry in inside)
 

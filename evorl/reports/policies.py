@@ -40,9 +40,7 @@ def _draw_policy(task: str, curve: Curve, trust: Sequence[str]) -> Picture | Tex
             written = [path for path in draw_episode(policy, Path(folder), 0, False) if path.suffix in MIMES]
             written = [path for path in sorted(written, key=_order) if path.stat().st_size < MAX_BYTES]
             if not written:
-                return Text(
-                    f"{told}: the environment has no picture; watch it: python -m evorl.play {escape(str(run))}", "note"
-                )
+                return Text(f"{told}: the environment has no picture", "note")
             return Picture(f"{told}, {escape(run.name)}", MIMES[written[0].suffix], written[0].read_bytes())
     except OptionError as error:
         return Text(f"{told}: {escape(str(error))}", "note")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from antlr4.error.Errors import RecognitionException
 from hydra import compose, initialize
 from hydra.core.config_search_path import ConfigSearchPath
@@ -67,7 +68,11 @@ class DefaultsSource(FileConfigSource):
         place = f"{group}/{suite[0]}" if suite else config_path
         entry = None if super().is_config(place) else self._find_entry(place)
         if entry is None:
-            result = super().load_config(place)
+            try:
+                result = super().load_config(place)
+            except yaml.YAMLError as error:
+                problem = " ".join(str(error).split())
+                raise OptionError(f"{group}={choice}: {place}.yaml is not valid YAML: {problem:.300}") from error
         else:
             result = ConfigResult(self.provider, self.full_path(), OmegaConf.create(entry), {"package": None})
         whole = OmegaConf.create(nodes.fill_defaults(OmegaConf.to_container(result.config)))

@@ -10,8 +10,8 @@ from evorl.training.configuration.parts import (
     CONTEXT_FIELDS,
     expand_target,
     get_fields,
-    import_target,
     list_public_classes,
+    require_target,
 )
 
 PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # prefixes of class names
@@ -32,7 +32,7 @@ def fill_defaults(node: Any) -> Any:
     if "_target_" not in node:
         return node
     node["_target_"] = expand_target(node["_target_"])
-    target = import_target(node["_target_"])
+    target = require_target(node["_target_"], "_target_")
     return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
 
 

@@ -82,6 +82,22 @@ def import_target(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def require_target(path: Any, option: str) -> Any:
+    """Return the object with a dotted path; raise OptionError with the reason if it cannot be imported.
+
+    Args:
+        path: Dotted path, or the name of a public class of evorl.
+        option: Option that has the path, for the error message.
+    """
+    try:
+        return import_target(path)
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError, SyntaxError) as error:
+        top = str(path).partition(".")[0]
+        advice = f"; start in the folder of {top}.py, or install its package"
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == top
+        raise OptionError(f"{option}={path}: cannot be imported: {error}{advice * is_missing}") from error
+
+
 def instantiate(node: Any, name: str, hint: Any = Any, **given: Any) -> Any:
     """Instantiate a node for a field with type `hint`, with context fields such as env and its spaces from `given`.
 
@@ -210,10 +226,7 @@ def _require_signature(target: Any, parts: dict[str, Any], name: str) -> None:
 def _find_target(node: dict[str, Any], name: str) -> Any:
     key = "path" if node["_target_"] == GET_CLASS else "_target_"
     expand_target(node["_target_"])  # raises an error that suggests a similar class
-    try:
-        target = import_target(node[key])
-    except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
-        raise OptionError(f"{name}.{key}={node.get(key)}: cannot be imported") from error
+    target = require_target(node.get(key), f"{name}.{key}")
     if not callable(target):
         raise OptionError(f"{name}.{key}={node[key]}: is not callable")
     return target

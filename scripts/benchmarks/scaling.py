@@ -1,0 +1,159 @@
+"""Measure how one training spreads over devices and processes, and predict it for GPUs and machines.
+
+python scripts/benchmarks/scaling.py                        CPU seconds on 1, 2, 4, 8 devices, and in two processes
+python scripts/benchmarks/scaling.py --before FOLDER        the same with the checkout in FOLDER, in alternation
+python scripts/benchmarks/scaling.py --predict              only the model: prints when devices stop paying
+
+The devices are those of one CPU, which they share, so what is measured is work: the CPU seconds of an iteration in all
+devices together, divided by those of one device. It is 1 if nothing is repeated. Two processes talk over the loopback
+address; their wall seconds are compared with those of one process with two devices. Each figure is the median of
+--rounds fresh processes, taken in turn.
+
+The model of an iteration on D devices: seconds(D) = compute * (1 - repeated) / D + compute * repeated + sum over its
+exchanges of (latency + bytes * 2 (D - 1) / D / bandwidth). The bytes follow from the algorithm (`EXCHANGED`).
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FAMILIES = ("OpenES", "PBT", "CEM-RL", "MAP-Elites", "PPO", "TD3")
+COUNTS = (1, 2, 4, 8)
+REPEATS = 5
+
+
+def build(name: str) -> Any:
+    """Return the workflow of a family, in which 8 devices divide what is distributed."""
+    import evorl
+    from evorl.ec import GridArchive, IsoLineEmitter, MapElites
+    from evorl.population import Truncation
+
+    env: Any = evorl.Gymnax("Pendulum-v1")
+    wide = (64, 64)
+    if name == "OpenES":
+        return evorl.Evolution(env, evorl.MLPPolicy(hidden=wide), evorl.OpenES(4096))
+    if name == "MAP-Elites":
+        archive = GridArchive((-2000.0,), (0.0,), (1000,), lowest=-2000.0)
+        evolver = MapElites(archive, IsoLineEmitter(512), descriptors=("return",))
+        return evorl.Evolution(env, evorl.MLPPolicy(hidden=wide), evolver, normalization="none")
+    if name == "PBT":
+        inner = evorl.OnPolicy(env, evorl.PPO(hidden=wide), num_envs=8, num_steps=64, batch_size=128, eval_episodes=8)
+        return evorl.PBT(evorl.Vmapped(inner, 16), Truncation(0.25), search=("learning_rate",), steps_per_generation=2)
+    if name == "PPO":
+        return evorl.OnPolicy(env, evorl.PPO(hidden=(256, 256)), num_envs=16, num_steps=128, batch_size=512)
+    sizes: Any = {"capacity": 100_000, "random_steps": 1000}
+    if name == "TD3":
+        return evorl.OffPolicy(env, evorl.TD3(hidden=(256, 256)), num_envs=8, num_steps=8, batch_size=256, **sizes)
+    agent = evorl.TD3(hidden=(256, 256), layer_norm=True)
+    return evorl.CEMRL(env, agent, evorl.CEM(8), min_updates=64, max_updates=64, fitness_episodes=2, **sizes)
+
+
+def measure(name: str, devices: int, option: str) -> dict[str, float]:
+    """Return the CPU and wall seconds of an iteration in this process, with its part of the devices."""
+    import jax
+
+    several = option != "off"
+    if several:
+        from evorl.training import processes
+
+        jax.config.update("jax_num_cpu_devices", devices // 2)
+        processes.connect(option)
+    else:
+        jax.config.update("jax_num_cpu_devices", devices)
+    os.environ["PJRT_NPROC"] = "1"
+
+    from evorl.parts import resolve_numbers
+    from evorl.training.devices import compiler_options
+    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+
+    workflow = build(name)
+    program, numbers = Program(workflow, [0], 1, False, devices), resolve_numbers(workflow)
+    traced = program.trace(numbers)
+    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
+    run = traced.run.compile(compiler_options())
+    times = []
+    for i in range(REPEATS + 2):  # the first two: random steps, then the first training
+        begun = time.perf_counter(), time.process_time()
+        state, _, _ = jax.block_until_ready(run(state, program.keys, *make_run_args(i, 1, False)))
+        times.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    wall, cpu = (statistics.median(column) for column in zip(*times[2:], strict=True))
+    return {"wall": wall, "cpu": cpu}
+
+
+def start(name: str, devices: int, count: int, source: Path | None) -> list[dict[str, float]]:
+    """Return what each of `count` fresh processes measures."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    options = ["off"] if count == 1 else [f"localhost:{port},{count},{i}" for i in range(count)]
+    environment = os.environ | ({} if source is None else {"PYTHONPATH": str(source)})
+    command = [sys.executable, str(Path(__file__)), "--one", name, str(devices)]
+    started = [subprocess.Popen([*command, one], env=environment, stdout=subprocess.PIPE, text=True) for one in options]
+    said = [process.communicate()[0] for process in started]
+    return [json.loads(text.splitlines()[-1]) for text in said if text.strip()]
+
+
+def compare(names: list[str], rounds: int, before: Path | None) -> None:
+    """Print the work of each number of devices relative to one, and two processes beside one."""
+    sources = [("after", None)] if before is None else [("before", before), ("after", None)]
+    columns = " | ".join(f"{n} devices" for n in COUNTS[1:])
+    print(f"| | one device, CPU s | {columns} | two processes, wall |\n|{'---|' * (len(COUNTS) + 2)}", flush=True)
+    for name in names:
+        found: dict[tuple[str, int], list[float]] = {}
+        walls: dict[tuple[str, int], list[float]] = {}
+        for _ in range(rounds):
+            for label, source in sources:
+                for devices in COUNTS:
+                    (one,) = start(name, devices, 1, source) or ({"cpu": float("nan"), "wall": float("nan")},)
+                    found.setdefault((label, devices), []).append(one["cpu"])
+                    walls.setdefault((label, devices), []).append(one["wall"])
+                both = start(name, 2, 2, source) if label == "after" and name not in ("PPO", "TD3", "CEM-RL") else []
+                if both:
+                    walls.setdefault((label, 0), []).append(max(one["wall"] for one in both))
+        for label, _ in sources:
+            single = statistics.median(found[label, 1])
+            ratios = [f"{statistics.median(found[label, n]) / single:.2f}" for n in COUNTS[1:]]
+            pair = walls.get((label, 0))
+            two = "" if pair is None else f"{statistics.median(pair) / statistics.median(walls[label, 2]):.2f}"
+            title = name if before is None else f"{name}, {label}"
+            print(f"| {title} | {single:.3f} | {' | '.join(ratios)} | {two} |", flush=True)
+
+
+FLOAT = 4  # bytes
+# Exchanged per iteration: (number of exchanges, bytes of all of them), from the sizes of a workload
+EXCHANGED = {
+    "OpenES": lambda s: (2, FLOAT * (s["weights"] + s["members"])),
+    "PBT": lambda s: (s["replaced"] + 1, s["replaced"] * s["state"] + FLOAT * s["members"]),
+    "CEM-RL": lambda s: (s["updates"] + s["chunks"], s["updates"] * FLOAT * s["weights"] + s["transitions"] * s["row"]),
+    "MAP-Elites": lambda s: (2, FLOAT * s["children"] * s["weights"]),
+    "PPO": lambda s: (
+        s["minibatches"] + s["chunks"],
+        s["minibatches"] * FLOAT * s["weights"] + s["transitions"] * s["row"],
+    ),
+}
+# The sizes of typical trainings, and their seconds on one GPU (docs/howto/gpu.md, NVIDIA H100, or an assumption)
+TYPICAL: dict[str, tuple[dict[str, float], float, str]] = {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--only", nargs="*", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(given.one[0], int(given.one[1]), given.one[2])))
+        return
+    compare(given.only, given.rounds, given.before)
+
+
+if __name__ == "__main__":
+    main()
