@@ -31,6 +31,7 @@ AUTO, OFF = "auto", "off"
 CONNECT_SECONDS = 300.0  # how long processes wait for the first one to start
 POLL_SECONDS = 1.0
 PATIENCE = 20.0  # seconds without a sign of life after which a process counts as dead
+CONNECTION_ERRORS = ("Gloo", "NCCL", "UNAVAILABLE", "Connection closed")  # in what XLA raises if another process dies
 MAX_KEPT = 1000  # agreed values that the store keeps, far more than processes are apart
 PREFIX = "evorl"
 # environment variables with the number of processes, for launchers that jax.distributed recognizes
@@ -278,7 +279,7 @@ def session(option: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if count() > 1 and isinstance(error, jax.errors.JaxRuntimeError):
+        if count() > 1 and any(word in str(error) for word in CONNECTION_ERRORS):
             time.sleep(PATIENCE + 10 * POLL_SECONDS)  # if another process has died, the watcher ends this one
         leave(f"process {index()}: {error or type(error).__name__}")
         raise

@@ -10,17 +10,19 @@ address; their wall seconds are compared with those of one process with two devi
 --rounds fresh processes, taken in turn.
 
 The model of an iteration on D devices: seconds(D) = compute * (1 - repeated) / D + compute * repeated + sum over its
-exchanges of (latency + bytes * 2 (D - 1) / D / bandwidth). The bytes follow from the algorithm (`EXCHANGED`).
+exchanges of (latency * log2(D) + bytes * 2 (D - 1) / D / bandwidth).
 """
 
 import argparse
 import json
+import math
 import os
 import socket
 import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +128,43 @@ def compare(names: list[str], rounds: int, before: Path | None) -> None:
             print(f"| {title} | {single:.3f} | {' | '.join(ratios)} | {two} |", flush=True)
 
 
-FLOAT = 4  # bytes
-# Exchanged per iteration: (number of exchanges, bytes of all of them), from the sizes of a workload
-EXCHANGED = {
-    "OpenES": lambda s: (2, FLOAT * (s["weights"] + s["members"])),
-    "PBT": lambda s: (s["replaced"] + 1, s["replaced"] * s["state"] + FLOAT * s["members"]),
-    "CEM-RL": lambda s: (s["updates"] + s["chunks"], s["updates"] * FLOAT * s["weights"] + s["transitions"] * s["row"]),
-    "MAP-Elites": lambda s: (2, FLOAT * s["children"] * s["weights"]),
-    "PPO": lambda s: (
-        s["minibatches"] + s["chunks"],
-        s["minibatches"] * FLOAT * s["weights"] + s["transitions"] * s["row"],
-    ),
+@dataclass(frozen=True)
+class Case:
+    """A training on one GPU, and what its devices exchange in an iteration."""
+
+    seconds: float  # of an iteration on one GPU: docs/howto/gpu.md, or shared measurements on the same H100
+    parts: int  # that can be distributed
+    repeated: float  # share of the work that every device repeats, from the CPU table: (ratio at 8 devices - 1) / 7
+    exchanges: int
+    bytes: float  # of all exchanges
+
+
+FLOAT, STATE = 4, 3  # bytes of a number; weights and two moments of Adam
+WIDE, ANT = 67_586, 90_000  # weights of a policy [256, 256] on CartPole, and of PPO on ant with its value function
+CASES = {
+    "OpenES, CartPole, 4,096 individuals": Case(0.34, 4096, 0.0, 2, FLOAT * (WIDE + 4096)),
+    "OpenES, CartPole, 32,768 individuals": Case(2.05, 32_768, 0.0, 2, FLOAT * (WIDE + 32_768)),
+    "PBT of PPO, ant (spring), 64 members, 13 replaced": Case(2.097, 64, 0.0, 14, 13 * FLOAT * STATE * ANT),
+    "PPO, ant (spring), 4,096 x 16, 32 minibatches": Case(0.038, 4096, 0.1, 33, FLOAT * (32 * ANT + 65_536 * 45)),
 }
-# The sizes of typical trainings, and their seconds on one GPU (docs/howto/gpu.md, NVIDIA H100, or an assumption)
-TYPICAL: dict[str, tuple[dict[str, float], float, str]] = {}
+LINKS = {
+    8: (10e-6, 450e9),
+    64: (25e-6, 50e9),
+    512: (25e-6, 50e9),
+}  # latency in s and bytes/s: NVLink 4; 400 Gb/s per GPU
+
+
+def predict() -> None:
+    """Print the predicted speedup of each case on 8 GPUs, and on 8 and 64 machines with 8 GPUs each."""
+    print("| | one GPU, s | exchanged, MB | 8 GPUs | 64 GPUs | 512 GPUs |\n|---|---|---|---|---|---|")
+    for name, case in CASES.items():
+        speedups = []
+        for devices, (latency, bandwidth) in LINKS.items():
+            used = min(devices, case.parts)
+            own = case.seconds * (case.repeated + (1 - case.repeated) / used)
+            talk = case.exchanges * latency * math.log2(used) + case.bytes * 2 * (used - 1) / used / bandwidth
+            speedups.append(f"{case.seconds / (own + talk):.3g}x")
+        print(f"| {name} | {case.seconds} | {case.bytes / 1e6:.1f} | {' | '.join(speedups)} |")
 
 
 def main() -> None:
@@ -147,8 +172,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--only", nargs="*", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--predict", action="store_true")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.predict:
+        predict()
+        return
     if given.one:
         print(json.dumps(measure(given.one[0], int(given.one[1]), given.one[2])))
         return
