@@ -28,7 +28,6 @@ from typing import Any
 
 FAMILIES = ("OpenES", "PBT", "CEM-RL", "MAP-Elites", "PPO", "TD3")
 COUNTS = (1, 2, 4, 8)
-REPEATS = 5
 
 
 def build(name: str) -> Any:
@@ -57,7 +56,7 @@ def build(name: str) -> Any:
     return evorl.CEMRL(env, agent, evorl.CEM(8), min_updates=64, max_updates=64, fitness_episodes=2, **sizes)
 
 
-def measure(name: str, devices: int, option: str) -> dict[str, float]:
+def measure(name: str, devices: int, option: str, repeats: int) -> dict[str, float]:
     """Return the CPU and wall seconds of an iteration in this process, with its part of the devices."""
     import jax
 
@@ -81,7 +80,7 @@ def measure(name: str, devices: int, option: str) -> dict[str, float]:
     state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
     run = traced.run.compile(compiler_options())
     times = []
-    for i in range(REPEATS + 2):  # the first two: random steps, then the first training
+    for i in range(repeats + 2):  # the first two: random steps, then the first training
         begun = time.perf_counter(), time.process_time()
         state, _, _ = jax.block_until_ready(run(state, program.keys, *make_run_args(i, 1, False)))
         times.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
@@ -89,20 +88,20 @@ def measure(name: str, devices: int, option: str) -> dict[str, float]:
     return {"wall": wall, "cpu": cpu}
 
 
-def start(name: str, devices: int, count: int, source: Path | None) -> list[dict[str, float]]:
+def start(name: str, devices: int, count: int, source: Path | None, repeats: int) -> list[dict[str, float]]:
     """Return what each of `count` fresh processes measures."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     options = ["off"] if count == 1 else [f"localhost:{port},{count},{i}" for i in range(count)]
     environment = os.environ | ({} if source is None else {"PYTHONPATH": str(source)})
-    command = [sys.executable, str(Path(__file__)), "--one", name, str(devices)]
+    command = [sys.executable, str(Path(__file__)), "--one", name, str(devices), str(repeats)]
     started = [subprocess.Popen([*command, one], env=environment, stdout=subprocess.PIPE, text=True) for one in options]
     said = [process.communicate()[0] for process in started]
     return [json.loads(text.splitlines()[-1]) for text in said if text.strip()]
 
 
-def compare(names: list[str], rounds: int, before: Path | None) -> None:
+def compare(names: list[str], rounds: int, before: Path | None, repeats: int) -> None:
     """Print the work of each number of devices relative to one, and two processes beside one."""
     sources = [("after", None)] if before is None else [("before", before), ("after", None)]
     columns = " | ".join(f"{n} devices" for n in COUNTS[1:])
@@ -113,10 +112,14 @@ def compare(names: list[str], rounds: int, before: Path | None) -> None:
         for _ in range(rounds):
             for label, source in sources:
                 for devices in COUNTS:
-                    (one,) = start(name, devices, 1, source) or ({"cpu": float("nan"), "wall": float("nan")},)
+                    (one,) = start(name, devices, 1, source, repeats) or ({"cpu": float("nan"), "wall": float("nan")},)
                     found.setdefault((label, devices), []).append(one["cpu"])
                     walls.setdefault((label, devices), []).append(one["wall"])
-                both = start(name, 2, 2, source) if label == "after" and name not in ("PPO", "TD3", "CEM-RL") else []
+                both = (
+                    start(name, 2, 2, source, repeats)
+                    if label == "after" and name not in ("PPO", "TD3", "CEM-RL")
+                    else []
+                )
                 if both:
                     walls.setdefault((label, 0), []).append(max(one["wall"] for one in both))
         for label, _ in sources:
@@ -170,18 +173,19 @@ def predict() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--only", nargs="*", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--predict", action="store_true")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.predict:
         predict()
         return
     if given.one:
-        print(json.dumps(measure(given.one[0], int(given.one[1]), given.one[2])))
+        print(json.dumps(measure(given.one[0], int(given.one[1]), given.one[3], int(given.one[2]))))
         return
-    compare(given.only, given.rounds, given.before)
+    compare(given.only, given.rounds, given.before, given.repeats)
 
 
 if __name__ == "__main__":
