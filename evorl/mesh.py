@@ -40,13 +40,17 @@ def shard_over_axis(f: Callable[..., T], axis: str, ins: Any, outs: Any) -> Call
     """Shard a function over a mesh axis, so that each device computes its part.
 
     `ins` and `outs` are prefixes of the trees of the arguments and of the results. A leaf is True if they
-    have the axis as their leading axis, and False if they are replicated.
+    have the axis as their leading axis, False if they are replicated, or a PartitionSpec.
     """
     if count_shards(axis) == 1:
         return f
     whole = jax.sharding.get_abstract_mesh().shape
     names = {axis, *(name for name in AXES if whole[name] == 1)}  # host callbacks need all axes to be manual
-    to_specs = lambda tree: jax.tree.map(lambda leads: PartitionSpec(axis) if leads else PartitionSpec(), tree)  # noqa: E731
+
+    def to_specs(tree: Any) -> Any:
+        to_spec = lambda leaf: leaf if isinstance(leaf, PartitionSpec) else PartitionSpec(*[axis] * leaf)  # noqa: E731
+        return jax.tree.map(to_spec, tree)
+
     return jax.shard_map(f, in_specs=to_specs(ins), out_specs=to_specs(outs), axis_names=names, check_vma=False)
 
 

@@ -1,6 +1,7 @@
 """python -m tests.eight_devices CASE ...: what each case computes on up to eight devices and on one, as JSON by case.
 
 exchanged: how many numbers devices exchange in an iteration of a search, by its evolver.
+divided: how many rows of a replay buffer each device holds.
 """
 
 import json
@@ -18,11 +19,12 @@ from evorl.ec import ARS, CEM, LowRankES, OpenES, SeededES, VanillaES  # noqa: E
 from evorl.envs.games.matrix import MatrixGame  # noqa: E402
 from evorl.leagues.nfsp import NFSP  # noqa: E402
 from evorl.leagues.training_oracle import make_single_player_env, with_env  # noqa: E402
+from evorl.parts import resolve_numbers  # noqa: E402
 from evorl.training.program import Program, make_run_args  # noqa: E402
 from evorl.ued import PLR  # noqa: E402
 from evorl.workflows import Evolution, base  # noqa: E402
 from tests.contract import Case, described  # noqa: E402
-from tests.contract_cases import AVERAGE, CASES, LEVELS, RESPONSE  # noqa: E402
+from tests.contract_cases import AVERAGE, CASES, CEM_RL, LEVELS, OFF_POLICY, RESPONSE  # noqa: E402
 from tests.tiny import ENV  # noqa: E402
 
 
@@ -38,11 +40,9 @@ def computed(case, devices=8):
         state, _, _ = run(state, program.keys, *make_run_args(0, 2, False))
         state, step, _ = run(state, program.keys, *make_run_args(2, 1, False))
         *_, evaluation = run(state, program.keys, *make_run_args(3, 1, True))
-    spread = base.state_sharding(case.workflow, state)
-    for leaf, axis in zip(jax.tree.leaves(state), jax.tree.leaves(jax.tree.broadcast(spread, state)), strict=True):
+    for leaf, place in zip(jax.tree.leaves(state), jax.tree.leaves(places), strict=True):
         parts = {shard.data.shape for shard in leaf.addressable_shards}
-        whole = leaf.shape if not axis else (leaf.shape[0] // devices, *leaf.shape[1:])
-        assert parts == {whole}, (case.name, axis, leaf.shape, parts)
+        assert parts == {place.shard_shape(leaf.shape)}, (case.name, place, leaf.shape, parts)
     return {"devices": devices} | described({"evaluation": evaluation, "state": state, "step": step})
 
 
@@ -65,6 +65,16 @@ def exchanged(evolver):
     return [sum(map(sum, exchanged.values())), max(exchanged["all-gather"]), size]
 
 
+def divided(workflow):
+    """Return counts of rows: of the replay buffer on each of four devices, of all, and of the largest all-gather."""
+    program = Program(workflow, [0], 1, True, 4)
+    traced = program.trace(resolve_numbers(workflow))
+    table = traced.shapes.replay.tables["float32"]
+    gathered = re.findall(r"= \w\d+\[([\d,]*)\]\S* all-gather", traced.run.compile().as_text())
+    most = max(math.prod(map(int, filter(None, shape.split(",")))) for shape in gathered)
+    return [table.sharding.shard_shape(table.shape)[0], table.shape[0], most // table.shape[1]]
+
+
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = {"capacity": 8, "replay": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
@@ -84,4 +94,6 @@ if __name__ == "__main__":
     if "exchanged" in sys.argv:
         evolvers = LowRankES(16), SeededES(OpenES(16)), OpenES(16), ARS(16, 2), VanillaES(16, 4), CEM(16)
         found = {type(evolver).__name__: exchanged(evolver) for evolver in evolvers}
+    if "divided" in sys.argv:
+        found = {"off_policy": divided(OFF_POLICY), "cem_rl": divided(CEM_RL)}
     json.dump(found, sys.stdout)

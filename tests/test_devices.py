@@ -25,7 +25,17 @@ from tests.contract import same_numbers
 from tests.contract_cases import CASES, META
 from tests.tiny import evolution, on_policy
 
-FAMILIES = ["ppo", "off_policy", "cem_rl", "evolution_running", "low_rank_es", "map_elites", "pbt_ppo", "search", "qmix"]
+FAMILIES = [
+    "ppo",
+    "off_policy",
+    "cem_rl",
+    "evolution_running",
+    "low_rank_es",
+    "map_elites",
+    "pbt_ppo",
+    "search",
+    "qmix",
+]
 DEALS = "each device has its own pool of initial states, such as deals of cards (env.fresh_reset)"
 EXCEPTIONS = {
     **dict.fromkeys(["psro", "pipeline_psro", "league", "nfsp"], DEALS),  # four_nfsp has fixed starts
@@ -69,6 +79,13 @@ def test_members_that_are_drawn_where_they_play_stay_there():
         sums = 2 if evolver == "CEM" else 1
         assert sums * size < numbers < sums * size + 16 * 10
         assert gathered <= 16  # the fitness
+
+
+@pytest.mark.program
+def test_each_device_holds_a_part_of_a_replay_buffer_and_gathers_no_rows():
+    for own, rows, gathered in on_eight(["divided"]).values():
+        assert own == rows // 4
+        assert gathered < own
 
 
 @pytest.mark.program

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int, PyTree, Shaped, UInt
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.replay.row_layout import RowLayout
 from evorl.types import Sample
 
@@ -24,6 +24,8 @@ class RingBuffer:
     size: Int[Array, ""]
     row: RowLayout = struct.field(pytree_node=False)
     can_drop: bool = struct.field(pytree_node=False, default=False)  # if true, the oldest row may not be at index 0
+    # inside a function that is sharded over environments, the number of devices that hold a part of the tables each
+    num_shards: int = struct.field(pytree_node=False, default=1)
 
     @classmethod
     def empty(cls, capacity: int, row: PyTree) -> "RingBuffer":
@@ -35,7 +37,7 @@ class RingBuffer:
     @property
     def capacity(self) -> int:
         """Return the maximum number of rows."""
-        return tree.leading_size(self.tables)
+        return tree.leading_size(self.tables) * self.num_shards
 
     @jax.named_scope("replay")
     def add(self, rows: PyTree, mask: Bool[Array, "..."]) -> "RingBuffer":
@@ -57,13 +59,22 @@ class RingBuffer:
         kept = mask & (rank >= count - self.capacity)
         out_of_bounds = self.capacity + jnp.arange(mask.size)  # distinct, as unique indices are required
         target = jnp.where(kept, (self.position + rank) % self.capacity, out_of_bounds)
+        own = self._find_own_rows(target)
         tables = {
-            dtype: table.at[target].set(packed[dtype], mode="drop", unique_indices=True)
+            dtype: table.at[own].set(packed[dtype], mode="drop", unique_indices=True)
             for dtype, table in self.tables.items()
         }
         position = ((self.position + count) % self.capacity).astype(jnp.int32)
         size = jnp.minimum(self.size + count, self.capacity).astype(jnp.int32)
         return replace(self, tables=tables, position=position, size=size), target
+
+    def _find_own_rows(self, target: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Return the indices in this device's part of the tables; those of other parts are out of bounds."""
+        if self.num_shards == 1:
+            return target
+        n = tree.leading_size(self.tables)
+        own = target - jax.lax.axis_index(mesh.ENVS) * n
+        return jnp.where((own >= 0) & (own < n), own, n + jnp.arange(len(target)))
 
     @jax.named_scope("replay")
     def sample(self, key: Array, shape: tuple[int, ...]) -> Sample:

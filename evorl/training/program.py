@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from evorl import mesh, tree
+from evorl.replay import distribution
 from evorl.training.demonstrations import preload_replay
 from evorl.training.device_mesh import choose_mesh_shape, make_mesh
 from evorl.training.devices import OPTIMIZATION_LEVEL
@@ -60,11 +61,14 @@ class Program:
     def get_shardings(self, state: Any) -> Any:
         """Return the sharding of every leaf of a state, given its arrays or their shapes."""
         seeds = [mesh.SEEDS] * (len(self.seeds) > 1)
+        rows = distribution.find_row_specs(distribution.divide_rows(state, self.mesh.shape[mesh.ENVS]))
 
-        def shard(axis: str) -> NamedSharding:
-            return NamedSharding(self.mesh, PartitionSpec(*seeds, *([axis] if axis else [])))
+        def shard(axis: str, of_rows: PartitionSpec) -> NamedSharding:
+            own = [axis] if axis else [*of_rows][len(seeds) :]
+            return NamedSharding(self.mesh, PartitionSpec(*seeds, *own))
 
-        return jax.tree.map(shard, jax.tree.broadcast(base.state_sharding(self.workflow, state), state))
+        axes = jax.tree.broadcast(base.state_sharding(self.workflow, state), state)
+        return jax.tree.map(shard, axes, distribution.join_rows(rows))
 
     @property
     def keys(self) -> jax.Array:

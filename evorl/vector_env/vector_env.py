@@ -12,6 +12,7 @@ from jaxtyping import Array, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require, require_int, to_printable
+from evorl.replay import distribution
 from evorl.spaces import Box, Space, choice_counts, group_sizes, groups, leaf_spaces, random_action
 from evorl.types import (
     Actor,
@@ -260,13 +261,14 @@ class VectorEnv:
         todo = plan
         if shards > 1 and plan.seed_group is None:
             todo = replace(plan, seed_group=jnp.arange(self.num_envs))
-        leads = todo.sharded_leaves()
-        whole = mesh.shard_over_axis(rollout_shard, mesh.ENVS, (leads, True, False, False), (True, True, False))
-        envs, stats, stored = whole(todo, envs, store.buffer, key)
+        into = distribution.divide_rows(store.buffer, shards)
+        leads, rows = todo.sharded_leaves(), distribution.find_row_specs(into)
+        whole = mesh.shard_over_axis(rollout_shard, mesh.ENVS, (leads, True, rows, False), (True, True, rows))
+        envs, stats, stored = whole(todo, envs, into, key)
         described = {}
         if isinstance(self.env, HasStateMetrics):
             described = tree.mean(jax.vmap(self.env.state_metrics)(envs.env_state))
-        return Rollout(plan, envs, stats, stored, described)
+        return Rollout(plan, envs, stats, distribution.join_rows(stored), described)
 
 
 def split_evenly(total: int, n: int) -> Int[Array, " n"]:
