@@ -61,6 +61,8 @@ def fork_member(
     recorded = member_history(rows, chosen - first).get("source", np.zeros((0, 0)))
     if not isinstance(workflow, EvolvingWorkflow) or not len(recorded):
         raise OptionError(f"run={run}: has no evolving population")
+    for option in ("init_from", "preload"):
+        require(not data.get(option), option, data.get(option), "such a run cannot be trained again from its beginning")
     require_int("member", member, 0, workflow.population.size - 1)
     require_int("generation", generation, 1, len(recorded))
     state = _train_again(data, workflow, generation, recorded[:generation], chosen - first)
@@ -91,7 +93,8 @@ def _describe_member(data: Mapping[str, Any], workflow: Any, state: Any, seed: i
     }
     own = {**data, "agent": alone, "seed": seed, "num_seeds": 1, "devices": None}
     own |= {option: None for option in RUN_OPTIONS if option in data}
-    values = {f"agent.workflow.{name}": _get_number(state.numbers, name) for name in workflow.search_space.priors}
+    searched = workflow.search_space.priors if hasattr(workflow, "search_space") else ()
+    values = {f"agent.workflow.{name}": _get_number(state.numbers, name) for name in searched}
     return config_file.set_values(own, values, ("agent",))
 
 

@@ -18,9 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from typing import Any, TypeVar
 
 import jax
-from jax._src import (
-    distributed,  # its key-value store has no public name; it needs no device, so it never waits for one
-)
+from jax._src import distributed  # the key-value store has no public name
 from jax.experimental import multihost_utils
 
 from evorl.errors import OptionError, require
@@ -32,7 +30,7 @@ CONNECT_SECONDS = 300.0  # how long processes wait for the first one to start
 POLL_SECONDS = 1.0
 PATIENCE = 20.0  # seconds without a sign of life after which a process counts as dead
 CONNECTION_ERRORS = ("Gloo", "NCCL", "UNAVAILABLE", "Connection closed")  # in what XLA raises if another process dies
-MAX_KEPT = 1000  # agreed values that the store keeps, far more than processes are apart
+MAX_KEPT = 1000  # agreed values that the store keeps, far more than one process is ahead of another
 PREFIX = "evorl"
 # environment variables with the number of processes, for launchers that jax.distributed recognizes
 COUNT_VARIABLES = {"SLURM_STEP_NODELIST": "SLURM_NTASKS", "OMPI_MCA_orte_hnp_uri": "OMPI_COMM_WORLD_SIZE"}
@@ -316,13 +314,15 @@ class _Watcher(threading.Thread):
         self.seen: dict[int, tuple[str, float]] = {}  # last sign of life of a process, and when it was new
 
     def run(self) -> None:
-        host = os.uname().nodename
+        host, heard = os.uname().nodename, time.monotonic()
         for turn in itertools.count():
+            problem = None
             try:
                 self.client.key_value_set(f"{PREFIX}/alive/{index()}", f"{host} {turn}", allow_overwrite=True)
-                problem = self._find_problem()
-            except jax.errors.JaxRuntimeError:
-                problem = "process 0 has died"  # usually, JAX aborts before it can be told
+                problem, heard = self._find_problem(), time.monotonic()
+            except jax.errors.JaxRuntimeError:  # usually, JAX aborts before
+                if time.monotonic() - heard > PATIENCE:
+                    problem = "process 0 has died"
             if _Watcher.is_leaving:
                 return
             if problem is not None:

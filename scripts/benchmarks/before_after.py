@@ -65,9 +65,10 @@ def measured(name: str) -> dict[str, float]:
     options: dict[str, Any] = {}
     if name in NAMES:
         import evorl.training.devices as devices_of
+        from evorl import machine
 
         if hasattr(devices_of, "set_host_devices"):
-            options = {"devices": devices_of.count_cores()}
+            options = {"devices": machine.count_cores()}
             devices_of.set_host_devices()
     import before_after  # from the checkout that is measured, like the workloads
     import jax

@@ -102,7 +102,7 @@ def start(name: str, devices: int, count: int, source: Path | None, repeats: int
 
 
 def compare(names: list[str], rounds: int, before: Path | None, repeats: int) -> None:
-    """Print the work of each number of devices relative to one, and two processes beside one."""
+    """Print the work of each number of devices relative to one, and two processes compared with one."""
     sources = [("after", None)] if before is None else [("before", before), ("after", None)]
     columns = " | ".join(f"{n} devices" for n in COUNTS[1:])
     print(f"| | one device, CPU s | {columns} | two processes, wall |\n|{'---|' * (len(COUNTS) + 2)}", flush=True)
