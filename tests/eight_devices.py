@@ -2,6 +2,7 @@
 
 exchanged: how many numbers devices exchange in an iteration of a search, by its evolver.
 divided: how many rows of a replay buffer each device holds.
+selected: the parents that selections choose, however the fitness is distributed.
 """
 
 import json
@@ -11,8 +12,12 @@ import sys
 from dataclasses import replace
 
 import jax
+import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 8)
+
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 from evorl.agents import MLPPolicy  # noqa: E402
 from evorl.ec import ARS, CEM, LowRankES, OpenES, SeededES, VanillaES  # noqa: E402
@@ -20,6 +25,7 @@ from evorl.envs.games.matrix import MatrixGame  # noqa: E402
 from evorl.leagues.nfsp import NFSP  # noqa: E402
 from evorl.leagues.training_oracle import make_single_player_env, with_env  # noqa: E402
 from evorl.parts import resolve_numbers  # noqa: E402
+from evorl.population import Pairs, Tournament, Truncation  # noqa: E402
 from evorl.training.program import Program, make_run_args  # noqa: E402
 from evorl.ued import PLR  # noqa: E402
 from evorl.workflows import Evolution, base  # noqa: E402
@@ -75,6 +81,14 @@ def divided(workflow):
     return [table.sharding.shard_shape(table.shape)[0], table.shape[0], most // table.shape[1]]
 
 
+def selected(selection):
+    """Return the parents for one fitness: whole on each of eight devices, distributed over them, and on one device."""
+    fitness = jnp.asarray(np.random.default_rng(0).normal(size=16).astype(np.float32)).at[3].set(jnp.nan)
+    mesh = jax.make_mesh((8,), ("envs",), axis_types=(AxisType.Auto,))
+    places = [NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("envs")), jax.devices()[0]]
+    return [jax.jit(selection)(jax.random.key(0), jax.device_put(fitness, place)).tolist() for place in places]
+
+
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = {"capacity": 8, "replay": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
@@ -96,4 +110,7 @@ if __name__ == "__main__":
         found = {type(evolver).__name__: exchanged(evolver) for evolver in evolvers}
     if "divided" in sys.argv:
         found = {"off_policy": divided(OFF_POLICY), "cem_rl": divided(CEM_RL)}
+    if "selected" in sys.argv:
+        selections = Truncation(0.25), Pairs(), Tournament(3)
+        found = {type(selection).__name__: selected(selection) for selection in selections}
     json.dump(found, sys.stdout)

@@ -89,6 +89,12 @@ def test_each_device_holds_a_part_of_a_replay_buffer_and_gathers_no_rows():
 
 
 @pytest.mark.program
+def test_recorded_fitness_gives_the_same_parents_on_any_number_of_devices():
+    for several, distributed, one in on_eight(["selected"]).values():
+        assert several == distributed == one
+
+
+@pytest.mark.program
 @pytest.mark.parametrize("group", range(NUM_GROUPS))
 def test_several_devices_compute_what_one_does_of_all_workflows(group):
     check(OTHERS[group::NUM_GROUPS])
