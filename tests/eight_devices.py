@@ -34,11 +34,11 @@ from tests.contract_cases import AVERAGE, CASES, CEM_RL, LEVELS, OFF_POLICY, RES
 from tests.tiny import ENV  # noqa: E402
 
 
-def computed(case, devices=8):
+def computed(case, devices=8, seeds=(0,), side_by_side=True):
     """After three steps and an evaluation; each device has its part of what is spread."""
     parts = math.prod(base.parallel_axes(case.workflow).values())
     devices = max(n for n in range(1, devices + 1) if parts % n == 0)
-    program = Program(case.workflow, [0], 4, True, devices)
+    program = Program(case.workflow, seeds, 4, side_by_side, devices)
     with jax.set_mesh(program.mesh):
         places = program.get_shardings(jax.eval_shape(program.init, program.keys, case.numbers))
         state = jax.jit(program.init, out_shardings=places)(program.keys, case.numbers)
@@ -105,6 +105,11 @@ if __name__ == "__main__":
     for case in [*CASES, *ON_FOUR]:
         if case.name in sys.argv:
             found |= {case.name: computed(case), f"{case.name} on one": computed(case, 1)}
+    for case in [*CASES, *ON_FOUR]:
+        if f"seeds_{case.name}" in sys.argv:
+            of_seeds = {"seeds": (0, 1), "side_by_side": False}
+            several, one = computed(case, **of_seeds), computed(case, 1, **of_seeds)
+            found |= {f"seeds_{case.name}": several, f"seeds_{case.name} on one": one}
     if "exchanged" in sys.argv:
         evolvers = LowRankES(16), SeededES(OpenES(16)), OpenES(16), ARS(16, 2), VanillaES(16, 4), CEM(16)
         found = {type(evolver).__name__: exchanged(evolver) for evolver in evolvers}

@@ -89,6 +89,12 @@ def test_each_device_holds_a_part_of_a_replay_buffer_and_gathers_no_rows():
 
 
 @pytest.mark.program
+def test_several_devices_compute_what_one_does_of_several_seeds():
+    """The two seeds run one after the other; devices work on the environments or the members of one of them."""
+    check(["seeds_off_policy", "seeds_evolution_vbn", "seeds_pbt_ppo"])
+
+
+@pytest.mark.program
 def test_recorded_fitness_gives_the_same_parents_on_any_number_of_devices():
     for several, distributed, one in on_eight(["selected"]).values():
         assert several == distributed == one
@@ -154,7 +160,8 @@ def population(size):
         (population(16), 2, (2, 4, 1), "8 devices: 2 seeds x 4 members"),
         (population(16), 11, (1, 8, 1), "8 devices: 8 members"),
         (SEARCH, 3, (1, 1, 8), "8 devices: 8 environments"),
-        (SEARCH, 4, (4, 1, 2), "8 devices: 4 seeds x 2 environments"),
+        (SEARCH, 4, (1, 1, 8), "8 devices: 8 environments"),
+        (SEARCH, 8, (8, 1, 1), "8 devices: 8 seeds"),
     ],
 )
 def test_most_devices_work_on_seeds_members_and_environments(workflow, seeds, shape, told, monkeypatch):

@@ -90,7 +90,7 @@ LEARNER, SEARCH = on_policy(PPO(), batch_size=16), evolution(OpenES(16), "none")
         (LEARNER, 8, 4, 8, (8, 1, 1)),
         (LEARNER, 4, 4, 8, (4, 1, 1)),
         (SEARCH, 1, 4, 8, (1, 1, 8)),  # individuals may be in different processes
-        (SEARCH, 2, 4, 8, (2, 1, 4)),
+        (SEARCH, 2, 4, 8, (1, 1, 8)),
     ],
 )
 def test_each_process_gets_equally_many_devices(workflow, seeds, count, devices, shape, monkeypatch):

@@ -108,8 +108,9 @@ def _find_largest_shape(sizes: dict[str, int], most: int, can_cross: bool) -> Me
     ways = [[n for n in range(1, most + 1) if sizes.get(axis, 1) % n == 0] for axis in mesh.AXES]
 
     def fits(shape: MeshShape) -> bool:
-        used = math.prod(shape)
-        return used <= most and (used if can_cross else shape[0] * shape[1]) % count == 0
+        used, (seeds, members, envs) = math.prod(shape), shape
+        is_nested = envs > 1 and seeds * members > 1  # rollouts cannot be divided within a divided run
+        return used <= most and not is_nested and (used if can_cross else seeds * members) % count == 0
 
     shapes = ((seeds, members, envs) for seeds, members, envs in product(*ways))
     return max(filter(fits, shapes), key=lambda shape: (math.prod(shape), *shape), default=None)
