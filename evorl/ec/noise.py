@@ -94,8 +94,10 @@ class Noise:
 
             return self.materialize(seeds, table, size, build_member, shared)
 
-        whole = mesh.shard_over_axis(sample_shard, mesh.ENVS, (True, False, False, False), True)
-        return whole(self.sample_seeds(key, n, size, mirrored), mean, std, table)
+        sample = sample_shard
+        if n % mesh.count_shards(mesh.ENVS) == 0:
+            sample = mesh.shard_over_axis(sample_shard, mesh.ENVS, (True, False, False, False), True)
+        return sample(self.sample_seeds(key, n, size, mirrored), mean, std, table)
 
     def _sample_table_offsets(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:
         """Sample the offsets in the table at which rows of `size` numbers begin."""
