@@ -34,7 +34,7 @@ class DivergenceMonitor:
         """Compile the check, and find the leaves that are finite now; `lost` marks runs that have already diverged."""
         self._program = program
         look = (
-            jax.jit(self._find_nonfinite, out_shardings=program.replicated).lower(state).compile(FAST_COMPILE_OPTIONS)
+            jax.jit(self._find_nonfinite, out_shardings=program.of_metrics).lower(state).compile(FAST_COMPILE_OPTIONS)
         )
         kept = [seed for seed, gone in enumerate(lost) if not gone]
         self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.replay import distribution
+from evorl.training import processes
 from evorl.training.demonstrations import preload_replay
 from evorl.training.device_mesh import choose_mesh_shape, make_mesh
 from evorl.training.devices import OPTIMIZATION_LEVEL
@@ -54,9 +55,9 @@ class Program:
         return make_mesh(choose_mesh_shape(self.workflow, len(self.seeds), self.devices))
 
     @property
-    def replicated(self) -> NamedSharding:
-        """Return the sharding of arrays that are whole on each device, so that each process can read them."""
-        return NamedSharding(self.mesh, PartitionSpec())
+    def of_metrics(self) -> NamedSharding | None:
+        """Return the sharding of metrics: with several processes, whole on each device, so that each can read them."""
+        return NamedSharding(self.mesh, PartitionSpec()) if processes.count() > 1 else None
 
     def get_shardings(self, state: Any) -> Any:
         """Return the sharding of every leaf of a state, given its arrays or their shapes."""
@@ -93,7 +94,7 @@ class Program:
 
             init = jax.jit(init_sharded, out_shardings=places).trace(self.keys, numbers)
             shapes = jax.tree.map(lambda x, at: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), shapes, places)
-            run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, self.replicated, self.replicated))
+            run = jax.jit(self.run, donate_argnums=0, out_shardings=(places, self.of_metrics, self.of_metrics))
             lowered = run.lower(shapes, self.keys, *make_run_args(0, 0, False))
             return ProgramTrace(init, lowered, shapes, places)
 
@@ -126,7 +127,7 @@ class Program:
 
         with jax.set_mesh(self.mesh):
             each = measure if len(self.seeds) == 1 else mesh.shard_over_axis(measure_all, mesh.SEEDS, (True,), True)
-            return jax.jit(each, out_shardings=self.replicated).lower(state).compile(options)
+            return jax.jit(each, out_shardings=self.of_metrics).lower(state).compile(options)
 
     def compile_evaluator(self, evaluator: Evaluator, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
         """Compile an evaluator for all runs, for states like the given one, without replay buffers.
@@ -149,7 +150,7 @@ class Program:
         with jax.set_mesh(self.mesh):
             spread = mesh.shard_over_axis(evaluate_all, mesh.SEEDS, (True, True, False), True)
             each = evaluate_single if len(self.seeds) == 1 else spread
-            evaluate = jax.jit(each, out_shardings=self.replicated)
+            evaluate = jax.jit(each, out_shardings=self.of_metrics)
             return evaluate.lower(state, self.keys, jnp.uint32(0)).compile(options)
 
     def run(
