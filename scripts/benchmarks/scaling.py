@@ -6,7 +6,7 @@ python scripts/benchmarks/scaling.py --predict              only the model: prin
 
 The devices are those of one CPU, which they share, so what is measured is work: the CPU seconds of an iteration in all
 devices together, divided by those of one device. It is 1 if nothing is repeated. Two processes talk over the loopback
-address; their wall seconds are compared with those of one process with two devices. Each figure is the median of
+address; the column has their wall time minus that of one process with two devices. Each figure is the median of
 --rounds fresh processes, taken in turn.
 
 The model of an iteration on D devices: seconds(D) = compute * (1 - repeated) / D + compute * repeated + sum over its
@@ -105,7 +105,7 @@ def compare(names: list[str], rounds: int, before: Path | None, repeats: int) ->
     """Print the work of each number of devices relative to one, and two processes compared with one."""
     sources = [("after", None)] if before is None else [("before", before), ("after", None)]
     columns = " | ".join(f"{n} devices" for n in COUNTS[1:])
-    print(f"| | one device, CPU s | {columns} | two processes, wall |\n|{'---|' * (len(COUNTS) + 2)}", flush=True)
+    print(f"| | one device, CPU s | {columns} | two processes |\n|{'---|' * (len(COUNTS) + 2)}", flush=True)
     for name in names:
         found: dict[tuple[str, int], list[float]] = {}
         walls: dict[tuple[str, int], list[float]] = {}
@@ -126,7 +126,8 @@ def compare(names: list[str], rounds: int, before: Path | None, repeats: int) ->
             single = statistics.median(found[label, 1])
             ratios = [f"{statistics.median(found[label, n]) / single:.2f}" for n in COUNTS[1:]]
             pair = walls.get((label, 0))
-            two = "" if pair is None else f"{statistics.median(pair) / statistics.median(walls[label, 2]):.2f}"
+            extra = 0.0 if pair is None else statistics.median(pair) - statistics.median(walls[label, 2])
+            two = "" if pair is None else f"{1000 * extra:+.0f} ms"
             title = name if before is None else f"{name}, {label}"
             print(f"| {title} | {single:.3f} | {' | '.join(ratios)} | {two} |", flush=True)
 
