@@ -36,13 +36,16 @@ def count_shards(axis: str, of_type: AxisType = AxisType.Auto) -> int:
     return mesh.shape[axis] if types.get(axis) == of_type else 1
 
 
-def shard_over_axis(f: Callable[..., T], axis: str, ins: Any, outs: Any) -> Callable[..., T]:
+def shard_over_axis(f: Callable[..., T], axis: str, ins: Any, outs: Any, size: int | None = None) -> Callable[..., T]:
     """Shard a function over a mesh axis, so that each device computes its part.
+
+    With `size`, the function stays whole if the devices do not divide this number of rows.
 
     `ins` and `outs` are prefixes of the trees of the arguments and of the results. A leaf is True if they
     have the axis as their leading axis, False if they are replicated, or a PartitionSpec.
     """
-    if count_shards(axis) == 1:
+    shards = count_shards(axis)
+    if shards == 1 or (size is not None and size % shards):
         return f
     whole = jax.sharding.get_abstract_mesh().shape
     names = {axis, *(name for name in AXES if whole[name] == 1)}  # host callbacks need all axes to be manual

@@ -184,7 +184,7 @@ def test_idle_gpus_are_told(monkeypatch):
 
 @pytest.mark.parametrize("agent", ["map_elites", "cma_me", "novelty", "seeded_es", "pbt"])
 def test_every_search_is_distributed_by_default(agent, monkeypatch):
-    """Whether a workflow is distributed is known from the workflow alone, wherever its size is written."""
+    """The workflow alone says whether it is distributed, wherever its size is written."""
     data = config.to_plain_data(config.compose_config([f"agent={agent}", "env=mountain_car_continuous"]))
     workflow = runs.assemble(data)
     pretend_devices(monkeypatch, 4)

@@ -135,7 +135,16 @@ def test_the_panel_shows_returns_with_intervals_speed_time_and_memory(run):
         panel(row)
     panel.close()
     last = shown.getvalue().rpartition("td3 on fast")[2]
-    for fact in ("100%", "over 2 seeds", "env steps/s", "gradient steps", "evaluation", "recording", "compilation", "B"):
+    for fact in (
+        "100%",
+        "over 2 seeds",
+        "env steps/s",
+        "gradient steps",
+        "evaluation",
+        "recording",
+        "compilation",
+        "B",
+    ):
         assert fact in last
 
 

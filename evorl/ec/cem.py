@@ -93,10 +93,8 @@ class CEM(Evolver):
         def compute_moments(weights: Float[Array, " k"], elites: Float[Array, "k size"]) -> tuple[Array, Array]:
             return sum_weighted(weights, elites), sum_weighted(weights, (elites - center) ** 2)
 
-        elites, weights = (
-            argsort_best_first(fitness)[: self.num_parents],
-            recombination_weights(self.num_parents, 1.0),
-        )
+        elites = argsort_best_first(fitness)[: self.num_parents]
+        weights = recombination_weights(self.num_parents, 1.0)
         first, second = sum_over_rows(genomes, elites, weights, compute_moments)
         noise = self.noise_decay * state.noise + (1 - self.noise_decay) * self.final_noise
         scale = 1 / self.num_parents if self.shrink else 1.0

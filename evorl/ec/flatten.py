@@ -60,9 +60,8 @@ def sum_over_rows(
         masked = jnp.where(jnp.expand_dims(here, -1), own, 0.0)
         return mesh.psum(total(jnp.where(here, weights, 0.0), masked), mesh.ENVS)
 
-    if n % mesh.count_shards(mesh.ENVS):
-        return total_on_device(population, index, weights)
-    return mesh.shard_over_axis(total_on_device, mesh.ENVS, (True, False, False), False)(population, index, weights)
+    whole = mesh.shard_over_axis(total_on_device, mesh.ENVS, (True, False, False), False, n)
+    return whole(population, index, weights)
 
 
 def sum_weighted(weights: Float[Array, " n"], population: Params) -> Float[Array, " size"]:

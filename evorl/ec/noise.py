@@ -94,9 +94,7 @@ class Noise:
 
             return self.materialize(seeds, table, size, build_member, shared)
 
-        sample = sample_shard
-        if n % mesh.count_shards(mesh.ENVS) == 0:
-            sample = mesh.shard_over_axis(sample_shard, mesh.ENVS, (True, False, False, False), True)
+        sample = mesh.shard_over_axis(sample_shard, mesh.ENVS, (True, False, False, False), True, n)
         return sample(self.sample_seeds(key, n, size, mirrored), mean, std, table)
 
     def _sample_table_offsets(self, key: Key, shape: tuple[int, ...], size: int) -> Int[Array, "*shape"]:

@@ -132,8 +132,7 @@ class Search(base.BaseStagedWorkflow):
         n = tree.leading_size(plan)
         keys, axis = (key, None) if self.same_episodes else (jax.random.split(key, n), 0)
         evaluate = jax.vmap(self.problem.evaluate, (axis, 0))
-        if n == self.evolver.population_size:
-            evaluate = mesh.shard_over_axis(evaluate, mesh.ENVS, (axis == 0, True), True)
+        evaluate = mesh.shard_over_axis(evaluate, mesh.ENVS, (axis == 0, True), True, n)
         return state, CandidateEvaluations(plan, self._as_means(evaluate(keys, plan)))
 
     def learn_from(
