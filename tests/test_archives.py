@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.agents import TD3, MLPPolicy
 from evorl.agents.base_agent import fill_spaces
 from evorl.ec import CMAES, GA, OpenES, SeededES
-from evorl.ec.archives import Elites, InsertionResult
+from evorl.ec.archives import CELLS_PER_BLOCK, Elites, InsertionResult, write_elites
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
 from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
@@ -45,6 +45,12 @@ def batches(seed, count, n=12):
         yield np.arange(i * n, i * n + n, dtype=np.float32), fitness, descriptor
 
 
+def fill(elites, cells, genomes):
+    """Return elites with genomes of fitness 0 in some cells."""
+    n = len(cells)
+    return write_elites(elites, cells, genomes, QDEvaluation(jnp.zeros(n), jnp.zeros((n, elites.descriptor.shape[1]))))
+
+
 def cell_of(x):
     """Of the grid, by hand: three columns of width 2/3, two rows of height 1; row-major, the first number leads."""
     column, row = (int(np.floor(v)) for v in ((x[0] + 1) / (2 / 3), x[1]))
@@ -75,6 +81,34 @@ def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
             assert (elites.fitness[cell], elites.genomes[cell, 0]) == (worth, number)
             np.testing.assert_array_equal(elites.descriptor[cell], where)
     assert len(kept) == archive.cells
+
+
+def test_statistics_of_an_archive_of_several_blocks_are_numpys():
+    """Batches that fill and replace cells of three blocks, of which the last is not full."""
+    archive, random = GridArchive((0.0,), (1.0,), (2 * CELLS_PER_BLOCK + 50,)), np.random.default_rng(3)
+    elites, add = archive.empty(jnp.zeros((1, 1))), jax.jit(archive.add)
+    for scale in (1e30, 1.0, 10.0):  # sums of huge numbers leave no rounding error behind once these are replaced
+        for _ in range(40):
+            fitness = random.uniform(-scale, 0, 32) if scale > 10 else random.uniform(0, scale, 32)
+            quality = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(random.uniform(0, 1, (32, 1))))
+            elites, _ = add(elites, jnp.asarray(fitness, jnp.float32)[:, None], quality, ONE)
+        filled = np.asarray(elites.filled)
+        fitness = np.where(filled, elites.fitness, 0.0)
+        assert int(elites.count) == filled.sum()
+        assert sorted(elites.order[: filled.sum()].tolist()) == np.flatnonzero(filled).tolist()
+        np.testing.assert_allclose(elites.sum_fitness(-3.0), (fitness + 3.0)[filled].sum(dtype=np.float64), rtol=1e-6)
+        assert float(elites.best[0]) == fitness[filled].max() == float(elites.blocks.best.max())
+    assert filled.sum() > 250
+    assert fitness.min() >= 0
+
+
+def test_a_genome_with_nan_does_not_enter():
+    """The fitness of a policy does not show a parameter that it does not read."""
+    genomes, two = jnp.array([[1.0, jnp.nan], [1.0, 0.0]]), QDEvaluation(jnp.array([2.0, 1.0]), jnp.zeros((2, 2)))
+    for archive in (BOX, UnstructuredArchive(0.4, 9)):
+        elites, entry = archive.add(archive.empty(jnp.zeros((1, 2))), genomes, two, ONE)
+        assert entry.entered.tolist() == [False, True]
+        assert bool(jnp.isfinite(elites.genomes).all())
 
 
 def test_an_archive_without_cells_keeps_its_elites_apart():
@@ -128,12 +162,12 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
     evolver, random = MapElites(archive, IsoLineEmitter(20), threshold_rate=0.3), np.random.default_rng(0)
     state = evolver.init(jax.random.key(0), jnp.zeros(1))
-    metrics = {}
+    metrics, tell = {}, jax.jit(evolver.tell)
     for batch in range(4):
         fitness, measure = np.round(random.uniform(-1, 3, 20), 3), np.round(random.uniform(0, 1, (20, 1)), 3)
         told = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(measure, jnp.float32))
         genomes = jnp.arange(20.0)[:, None] + 20 * batch
-        state, metrics = evolver.tell(jax.random.key(0), genomes, told, state)
+        state, metrics = tell(jax.random.key(0), genomes, told, state)
     assert state.elites.genomes[:, 0].tolist() == RIBS_ELITES
     np.testing.assert_allclose(state.elites.threshold, RIBS_THRESHOLDS, rtol=1e-5)
     found = evolver.results(state)
@@ -150,7 +184,7 @@ def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
 
     elites = BOX.empty(jnp.arange(4.0)[:, None])
     np.testing.assert_array_equal(elites.sample(jax.random.key(0), 8)[:, 0], [0, 1, 2, 3, 0, 1, 0, 1])
-    some = replace(elites, genomes=jnp.arange(6.0)[:, None], filled=jnp.array([0, 1, 0, 1, 1, 0], bool))
+    some = fill(elites, jnp.array([3, 1, 4]), jnp.array([[3.0], [1.0], [4.0]]))
     drawn = np.asarray(jax.jit(lambda key: some.sample(key, 3000))(jax.random.key(1))[:, 0]).astype(int)
     counts = np.bincount(drawn, minlength=6)
     assert counts[[0, 2, 5]].sum() == 0
@@ -160,8 +194,8 @@ def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
 def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     """Of the elites 0 and e_1, on which line_std counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
     n, size = 20_000, 3
-    elites = GridArchive((0.0,), (1.0,), (2,)).empty(jnp.array([[0.0, 0, 0], [1, 0, 0]]))
-    elites = replace(elites, filled=jnp.ones(2, bool))
+    parents = jnp.array([[0.0, 0, 0], [1, 0, 0]])
+    elites = fill(GridArchive((0.0,), (1.0,), (2,)).empty(parents), jnp.arange(2), parents)
     emitter = IsoLineEmitter(n)
     children = np.asarray(jax.jit(lambda key: emitter.ask(key, None, elites))(jax.random.key(0)))
     off = children - np.round(children)
@@ -174,7 +208,8 @@ def improvement(ranking, new, gain, entered):
     """The state before and after one generation of four of a search in the plane, all members one apart from 0."""
     emitter = ImprovementEmitter(1, CMAES(4, active=False, initial_std=1.0), ranking)
     state = emitter.init(jax.random.key(0), jnp.zeros(2))
-    elites = replace(GridArchive((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]])), filled=jnp.ones(1, bool))
+    elites = GridArchive((0.0,), (1.0,), (1,)).empty(jnp.array([[7.0, 7.0]]))
+    elites = fill(elites, jnp.arange(1), jnp.array([[7.0, 7.0]]))
     members = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
     told = (
         members,

@@ -15,6 +15,18 @@ from evorl.errors import require, unknown_name_error
 from evorl.types import Key, Params, QDEvaluation, SearchResults
 
 
+CELLS_PER_BLOCK = 128  # a batch of n genomes recomputes the statistics of at most n blocks
+
+
+@struct.dataclass
+class BlockStatistics:
+    """Statistics of consecutive blocks of CELLS_PER_BLOCK cells, so that no step has to read a whole archive."""
+
+    count: Int[Array, " blocks"]  # filled cells
+    fitness: Float[Array, " blocks"]  # sum of the fitness
+    best: Float[Array, " blocks"]  # highest fitness; -inf if all cells are empty
+
+
 @struct.dataclass
 class Elites:
     """Content of an archive: each of its cells is empty or holds one genome."""
@@ -24,6 +36,8 @@ class Elites:
     descriptor: Float[Array, "cells d"]
     filled: Bool[Array, " cells"]
     threshold: Float[Array, " cells"]  # fitness must exceed it to enter
+    order: Int[Array, " cells"]  # the filled cells, in the order in which they were filled
+    blocks: BlockStatistics
 
     @property
     def cells(self) -> int:
@@ -36,18 +50,38 @@ class Elites:
         return SearchResults(self.genomes, self.fitness, self.filled, self.descriptor)
 
     @property
+    def count(self) -> Int[Array, ""]:
+        """Return the number of filled cells."""
+        return self.blocks.count.sum()
+
+    @property
     def best(self) -> Params:
         """Return the genome with the highest fitness; the genome of the first cell if all are empty."""
-        return tree.index(self.genomes, jnp.where(self.filled, self.fitness, -jnp.inf).argmax())
+        cells = list_cells(self.blocks.best.argmax())
+        return tree.index(self.genomes, cells[jnp.where(*self._read(cells), -jnp.inf).argmax()])
 
     def sample(self, key: Key, n: int) -> Params:
         """Sample n elites uniformly with replacement, leaves [n, ...].
 
         If all cells are empty, the genomes with which the first cells were initialized are returned.
         """
-        rank = (jax.random.uniform(key, (n,)) * self.filled.sum()).astype(jnp.int32)
-        place = jnp.searchsorted(jnp.cumsum(self.filled), rank, side="right")
-        return tree.index(self.genomes, jnp.where(self.filled.any(), place, jnp.arange(n) % self.cells))
+        chosen = self.order[(jax.random.uniform(key, (n,)) * self.count).astype(jnp.int32)]
+        return tree.index(self.genomes, jnp.where(self.count > 0, chosen, jnp.arange(n) % self.cells))
+
+    def sum_fitness(self, offset: float) -> Float[Array, ""]:
+        """Return the sum of the fitness minus `offset` over all filled cells, the QD score."""
+        return (self.blocks.fitness - self.blocks.count * offset).sum()
+
+    def update_blocks(self, cells: Int[Array, " n"]) -> "Elites":
+        """Return the elites with the statistics of all blocks that contain one of the given cells computed anew."""
+        changed = cells // CELLS_PER_BLOCK
+        new = summarize_blocks(*self._read(list_cells(changed)))
+        write = lambda old, new: old.at[changed].set(new, mode="drop")  # noqa: E731
+        return replace(self, blocks=jax.tree.map(write, self.blocks, new))
+
+    def _read(self, cells: Int[Array, "*n"]) -> tuple[Bool[Array, "*n"], Float[Array, "*n"]]:
+        """Return whether cells are filled, and their fitness; cells beyond the last one are empty."""
+        return self.filled.at[cells].get(mode="fill", fill_value=False), self.fitness.at[cells].get(mode="clip")
 
 
 @struct.dataclass
@@ -82,7 +116,7 @@ class Archive(Protocol):
     def add(self, elites: Elites, genomes: Params, quality: QDEvaluation, rate: Any) -> tuple[Elites, InsertionResult]:
         """Insert genomes into the archive.
 
-        A genome never enters if its fitness or its descriptor is not finite.
+        A genome never enters if one of its parameters, its fitness or its descriptor is not finite.
 
         Args:
             elites: Content of the archive.
@@ -102,9 +136,23 @@ def create_elites(cells: int, genomes: Params, num_descriptors: int, lowest: flo
     `lowest` is the threshold of the empty cells.
     """
     dealt = jnp.arange(cells) % tree.leading_size(genomes)
-    none = jnp.zeros(cells)
+    none, num_blocks = jnp.zeros(cells), -(-cells // CELLS_PER_BLOCK)
     thresholds = jnp.full(cells, lowest, jnp.float32)
-    return Elites(tree.index(genomes, dealt), none, jnp.zeros((cells, num_descriptors)), none > 0, thresholds)
+    empty = jnp.zeros((num_blocks, 1))
+    blocks = summarize_blocks(empty > 0, empty)
+    descriptors, order = jnp.zeros((cells, num_descriptors)), jnp.zeros(cells, jnp.int32)
+    return Elites(tree.index(genomes, dealt), none, descriptors, none > 0, thresholds, order, blocks)
+
+
+def list_cells(block: Int[Array, "*n"]) -> Int[Array, "*n cells"]:
+    """Return the cells of each block, which may go beyond the last cell."""
+    return block[..., None] * CELLS_PER_BLOCK + jnp.arange(CELLS_PER_BLOCK)
+
+
+def summarize_blocks(filled: Bool[Array, "n cells"], fitness: Float[Array, "n cells"]) -> BlockStatistics:
+    """Return the statistics of n blocks, whose cells are given."""
+    worth = jnp.where(filled, fitness, 0.0)
+    return BlockStatistics(filled.sum(-1), worth.sum(-1), jnp.where(filled, fitness, -jnp.inf).max(-1))
 
 
 def write_elites(elites: Elites, to: Int[Array, " n"], genomes: Params, quality: QDEvaluation) -> Elites:
@@ -116,13 +164,18 @@ def write_elites(elites: Elites, to: Int[Array, " n"], genomes: Params, quality:
     def write_leaf(old: Array, new: Array) -> Array:
         return old.at[to].set(new.astype(old.dtype), mode="drop", unique_indices=True)
 
-    return replace(
+    number = jnp.arange(len(to))
+    new = ~elites.filled.at[to].get(mode="fill", fill_value=True)
+    place = jnp.where(new, elites.count + jnp.cumsum(new) - 1, elites.cells + number)
+    elites = replace(
         elites,
+        order=elites.order.at[place].set(to, mode="drop", unique_indices=True),
         genomes=jax.tree.map(write_leaf, elites.genomes, genomes),
         fitness=write_leaf(elites.fitness, quality.fitness),
         descriptor=write_leaf(elites.descriptor, quality.descriptor),
         filled=write_leaf(elites.filled, jnp.ones(len(to), bool)),
     )
+    return elites.update_blocks(to)
 
 
 def is_finite(quality: QDEvaluation) -> Bool[Array, " n"]:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from typing_extensions import Protocol, runtime_checkable
 
+from evorl import tree
 from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite, write_elites
 from evorl.errors import require, require_int
 from evorl.types import Params, QDEvaluation
@@ -76,26 +77,29 @@ def add(
     archive is needed to keep the fittest.
     """
     n, fitness = len(quality.fitness), quality.fitness
-    cell = jnp.where(is_finite(quality), self.find_cells(quality.descriptor), elites.cells)
+    sound = is_finite(quality) & tree.find_finite_rows(genomes)
+    cell = jnp.where(sound, self.find_cells(quality.descriptor), elites.cells)
     at = lambda x, fill: x.at[cell].get(mode="fill", fill_value=fill)  # noqa: E731
     bar, new = at(elites.threshold, jnp.inf), ~at(elites.filled, True)
     entered = fitness > bar
     gain = jnp.where(cell < elites.cells, fitness - jnp.where(jnp.isfinite(bar), bar, 0), -jnp.inf)
 
-    within = jnp.where(entered, cell, elites.cells)
-    nothing, number = jnp.full(elites.cells, -jnp.inf), jnp.arange(n)
-    highest = nothing.at[within].max(fitness, mode="drop")
-    best = entered & (fitness == highest.at[within].get(mode="fill", fill_value=jnp.nan))
-    first = jnp.full(elites.cells, n).at[jnp.where(best, cell, elites.cells)].min(number, mode="drop")
-    takes = best & (number == first.at[within].get(mode="fill", fill_value=n))
-    elites = write_elites(elites, jnp.where(takes, cell, elites.cells + number), genomes, quality)
-    threshold = jnp.maximum(elites.threshold, highest)
+    # number the cells of the batch, so that no array is as long as the archive
+    group = jnp.unique(cell, return_inverse=True, size=n)[1]
+    within, nothing, number = jnp.where(entered, group, n), jnp.zeros(n), jnp.arange(n)
+    highest = (nothing - jnp.inf).at[within].max(fitness, mode="drop")[group]
+    best = entered & (fitness == highest)
+    first = jnp.full(n, n).at[jnp.where(best, group, n)].min(number, mode="drop")[group]
+    to = jnp.where(best & (number == first), cell, elites.cells + number)
+    threshold = jnp.maximum(bar, highest)
     if math.isfinite(self.lowest):
-        count = jnp.zeros(elites.cells).at[within].add(1.0, mode="drop")
-        mean = jnp.zeros(elites.cells).at[within].add(fitness, mode="drop") / jnp.maximum(count, 1)
+        count = nothing.at[within].add(1.0, mode="drop")[group]
+        mean = nothing.at[within].add(fitness, mode="drop")[group] / jnp.maximum(count, 1)
         stays = (1 - rate) ** count
-        threshold = jnp.where(rate < 1, stays * elites.threshold + (1 - stays) * mean, threshold)
-    return replace(elites, threshold=threshold), InsertionResult(new, entered, gain)
+        threshold = jnp.where(rate < 1, stays * bar + (1 - stays) * mean, threshold)
+    elites = write_elites(elites, to, genomes, quality)
+    thresholds = elites.threshold.at[to].set(threshold, mode="drop", unique_indices=True)
+    return replace(elites, threshold=thresholds), InsertionResult(new, entered, gain)
 
 
 def check_box(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -145,11 +145,10 @@ class MapElites(Evolver):
             results, _ = self.result_archive.add(state.result_elites, genomes, fitness, jnp.float32(1))
         after = MapElitesState(elites, emitter, results)
         fittest = after.fittest_elites
-        counted = jnp.where(fittest.filled, fittest.fitness - self.offset, 0)
         metrics = {
-            "archive/qd_score": counted.sum(),
-            "archive/coverage": fittest.filled.mean(),
-            "archive/best": jnp.where(fittest.filled, fittest.fitness, -jnp.inf).max(),
+            "archive/qd_score": fittest.sum_fitness(self.offset),
+            "archive/coverage": fittest.count / fittest.cells,
+            "archive/best": fittest.blocks.best.max(),
             "archive/entered": entry.entered.mean(),
         }
         return after, metrics

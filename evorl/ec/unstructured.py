@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from evorl import tree
 from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite, write_elites
 from evorl.errors import require, require_int
 from evorl.types import Params, QDEvaluation
@@ -45,6 +46,7 @@ class UnstructuredArchive:
         """Insert genomes sequentially; the threshold of an elite is its fitness, and `rate` is ignored."""
         del rate
         number, near = jnp.arange(self.capacity), self.distance**2
+        sound = is_finite(quality) & tree.find_finite_rows(genomes)
 
         def enter(held: Any, one: Any) -> tuple[Any, tuple[Array, InsertionResult]]:
             fitness, descriptor, filled = held
@@ -62,9 +64,10 @@ class UnstructuredArchive:
             return held, (place, InsertionResult(new, entered, jnp.where(counts, gain, -jnp.inf)))
 
         begin = elites.fitness, elites.descriptor, elites.filled
-        _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, is_finite(quality)))
+        _, (place, entry) = jax.lax.scan(enter, begin, (quality.fitness, quality.descriptor, sound))
         order = jnp.arange(len(place))
         lost = (place == self.capacity) | ((place[:, None] == place) & (order[:, None] < order)).any(1)
         to = jnp.where(lost, self.capacity + order, place)  # distinct, as unique indices are required
         elites = write_elites(elites, to, genomes, quality)
-        return replace(elites, threshold=jnp.where(elites.filled, elites.fitness, -jnp.inf)), entry
+        thresholds = elites.threshold.at[to].set(quality.fitness, mode="drop", unique_indices=True)
+        return replace(elites, threshold=thresholds), entry
