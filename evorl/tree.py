@@ -19,7 +19,7 @@ def fill_fields(kind: type[T], value: Any, **others: Any) -> T:
     return kind(**dict.fromkeys((field.name for field in fields(cast(Any, kind))), value) | others)
 
 
-def index(tree: T, i: int | slice | Array | tuple[Array, ...]) -> T:
+def index(tree: T, i: int | slice | Array | tuple[Array | slice, ...]) -> T:
     """Return tree[i] for every leaf."""
     return jax.tree.map(lambda x: x[i], tree)
 
@@ -154,6 +154,18 @@ def any_unbatched(mask: Array) -> Array:
 def _any_over_copies(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     del axis_size, in_batched
     return any_unbatched(mask), False
+
+
+@jax.custom_batching.custom_vmap
+def max_unbatched(numbers: Array) -> Array:
+    """Return the largest element, over vmapped axes as well, so that it suits the index of a `jax.lax.switch`."""
+    return numbers.max()
+
+
+@max_unbatched.def_vmap
+def _max_over_copies(axis_size: int, in_batched: list[bool], numbers: Array) -> tuple[Array, bool]:
+    del axis_size, in_batched
+    return max_unbatched(numbers), False
 
 
 @jax.custom_batching.custom_vmap

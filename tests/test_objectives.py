@@ -23,7 +23,7 @@ from evorl.errors import OptionError
 from evorl.problems import DTLZ, ZDT
 from evorl.workflows import Search
 
-WITH_TIES = [(1, 1), (33, 2), (64, 2), (70, 3), (40, 5)]
+WITH_TIES = [(1, 1), (90, 1), (33, 2), (64, 2), (70, 3), (40, 5)]
 
 
 def brute_force(fitness):
@@ -45,8 +45,9 @@ def test_ranks_are_those_of_brute_force_with_ties(n, m):
     np.testing.assert_array_equal(jax.jit(objectives.compute_pareto_ranks)(fitness), brute_force(fitness))
 
 
-def test_ranking_stops_where_enough_are_ranked_and_for_many_at_once():
-    fitness = np.random.default_rng(0).normal(size=(3, 40, 2)).astype(np.float32)
+@pytest.mark.parametrize("m", [1, 2])
+def test_ranking_stops_where_enough_are_ranked_and_for_many_at_once(m):
+    fitness = np.random.default_rng(0).normal(size=(3, 40, m)).astype(np.float32).round(1)
     some = np.asarray(jax.vmap(lambda f: objectives.compute_pareto_ranks(f, 20))(fitness))
     for rank, one in zip(some, fitness, strict=True):
         expected = brute_force(one)

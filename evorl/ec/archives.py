@@ -14,7 +14,6 @@ from evorl import tree
 from evorl.errors import require, unknown_name_error
 from evorl.types import Key, Params, QDEvaluation, SearchResults
 
-
 CELLS_PER_BLOCK = 128  # a batch of n genomes recomputes the statistics of at most n blocks
 
 

@@ -82,7 +82,9 @@ def compute_pareto_ranks(fitness: Float[Array, "n m"], wanted: int | None = None
     Rank 0 is the Pareto front; rank 1 is dominated only by rank 0, and so on. The computation stops once
     `wanted` individuals (by default all) have a rank; the remaining ones have rank n.
     """
-    fitness, n = sanitize_objectives(fitness), len(fitness)
+    fitness, (n, m) = sanitize_objectives(fitness), fitness.shape
+    if m == 1:
+        return _rank_single_objective(fitness[:, 0], n if wanted is None else wanted)
     table = find_dominators(fitness)
 
     def has_unranked(loop: tuple[Array, Array]) -> Array:
@@ -95,6 +97,16 @@ def compute_pareto_ranks(fitness: Float[Array, "n m"], wanted: int | None = None
         return i + 1, jnp.where(left & ~dominated.any(0), i, rank)
 
     return jax.lax.while_loop(has_unranked, peel, (jnp.int32(0), jnp.full(n, n, jnp.int32)))[1]
+
+
+def _rank_single_objective(fitness: Float[Array, " n"], wanted: int) -> Int[Array, " n"]:
+    """Return the ranks by sorting, since every value is a front, whose removal one by one would take n^2 time."""
+    n, order = len(fitness), jnp.argsort(-fitness)
+    values = fitness[order]
+    first = jnp.append(True, values[1:] < values[:-1])  # of its front
+    better = jax.lax.cummax(jnp.where(first, jnp.arange(n), 0))
+    rank = jnp.where(better < wanted, jnp.cumsum(first, dtype=jnp.int32) - 1, n)
+    return jnp.zeros(n, jnp.int32).at[order].set(rank)
 
 
 def crowding_distance(fitness: Float[Array, "n m"], rank: Int[Array, " n"]) -> Float[Array, " n"]:

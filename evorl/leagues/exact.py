@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evorl.envs.games.game_tree import GameTree
 from evorl.leagues.sequence_form import SequenceForm
@@ -90,6 +90,17 @@ def compute_payoffs(
     axes = string.ascii_lowercase[: tree.players]
     each = ",".join(f"{axis}Z" for axis in axes)
     return jnp.einsum(f"IZ,{each}->I{axes}", form.end_payoffs, *own, precision="highest")
+
+
+def compute_payoffs_of_policy(
+    tree: GameTree, policies: Float[Array, "policies sets actions"], one: Int[Array, ""]
+) -> list[Float[Array, "players ..."]]:
+    """Return the expected payoffs of all profiles in which a player has policy `one`, for each player.
+
+    The entry of a player has the shape of `compute_payoffs`, but 1 on the axis of this player.
+    """
+    alone, players = policies[one][None], range(tree.players)
+    return [compute_payoffs(tree, [alone if other == player else policies for other in players]) for player in players]
 
 
 def _mask_illegal(

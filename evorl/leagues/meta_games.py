@@ -1,6 +1,7 @@
 """Meta-game, in which players choose among their policies: payoffs of mixtures, and gains by deviating from them."""
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -20,7 +21,7 @@ Gap: TypeAlias = Float[Array, ""]  # maximum gain of a player by deviating from 
 CONSTANT_SUM_TOLERANCE = 1e-4  # allowed difference of the sums of a constant-sum table, relative to the payoff range
 
 
-def compute_profile_mask(mask: Mask) -> Bool[Array, "..."]:
+def compute_profile_mask(mask: Mask | Sequence[Bool[Array, " _"]]) -> Bool[Array, "..."]:
     """Return a mask of the profiles whose policies all exist, shape [capacity, ..., capacity]."""
     return jnp.stack(jnp.meshgrid(*mask, indexing="ij")).all(0)
 

@@ -14,6 +14,7 @@ from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError
 from evorl.leagues.exact import best_response, mix_policies
+from evorl.leagues.policy_prefix import compute_on_prefix
 from evorl.leagues.policy_sets import PolicySet
 from evorl.leagues.roles import Role, Roles
 from evorl.leagues.tabular_policies import make_uniform_policy
@@ -183,7 +184,8 @@ class BestResponseOracle:
     def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
         """Return the exact best response of each player to the mixtures, in one table."""
         tree = self._get_tree(game)
-        policy = mix_policies(tree, rivals.pool, rivals.weights)
+        mix = lambda size: mix_policies(tree, rivals.pool[:size], rivals.weights[:, :size])  # noqa: E731
+        policy = compute_on_prefix(rivals.weights != 0, mix)
         ties = jax.random.uniform(key, tree.legal_mask.shape) if self.random_ties else None
         return OracleOutputs(best_response(tree, policy, ties)[1], rest, zero_counts())
 

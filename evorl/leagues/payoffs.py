@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
+
+from evorl.leagues.meta_games import compute_profile_mask
 
 
 @struct.dataclass
@@ -70,6 +72,27 @@ class Payoffs:
             mask: Mask of the profiles whose cells are taken from it, shape [capacity, ..., capacity].
         """
         return jax.tree.map(lambda new, old: jnp.where(mask, new, old), cells, self)
+
+    def with_policy(
+        self, player: int, policy: Int[Array, ""], cells: "Payoffs", filled: Bool[Array, " capacity"]
+    ) -> "Payoffs":
+        """Return the table with the cells of one policy of a player, against the filled policies of all others.
+
+        Args:
+            player: Player.
+            policy: Index of its policy.
+            cells: Cells of the policy, with the shape of this table, but 1 on the axis of the player.
+            filled: Mask of the policies of the other players.
+        """
+        n, axis = self.mean.ndim - 1, player + 1
+        ones = jnp.ones(1, bool)
+        mask = compute_profile_mask([ones if other == player else filled for other in range(n)])
+
+        def write(old: Array, new: Array) -> Array:
+            before = jax.lax.dynamic_slice_in_dim(old, policy, 1, axis)
+            return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(mask, new, before), policy, axis)
+
+        return jax.tree.map(write, self, cells)
 
     def combine(self, more: "Payoffs") -> "Payoffs":
         """Return the table with the episodes of another one added, cell by cell (Chan et al. 1979).

@@ -11,7 +11,7 @@ from evorl import tree
 from evorl.errors import require
 from evorl.leagues.oracles import Oracle, OracleInputs, OracleOutputs, sum_counts
 from evorl.leagues.psro import PSRO, PSROState
-from evorl.leagues.solvers import select_opponent_mixtures
+from evorl.leagues.solvers import select_opponent_mixtures, solve_meta_game
 from evorl.leagues.training_oracle import TrainingOracle
 from evorl.parts import bind, part
 from evorl.types import Key, Metrics, Numbers
@@ -99,7 +99,7 @@ class PipelinePSRO(PSRO):
         def mix_below_level(level: Array) -> Float[Array, "players capacity"]:
             there = jnp.arange(self.capacity) < state.num_policies + level
             mask = jnp.broadcast_to(there, state.weights.shape)
-            weights, _ = bind(self, state.numbers).meta_solver(state.payoffs.mean, mask)
+            weights, _ = solve_meta_game(bind(self, state.numbers).meta_solver, state.payoffs.mean, mask)
             return select_opponent_mixtures(self.meta_solver, state.payoffs.mean, mask, weights)
 
         above_the_lowest = jax.vmap(mix_below_level)(jnp.arange(1, self.levels))

@@ -15,7 +15,13 @@ from evorl import tree
 from evorl.envs.games.game_tree import GameTree
 from evorl.errors import OptionError, require, require_int
 from evorl.leagues.auto_solver import AutoSolver
-from evorl.leagues.exact import compute_payoffs, mix_policies, nash_conv, nash_conv_to_metrics
+from evorl.leagues.exact import (
+    compute_payoffs,
+    compute_payoffs_of_policy,
+    mix_policies,
+    nash_conv,
+    nash_conv_to_metrics,
+)
 from evorl.leagues.joint_mixture_agent import JointMixtureAgent, PolicyMixtures
 from evorl.leagues.meta_games import (
     CONSTANT_SUM_TOLERANCE,
@@ -40,8 +46,9 @@ from evorl.leagues.payoff_estimation import (
     mask_newest_profiles,
 )
 from evorl.leagues.payoffs import Payoffs
+from evorl.leagues.policy_prefix import compute_on_prefix, pad_policies
 from evorl.leagues.roles import Roles
-from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures
+from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures, solve_meta_game
 from evorl.parts import bind, part, require_constants, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, State
@@ -202,7 +209,8 @@ class PSRO:
         Returns:
             The new state, and the metrics of the iteration.
         """
-        weights, gap = bind(self, new.numbers).meta_solver(new.payoffs.mean, self.valid_policies(new))
+        solver = bind(self, new.numbers).meta_solver
+        weights, gap = solve_meta_game(solver, new.payoffs.mean, self.valid_policies(new))
         each = compute_deviation_payoffs(new.payoffs.mean, state.weights)
         gains = each[:, new.num_policies - 1] - (each * state.weights).sum(1)
         new = replace(new, weights=weights, gains=gains)
@@ -249,8 +257,14 @@ class PSRO:
         Args:
             state: State of the workflow.
         """
-        assert self.tree is not None
-        return mix_policies(self.tree, self.oracle.tabulate_policies(self.env, state.pool), state.weights)
+        nodes = self.tree
+        assert nodes is not None
+
+        def mix(size: int) -> Float[Array, "sets actions"]:
+            policies = self.oracle.tabulate_policies(self.env, tree.index(state.pool, slice(size)))
+            return mix_policies(nodes, policies, state.weights[:, :size])
+
+        return compute_on_prefix(state.weights != 0, mix)
 
     def target_mixtures(self, state: PSROState) -> Float[Array, "players capacity"]:
         """Return the mixtures to which the next policies respond, shape [players, capacity].
@@ -328,12 +342,8 @@ class PSRO:
         found = zero_counts()
         table, roles = state.payoffs, self.roles
         if self.episodes == 0:
-            assert self.tree is not None
-            expected = Payoffs.from_expected(
-                compute_payoffs(self.tree, self.oracle.tabulate_policies(self.env, state.pool))
-            )
             for one in newest:
-                table = table.with_cells(expected, mask_newest_profiles(one, roles.num_players, self.capacity))
+                table = self._compute_exact_payoffs(table, state.pool, one)
             return table, found
         pool, casts = self.oracle.split_pool_by_role(self.env, state.pool), self.oracle.policy_sets(self.env)
         for one, key_one in zip(newest, jax.random.split(key, len(newest)), strict=True):
@@ -341,6 +351,20 @@ class PSRO:
             table = table.with_cells(cells, mask_newest_profiles(one, roles.num_players, self.capacity))
             found = sum_counts([found, spent])
         return table, found
+
+    def _compute_exact_payoffs(self, table: Payoffs, pool: Any, newest: Int[Array, ""]) -> Payoffs:
+        """Return the table with the exact payoffs of all profiles with the newest policy and no later one."""
+        nodes, capacity = self.tree, self.capacity
+        assert nodes is not None
+
+        def compute(size: int) -> list[Float[Array, "players ..."]]:
+            policies = self.oracle.tabulate_policies(self.env, tree.index(pool, slice(size)))
+            return [pad_policies(x, capacity) for x in compute_payoffs_of_policy(nodes, policies, newest)]
+
+        filled = jnp.arange(capacity) <= newest
+        for player, mean in enumerate(compute_on_prefix(filled, compute)):
+            table = table.with_policy(player, newest, Payoffs.from_expected(mean), filled)
+        return table
 
     def evaluate_profiles(
         self, pool: Any, env_params: Any, profiles: Int[Array, "cells players"], key: Key

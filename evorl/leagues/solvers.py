@@ -7,6 +7,7 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl.errors import require
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, normalize_weights, with_gap
+from evorl.leagues.policy_prefix import compute_on_prefix, pad_policies, take_policies
 
 
 @runtime_checkable
@@ -56,9 +57,28 @@ class RectifyingSolver(MetaSolver, Protocol):
         ...
 
 
+def solve_meta_game(solver: MetaSolver, payoffs: Table, mask: Mask) -> tuple[Weights, Gap]:
+    """Return what a solver computes, from the part of the payoff table that has policies."""
+    players, capacity = mask.shape
+
+    def solve(size: int) -> tuple[Weights, Gap]:
+        weights, gap = solver(take_policies(payoffs, size, players), mask[:, :size])
+        return pad_policies(weights, capacity), gap
+
+    return compute_on_prefix(mask, solve)
+
+
 def select_opponent_mixtures(solver: MetaSolver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
     """Return the mixtures to which new policies respond: the solver's weights, or those that it derives from them."""
-    return solver.compute_opponent_mixtures(payoffs, mask, weights) if isinstance(solver, RectifyingSolver) else weights
+    if not isinstance(solver, RectifyingSolver):
+        return weights
+    players, capacity = mask.shape
+
+    def derive(size: int) -> Weights:
+        table = take_policies(payoffs, size, players)
+        return pad_policies(solver.compute_opponent_mixtures(table, mask[:, :size], weights[:, :size]), capacity)
+
+    return compute_on_prefix(mask, derive)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
 class DivergenceMonitor:
     """Detector of NaN and infinity in the real leaves of a state, except replay buffers and archives of elites.
 
-    An archive only accepts finite genomes, so that its size does not slow down the check. Leaves that were not finite at first are ignored. A population has diverged if all of its members have. A
-    single diverged member can be replaced, as PBT does.
+    An archive only accepts finite genomes, so that its size does not slow down the check. Leaves that were
+    not finite at first are ignored. A population has diverged if all of its members have. A single diverged
+    member can be replaced, as PBT does.
     """
 
     def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
@@ -143,9 +144,7 @@ def _get_innermost_members(workflow: Workflow, state: State) -> tuple[State, int
 def _real_leaves(state: State) -> list[tuple[Any, Any]]:
     is_archive = lambda x: isinstance(x, Elites)  # noqa: E731
     leaves = jax.tree_util.tree_leaves_with_path(split_replays(state)[0], is_leaf=is_archive)
-    return [
-        (path, leaf) for path, leaf in leaves if not is_archive(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
-    ]
+    return [(path, leaf) for path, leaf in leaves if not is_archive(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
 def find_first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:
