@@ -16,8 +16,10 @@ import pytest
 from flax import struct
 
 from evorl import tree
-from evorl.agents import PPO
+from evorl.agents import PPO, MLPPolicy
 from evorl.agents.base_agent import fill_spaces
+from evorl.ec import GridArchive, IsoLineEmitter, MapElites
+from evorl.envs.maze.point_maze import PointMaze
 from evorl.errors import OptionError
 from evorl.spaces import Box
 from evorl.training import devices
@@ -29,7 +31,7 @@ from evorl.training.records.display import LinePrinter
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
 from evorl.training.records.rows import compute_return_interval
 from evorl.types import TimeStep
-from evorl.workflows import OnPolicy
+from evorl.workflows import Evolution, OnPolicy
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
 from tests.tiny import OFF_POLICY
@@ -103,6 +105,8 @@ def test_the_best_policy_is_evaluated_anew_so_that_its_return_is_no_maximum():
     assert not any("best_return" in row for row in before)
     highest = np.max([row["seeds"]["return"] for row in [*before, last]], axis=0)
     np.testing.assert_allclose(highest, training.progress.best_returns, rtol=1e-6)
+    first = np.argmax([row["seeds"]["return"] for row in [*before, last]], axis=0)
+    np.testing.assert_array_equal(training.best.steps, np.array([row["iteration"] for row in [*before, last]])[first])
     several = np.random.default_rng(0).standard_normal((100_000, len(before) + 1)).max(1)
     assert highest.mean() == pytest.approx(several.mean(), abs=4 * several.std() / np.sqrt(200))
     assert last["best_return"] == pytest.approx(0, abs=4 / np.sqrt(200))
@@ -142,6 +146,29 @@ def test_a_training_keeps_no_arrays_and_no_programs_in_memory(tmp_path):
         assert count() == before
     finally:
         gc.enable()
+
+
+@pytest.mark.program
+def test_a_training_holds_one_copy_beside_its_state(tmp_path):
+    """The best policies: neither an evaluation nor the last one copies the state."""
+    evolver = MapElites(GridArchive(shape=(64, 64)), IsoLineEmitter(4), ("position",))
+    agent = MLPPolicy(hidden=(32,))
+    env = PointMaze(max_episode_steps=3)
+    workflow = Evolution(env, agent, evolver, normalization="none", eval_episodes=4)
+    size = tree.nbytes(jax.eval_shape(workflow.init, jax.random.key(0)))
+    assert size > 2e6
+    gc.collect()
+    before, held = sum(x.nbytes for x in jax.live_arrays()), []
+    measure = lambda row: held.append(sum(x.nbytes for x in jax.live_arrays()) - before)  # noqa: E731
+    checkpoints = Checkpoints(tmp_path)
+    result = fit(workflow, 0, Budget(iterations=4), evaluations=2, callbacks=[measure], checkpoints=checkpoints)
+    checkpoints.close()
+    assert len(held) >= 6
+    assert max(held) < 2.1 * size
+    shapes = jax.eval_shape(workflow.init, jax.random.key(0))
+    state, best, _ = Checkpoints(tmp_path).restore(shapes)
+    assert leaves_equal(state, result.state)
+    assert leaves_equal(best, result.best)
 
 
 def test_a_resumed_run_is_the_undisturbed_run_bitwise(whole, tmp_path):

@@ -51,10 +51,8 @@ def test_a_large_pool_does_not_change_a_training(players, solver):
     runs = {}
     for capacity in (20, 70):
         psro = PSRO(game, solver=solver, capacity=capacity)
-        key = jax.random.key(0)
-        runs[capacity] = jax.jit(
-            lambda psro=psro: jax.lax.scan(psro.step, psro.init(key), jax.random.split(key, iterations))
-        )()
+        keys = jax.random.split(jax.random.key(0), iterations)
+        runs[capacity] = jax.jit(lambda keys, psro=psro: jax.lax.scan(psro.step, psro.init(keys[0]), keys))(keys)
         state = runs[capacity][0]
         count = iterations + 1
         known = (slice(None), *[slice(count)] * players)

@@ -130,7 +130,7 @@ class Driver:
             state = jax.device_put(hosts.clear_leases(state), traced.shardings)
             if new_numbers:
                 state = replace_numbers(self.program.workflow, state, new_numbers)
-            self.training_log.start(best, Progress.from_dict(saved, len(self.program.seeds)))
+            self.training_log.start(best, Progress.from_dict(saved, len(self.program.seeds)), self._owns_best)
         else:
             require_memory(shapes, len(self.program.seeds))
             if checkpoints is not None:
@@ -146,11 +146,16 @@ class Driver:
                 state = inherit(state, parent)
             if demonstrations is not None:
                 state = _preload(self.program, traced, state, demonstrations)
-            self.training_log.start(self.snapshot(split_replays(state)[0]))
+            self.training_log.start(self.snapshot(split_replays(state)[0]), owned=self._owns_best)
         require_demonstrations(self.program.workflow, state)
         if checkpoints is not None:
             self.training_log.notify_resume()
         return state
+
+    @property
+    def _owns_best(self) -> bool:
+        """Return whether the best policies stay on the device; a GPU has less memory than its host."""
+        return jax.default_backend() == "cpu" or processes.count() > 1
 
     @property
     def progress(self) -> Progress:
@@ -261,13 +266,17 @@ class Driver:
         status = self.host_envs.query_status(newest, (evaluation, self.state))
         host = {"fallback_state": fallback_state, "host_status": status}
         if evaluating:
-            light = split_replays(self.state)[0]
-            measured = {} if part else self.measure(light)  # a state is measured once, in the first round
-            self.in_flight.append(PendingResult(0, evaluation, self.snapshot(light), measured, **host))
+            measured = {} if part else self.measure(split_replays(self.state)[0])  # once, in the first round
+            self.in_flight.append(PendingResult(0, evaluation, measured, **host))
         else:
             found = self.divergence_monitor.find_nonfinite(self.state)
             self.in_flight.append(PendingResult(count, metrics, nonfinite_leaves=found, start_state=before, **host))
             self.dispatched += count
+
+    def evaluate(self) -> None:
+        """Evaluate the current state and wait for the result: the next chunk overwrites the state."""
+        self.dispatch(1, evaluating=True)
+        self.receive()
 
     def receive(self, all_but: int = 0) -> None:
         """Wait for all pending results except the last `all_but`, and pass them to the callbacks row by row.
@@ -279,8 +288,9 @@ class Driver:
         """
         while len(self.in_flight) > all_but:
             sent, metrics, found, duration = self._receive_oldest()
-            if sent.eval_state is not None:
-                self.training_log.record_evaluation(sent.eval_state, metrics | sent.extra_metrics, duration)
+            if not sent.count:
+                light = split_replays(self.state)[0]
+                self.training_log.record_evaluation(light, metrics | sent.extra_metrics, duration)
                 continue
             self.iteration_seconds.append(duration / sent.count)
             self.progress.iteration_seconds = max(self.iteration_seconds)
@@ -306,17 +316,18 @@ class Driver:
         last = self._run_evaluation_rounds(stop, longest)
         if last is None:
             return
-        self.training_log.keep_best(last.state, last.metrics["return"])
-        light, replay = split_replays(self.state)
+        log, (light, replay) = self.training_log, split_replays(self.state)
+        log.keep_best(light, last.metrics["return"])
+        moved = self._owns_best and not self.host_envs.envs  # an evaluation returns the arrays that it takes
+        best = log.best if moved else self.snapshot(hosts.clear_leases(log.best))
         places = jax.tree.map(lambda x: x.sharding, light)
-        kept, best = (
-            self.snapshot(x) for x in (light, hosts.clear_leases(self.training_log.best))
-        )  # copies, since the originals may be overwritten
         self.state = join_replays(jax.device_put(best, places), replay)
-        anew = self._run_evaluation_rounds(stop, longest - last.seconds, BEST_KEY_OFFSET, kept)
-        self.state = join_replays(jax.device_put(kept, places), split_replays(self.state)[1])
+        anew = self._run_evaluation_rounds(stop, longest - last.seconds, BEST_KEY_OFFSET, light)
+        evaluated, replay = split_replays(self.state)
+        log.best = evaluated if moved else log.best
+        self.state = join_replays(light, replay)
         if anew is not None:
-            self.training_log.record_evaluation(last.state, last.metrics, last.seconds + anew.seconds, anew.metrics)
+            log.record_evaluation(light, last.metrics, last.seconds + anew.seconds, anew.metrics)
 
     def _run_evaluation_rounds(
         self, stop: Callable[[], bool], longest: float, first: int = 0, fallback_state: State = None
@@ -331,17 +342,17 @@ class Driver:
         """
         rounds: list[dict[str, np.ndarray]] = []
         measured: dict[str, np.ndarray] = {}
-        seconds, evaluated = 0.0, None
+        seconds = 0.0
         while not rounds or processes.agreed(seconds * (1 + 1 / len(rounds)) <= longest):
             if stop():
                 return None
             self.dispatch(1, evaluating=True, part=first + len(rounds), fallback_state=fallback_state)
             sent, metrics, _, duration = self._receive_oldest()
-            rounds, seconds, evaluated = [*rounds, metrics], seconds + duration, sent.eval_state
+            rounds, seconds = [*rounds, metrics], seconds + duration
             measured |= sent.extra_metrics
             if count_episodes(rounds, FINAL_EPISODES).min() >= FINAL_EPISODES:
                 break
-        return EvaluationRounds(evaluated, reduce_rounds(rounds) | measured, seconds)
+        return EvaluationRounds(reduce_rounds(rounds) | measured, seconds)
 
     def _receive_oldest(self) -> "tuple[PendingResult, dict[str, np.ndarray], Any, float]":
         """Wait for the oldest pending result.

@@ -170,7 +170,7 @@ def fit(
         )  # repeats an initial evaluation that failed
         while not is_stopped() and (done := driver.compute_used_share()) < 1:
             if driver.is_evaluation_due(int(done * evaluations)):
-                driver.dispatch(1, evaluating=True)
+                driver.evaluate()
             count = driver.limit_iterations(chunk)
             if not count:
                 break

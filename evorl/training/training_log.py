@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl import tree
 from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_ERROR, reduce_steps
-from evorl.training import processes
 from evorl.training.callbacks import Callback, ResumeCallback, StageCallback
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
@@ -30,12 +30,16 @@ class TrainingLog:
         self.progress, self.rows = Progress(), list[Row]()
         self.progress.divergence_iterations *= self.num_seeds
         self.best: State = None  # state at the best evaluation of each run, without replay buffers
+        self._owns_best = False
         self.is_out_of_time = False  # another iteration would exceed the time limit
         self.evaluation_duration = 0.0  # seconds of the last evaluation
 
-    def start(self, best: State, progress: Progress | None = None) -> None:
-        """Set the initial best policies and, when resuming, the progress of the checkpoint."""
-        self.best, self.progress = best, progress or self.progress
+    def start(self, best: State, progress: Progress | None = None, owned: bool = False) -> None:
+        """Set the initial best policies and, when resuming, the progress of the checkpoint.
+
+        If the log owns the arrays of `best`, it overwrites them in place.
+        """
+        self.best, self.progress, self._owns_best = best, progress or self.progress, owned
 
     def notify_stage(self, name: str) -> None:
         """Notify the callbacks of the start of a stage."""
@@ -137,9 +141,10 @@ class TrainingLog:
         )
         returns = np.where(np.isnan(returns), -np.inf, returns)
         better = np.asarray((returns > before) | np.isneginf(before))
-        if better.any():
-            new = jax.device_get(evaluated) if processes.count() == 1 else evaluated
-            self.best = jax.tree.map(partial(_select, better), new, self.best)
+        if better.any() and self._owns_best:
+            self.best = _overwrite(self.best, evaluated, better)
+        elif better.any():
+            self.best = jax.tree.map(partial(_select, better), jax.device_get(evaluated), self.best)
         self.progress.best_returns = np.where(better, returns, before).tolist()
 
     def add_chunk(self, count: int, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -154,11 +159,14 @@ class TrainingLog:
         return metrics
 
 
-def _select(mask: Any, new: Any, old: Any) -> Any:
-    """Select `new` where the mask is True, and `old` elsewhere; the mask has the leading axes.
+@partial(jax.jit, donate_argnums=0)
+def _overwrite(best: State, new: State, mask: Any) -> State:
+    """Overwrite the best states with the new ones where the mask is True; the mask has the leading axes."""
+    return tree.select(mask, new, best)
 
-    Arrays of which other processes hold a part, and random keys, need jnp.
-    """
+
+def _select(mask: Any, new: Any, old: Any) -> Any:
+    """Select `new` where the mask is True, and `old` elsewhere, on the host; random keys need jnp."""
     in_numpy = isinstance(new, np.ndarray | np.generic)
     return (np if in_numpy else jnp).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
 

@@ -14,12 +14,11 @@ from evorl.types import Metrics, State
 
 @dataclass(frozen=True)
 class PendingResult:
-    """Result of dispatched work: of `count` iterations, or of an evaluation of the policies of `eval_state`."""
+    """Result of dispatched work: of `count` iterations, or of an evaluation if `count` is 0."""
 
     count: int
     metrics: Metrics
-    eval_state: State = None
-    # other metrics of those policies: JAX arrays at first, NumPy arrays once they are received
+    # further metrics of an evaluation: JAX arrays at first, NumPy arrays once they are received
     extra_metrics: dict[str, Any] = field(default_factory=dict)
     nonfinite_leaves: Bool[Array, "leaves seeds members"] | None = None  # from the divergence monitor
     start_state: State = None  # the state before a chunk, with debug_nans
@@ -30,7 +29,6 @@ class PendingResult:
 class EvaluationRounds(NamedTuple):
     """Result of an evaluation that consists of several rounds."""
 
-    state: State  # without replay buffers
     metrics: dict[str, np.ndarray]
     seconds: float
 

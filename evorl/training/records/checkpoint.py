@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Checkpoints:
-    """The newest `keep` checkpoints in a folder, written in the background every `minutes` and at the end.
+    """The newest `keep` checkpoints in a folder, written every `minutes` and at the end.
 
     A checkpoint is a folder <folder>/<iteration>/ with these items:
 
@@ -67,11 +67,15 @@ class Checkpoints:
         handlers = {name: ocp.StandardCheckpointHandler() for name in ("state", "best", "replay")}
         self._manager = ocp.CheckpointManager(
             self.folder,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, cleanup_tmp_directories=writes),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                create=True,
+                cleanup_tmp_directories=writes,
+                enable_async_checkpointing=jax.default_backend() != "cpu",
+            ),
             item_handlers=handlers | {"progress": ocp.JsonCheckpointHandler()},
         )
         self._keep, self._replay, self._seconds, self._report = keep, replay, 60 * minutes, report
-        self._copy = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self._saved = time.perf_counter()
         self._rows: Any = None  # row counts in the progress of the newest checkpoint
 
@@ -104,7 +108,10 @@ class Checkpoints:
         return processes.agreed(time.perf_counter() - self._saved > self._seconds)
 
     def save(self, iteration: int, state: State, best: State, progress: dict[str, Any]) -> None:
-        """Save a checkpoint in the background; return once the state is copied, since the next chunk overwrites it.
+        """Save a checkpoint; return once the next chunk may overwrite the state.
+
+        Accelerators copy the state to the host, where it is written in the background. On a CPU, the state is
+        not copied, and this function returns when it is written.
 
         If there is a checkpoint of the same iteration with other row counts, it is replaced: it was saved
         before the last evaluation. With equal row counts, nothing is saved.
@@ -114,8 +121,6 @@ class Checkpoints:
             light, replays = split_replays(state)
             if not self._replay:
                 replays = None
-            if jax.default_backend() == "cpu":  # orbax makes no copy on a CPU
-                light, replays = self._copy((light, replays))
             items = {"state": light, "best": best} | ({"replay": replays} if jax.tree.leaves(replays) else {})
             progress = progress | {
                 "schema": SCHEMA,
