@@ -1,13 +1,15 @@
 """Competitive swarm optimizer (CSO)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
 from evorl import tree
-from evorl.ec.flatten import flatten_member, flatten_population, unflatten_population
-from evorl.ec.noise import normal
+from evorl.ec.flatten import BLOCK_NUMBERS, flatten_member, flatten_population, unflatten_population
+from evorl.ec.noise import find_largest_divisor, normal
 from evorl.ec.shaping import compete_in_pairs, sanitize_fitness
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
@@ -60,15 +62,25 @@ class CSO(Evolver):
         r1, r2 and r3 are drawn uniformly from [0, 1) for each parameter.
         """
         key_pairs, key_r = jax.random.split(key)
-        swarm = flatten_population(genomes)
-        winner, loser = compete_in_pairs(key_pairs, fitness)
-        r1, r2, r3 = jax.random.uniform(key_r, (3, len(loser), swarm.shape[1]))
-        velocity = r1 * state.velocity[loser] + r2 * (swarm[winner] - swarm[loser])
-        velocity += self.social * r3 * (swarm.mean(0) - swarm[loser])
-        moved = unflatten_population(swarm.at[loser].add(velocity), state.solution)
-        speed = jnp.linalg.norm(velocity, axis=-1).mean()
+        mean = flatten_member(tree.mean(genomes))
+        pairs = compete_in_pairs(key_pairs, fitness)
+        block = find_largest_divisor(len(pairs[0]), max(BLOCK_NUMBERS // max(mean.size, 1), 1))
+        count = len(pairs[0]) // block
+        keys = jax.random.split(key_r, count) if count > 1 else key_r[None]
+
+        def move(held: tuple[Params, Array], some: tuple[Key, Any]) -> tuple[tuple[Params, Array], Array]:
+            (swarm, velocity), (key, (winner, loser)) = held, some
+            better, worse = (flatten_population(tree.index(swarm, rows)) for rows in (winner, loser))
+            r1, r2, r3 = jax.random.uniform(key, (3, *worse.shape))
+            speed = r1 * velocity[loser] + r2 * (better - worse) + self.social * r3 * (mean - worse)
+            moved = unflatten_population(worse + speed, state.solution)
+            swarm = jax.tree.map(lambda x, new: x.at[loser].set(new, unique_indices=True), swarm, moved)
+            return (swarm, velocity.at[loser].set(speed, unique_indices=True)), jnp.linalg.norm(speed, axis=-1)
+
         center = tree.index(genomes, sanitize_fitness(fitness).argmax())
-        return CSOState(moved, state.velocity.at[loser].set(velocity), center), {"speed": speed}
+        blocks = jax.tree.map(lambda x: x.reshape(count, block), pairs)
+        (swarm, velocity), speeds = jax.lax.scan(move, (genomes, state.velocity), (keys, blocks))
+        return CSOState(swarm, velocity, center), {"speed": speeds.mean()}
 
     def solution(self, state: CSOState) -> Params:
         return state.solution

@@ -9,9 +9,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from evorl import mesh
+from evorl import mesh, tree
 from evorl.types import Params
 
+BLOCK_NUMBERS = 2**24  # numbers of individuals that are copied at a time (64 MB)
 T = TypeVar("T")
 
 
@@ -49,16 +50,31 @@ def sum_over_rows(
 ) -> T:
     """Return total(weights [k], rows [k, size]) of the individuals with the given indices, as vectors.
 
-    If the population is distributed over several devices, each of them computes the total of its own
-    individuals, with zeros in place of the others, and they exchange only the sum of these totals.
+    The total of many rows must be the sum of the totals of its parts: no more than BLOCK_NUMBERS numbers are
+    copied at a time, so that memory holds one population. If the population is distributed over several
+    devices, each of them computes the total of its own individuals, with zeros in place of the others, and
+    they exchange only the sum of these totals.
     """
     n = jax.tree.leaves(population)[0].shape[0]
 
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(population))
+    rows = max(min(len(index), BLOCK_NUMBERS // max(size, 1)), 1)
+    spare = -len(index) % rows
+
     def total_on_device(population: Params, index: Array, weights: Array) -> T:
-        at, here = mesh.local_index(index, mesh.ENVS, jax.tree.leaves(population)[0].shape[0], n)
-        own = flatten_population(jax.tree.map(lambda x: x[at], population))
-        masked = jnp.where(jnp.expand_dims(here, -1), own, 0.0)
-        return mesh.psum(total(jnp.where(here, weights, 0.0), masked), mesh.ENVS)
+        def total_block(block: tuple[Array, Array]) -> T:
+            at, here = mesh.local_index(block[0], mesh.ENVS, jax.tree.leaves(population)[0].shape[0], n)
+            own = flatten_population(jax.tree.map(lambda x: x[at], population))
+            masked = jnp.where(jnp.expand_dims(here, -1), own, 0.0)
+            return total(jnp.where(here, block[1], 0.0), masked)
+
+        def add_block(sums: T, block: tuple[Array, Array]) -> tuple[T, None]:
+            return jax.tree.map(jnp.add, sums, total_block(block)), None
+
+        pad = lambda x: jnp.pad(x, (0, spare)).reshape(-1, rows)  # noqa: E731
+        blocks = pad(index), pad(weights)
+        first, others = tree.index(blocks, 0), tree.index(blocks, slice(1, None))
+        return mesh.psum(jax.lax.scan(add_block, total_block(first), others)[0], mesh.ENVS)
 
     whole = mesh.shard_over_axis(total_on_device, mesh.ENVS, (True, False, False), False, n)
     return whole(population, index, weights)
