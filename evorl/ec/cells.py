@@ -17,7 +17,8 @@ from evorl.ec.archives import Elites, InsertionResult, create_elites, is_finite,
 from evorl.errors import require, require_int
 from evorl.types import Params, QDEvaluation
 
-BLOCK = 8  # descriptors at a time, so that their distances to all cells stay in the cache
+CPU_BLOCK = 8  # descriptors at a time on a CPU, so that their distances to all cells stay in the cache
+DISTANCES = 2**26  # distances at a time on an accelerator, 256 MB
 EXACT = jax.lax.Precision.HIGHEST  # distances are differences of large sums
 
 
@@ -221,6 +222,7 @@ class CVTArchive:
             distance = squares - 2 * jnp.matmul(self.centroids, x, precision=EXACT)  # without |x|^2, which all share
             return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # ten times as fast as argmin
 
-        return jax.lax.map(nearest, descriptor, batch_size=BLOCK)
+        block = CPU_BLOCK if jax.default_backend() == "cpu" else max(DISTANCES // self.cells, 1)
+        return jax.lax.map(nearest, descriptor, batch_size=block)
 
     empty, add = empty, add

@@ -19,8 +19,9 @@ from evorl.keys import require_key
 from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
-BLOCK_NUMBERS = 2**16  # noise values that are generated at once, at most, unless rows are long
-MIN_BLOCK = 4  # rows that are generated at once even then
+CPU_BLOCK_NUMBERS = 2**16  # noise values that are generated at once on a CPU, so that they stay in its cache
+BLOCK_NUMBERS = 2**26  # the same on an accelerator, 256 MB, so that a few launches fill it
+MIN_BLOCK = 4  # rows that are generated at once even if they have more values
 T = TypeVar("T")
 
 
@@ -170,7 +171,7 @@ class Noise:
         """
         rows = tree.index(seeds, slice(None, None, shared))
         signs = seeds.sign.reshape(-1, shared)
-        block = find_largest_divisor(len(signs), max(BLOCK_NUMBERS // max(size, 1), MIN_BLOCK))
+        block = choose_block(len(signs), size)
         build = jax.vmap(jax.vmap(build_member, (None, 0)))
 
         def generate(i: Array) -> Array:
@@ -192,6 +193,15 @@ class Noise:
 def take_block(i: Array, block: int, rows: T) -> T:
     """Return the i-th block of rows, leaves [block, ...], of arrays with leaves [n, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * block, block), rows)
+
+
+def choose_block(rows: int, size: int) -> int:
+    """Return how many of a number of rows of noise, each with `size` values, are generated at once.
+
+    The rows are the same for every block. Sums over them differ by rounding between a CPU and other devices.
+    """
+    numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else BLOCK_NUMBERS
+    return find_largest_divisor(rows, max(numbers // max(size, 1), MIN_BLOCK))
 
 
 def find_largest_divisor(rows: int, most: int) -> int:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evorl import tree
 from evorl.ec.flatten import flatten_member, unflatten_member
-from evorl.ec.noise import compute_unfused, to_gaussian
+from evorl.ec.noise import choose_block, compute_unfused, to_gaussian
 from evorl.ec.shaping import argsort_best_first
 from evorl.errors import require, require_int
 from evorl.parts import Number, number, part
@@ -112,14 +112,18 @@ class SeedGA(SeedEvolver):
         return SeedGenome(jnp.int32(0), jnp.zeros(2, jnp.uint32))
 
     def materialize(self, state: SeedGAState, genomes: SeedGenome) -> Params:
-        """Return the parameters of individuals, leaves [m, ...], generated sequentially."""
+        """Return the parameters of individuals, leaves [m, ...], generated one after another on a CPU."""
+        m = len(genomes.parent)
+
+        def mutate(one: SeedGenome) -> Params:
+            return mutate_with_seed(tree.index(state.parents, one.parent), one.words, self.std)
 
         def write(i: Array, members: Params) -> Params:
-            one = tree.index(genomes, i)
-            new = mutate_with_seed(tree.index(state.parents, one.parent), one.words, self.std)
-            return tree.set_row(members, i, new)
+            return tree.set_row(members, i, mutate(tree.index(genomes, i)))
 
-        m = len(genomes.parent)
+        if jax.default_backend() != "cpu":
+            size = tree.nbytes(tree.index(state.parents, 0)) // 4
+            return jax.lax.map(mutate, genomes, batch_size=choose_block(m, size))
         return jax.lax.fori_loop(0, m, write, tree.broadcast(tree.index(state.parents, 0), m))
 
     def to_params(self, state: SeedGAState, genome: Any) -> Params:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evorl import mesh, tree
-from evorl.ec.noise import BLOCK_NUMBERS, MIN_BLOCK, Noise, Seeds, compute_unfused, find_largest_divisor, take_block
+from evorl.ec.noise import Noise, Seeds, choose_block, compute_unfused, take_block
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def sum_seed_noise(
 
     def sum_on_device(pairs: Seeds, weights: Array) -> T:
         m = len(weights)
-        block = find_largest_divisor(m, max(BLOCK_NUMBERS // max(size, 1), MIN_BLOCK))
+        block = choose_block(m, size)
 
         def add(i: Array, total: T) -> T:
             rows = lambda i: jax.vmap(lambda s: noise.generate_row(s, table, size))(take_block(i, block, pairs))  # noqa: E731

@@ -19,7 +19,7 @@ from evorl.types import Key, Metrics
 from evorl.vector_env import EnvBatch, ResetStarts
 
 CHECK_INTERVAL = 8  # steps between two tests whether all episodes have ended
-CELLS_PER_BLOCK = 8  # profiles that are played in parallel
+CPU_BLOCK, BLOCK = 8, 64  # profiles that are played in parallel on a CPU and on an accelerator
 
 
 def mask_newest_profiles(newest: Int[Array, ""], players: int, capacity: int) -> Bool[Array, "..."]:
@@ -116,9 +116,10 @@ def evaluate_newest_profiles(
     players = roles.num_players
     capacity = jax.tree.leaves(pool)[0].shape[0]
     profiles, count = list_newest_profiles(newest, players, capacity)
-    blocks = -(-len(profiles) // CELLS_PER_BLOCK)
-    spare = jnp.full((blocks * CELLS_PER_BLOCK - len(profiles), players), newest)
-    profiles = jnp.concatenate([profiles, spare]).reshape(blocks, CELLS_PER_BLOCK, players)
+    size = CPU_BLOCK if jax.default_backend() == "cpu" else BLOCK
+    blocks = -(-len(profiles) // size)
+    spare = jnp.full((blocks * size - len(profiles), players), newest)
+    profiles = jnp.concatenate([profiles, spare]).reshape(blocks, size, players)
 
     def evaluate_block(i: Int[Array, ""], carry: tuple[Payoffs, Array]) -> tuple[Payoffs, Array]:
         done, steps = carry
@@ -128,7 +129,7 @@ def evaluate_newest_profiles(
         cells, places = Payoffs.from_returns(returns, axis=-1), (slice(None), *profiles[i].T)
         return jax.tree.map(lambda old, new: old.at[places].set(new.T), done, cells), steps + more
 
-    played_blocks = -(-count // CELLS_PER_BLOCK)
+    played_blocks = -(-count // size)
     begun = Payoffs.empty(players, capacity), jnp.int32(0)
     done, steps = jax.lax.fori_loop(0, played_blocks, evaluate_block, begun)
-    return done, count_steps_and_episodes(steps, played_blocks.astype(jnp.int32) * CELLS_PER_BLOCK * episodes)
+    return done, count_steps_and_episodes(steps, played_blocks.astype(jnp.int32) * size * episodes)
