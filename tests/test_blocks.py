@@ -46,7 +46,7 @@ def test_cells_do_not_depend_on_the_block(on_accelerator):
 
 
 def test_members_of_a_seed_ga_do_not_depend_on_the_block(on_accelerator):
-    evolver = SeedGA(8, num_parents=2)
+    evolver = SeedGA(8, num_parents=2, candidates=1)
     key = jax.random.key(0)
     state = evolver.init(key, {"w": jnp.zeros((3, 4))})
     genomes, state = evolver.ask(jax.random.key(1), state)
