@@ -1,9 +1,15 @@
+import importlib
+import os
+import subprocess
+import sys
+
 import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.deferred_imports import DeferredModule, import_deferring
 from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
 from evorl.spaces import Box, Discrete
@@ -78,3 +84,52 @@ def test_downloads_nothing():
         OptionError, match=r"env.name=MNISTBandit-bsuite: needs the four files of MNIST in .*, which are missing"
     ):
         Gymnax("MNISTBandit-bsuite")
+
+
+def write_drawing(folder, module):
+    """Write a package with a submodule, and a module that imports both of them."""
+    (folder / "drawing").mkdir()
+    (folder / "drawing/__init__.py").write_text("")
+    (folder / "drawing/colors.py").write_text("RED = 'red'")
+    (folder / "drawing/plots.py").write_text("def draw(color):\n    return f'a {color} line'")
+    imports = "import drawing.plots as plots\nfrom drawing import colors\n"
+    (folder / f"{module}.py").write_text(f"{imports}def draw():\n    return plots.draw(colors.RED)\n")
+
+
+@pytest.mark.parametrize("uses_it_at_once", [False, True])
+def test_an_import_is_deferred_until_it_is_used(uses_it_at_once, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    before, finders = set(sys.modules), list(sys.meta_path)
+    write_drawing(tmp_path, "sketch")
+    if uses_it_at_once:
+        with (tmp_path / "sketch.py").open("a") as file:
+            file.write("WHOLE = draw()\n")
+    try:
+        sketch = import_deferring("sketch", "drawing")
+        assert ("drawing" in sys.modules) == uses_it_at_once
+        assert sys.meta_path == finders
+        assert sketch.draw() == "a red line"
+        assert sys.modules["drawing"].plots is importlib.import_module("drawing.plots") is sys.modules["drawing.plots"]
+        assert not isinstance(importlib.import_module("drawing.plots"), DeferredModule)
+        assert import_deferring("drawing", "drawing") is sys.modules["drawing"]
+        with pytest.raises(AttributeError, match=r"drawing\.colors"):
+            sketch.colors.BLUE  # noqa: B018
+    finally:
+        for name in set(sys.modules) - before:
+            del sys.modules[name]
+
+
+@pytest.mark.program
+def test_the_renderers_of_gymnax_work_without_plots_at_first():
+    code = """
+import sys
+from evorl import Gymnax
+env, key = Gymnax("Pong-misc"), __import__("jax").random.key(0)
+assert not {"matplotlib", "seaborn"} & set(sys.modules)
+state = env.reset(key, env.default_params)[0]
+env.env.render(state.inner, env.default_params)
+import matplotlib, seaborn, gymnax.visualize
+assert seaborn.color_palette is sys.modules["seaborn.palettes"].color_palette
+assert gymnax.visualize.Visualizer
+"""
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"MPLBACKEND": "agg"}, check=True)

@@ -14,6 +14,7 @@ from flax.core import FrozenDict
 from jaxtyping import Int
 
 from evorl import mesh, tree
+from evorl.deferred_imports import import_deferring
 from evorl.envs.suites import gymnax_pictures
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import OptionError, require, unknown_name_error
@@ -91,14 +92,11 @@ class Gymnax:
     @staticmethod
     def names() -> list[str]:
         """Return the ids of all environments."""
-        import gymnax
-
-        return list(gymnax.registered_envs)
+        return list(_import_gymnax().registered_envs)
 
     @cached_property
     def _env_and_params(self) -> tuple[Any, Any]:
-        import gymnax
-
+        gymnax = _import_gymnax()
         if self.name not in gymnax.registered_envs:
             raise unknown_name_error("gymnax environment", self.name, gymnax.registered_envs, "gymnax.registered_envs")
         if self.name.startswith("MNIST"):
@@ -166,12 +164,17 @@ class Gymnax:
 
     @property
     def observation_space(self) -> Space:
-        space = _to_space(self.env.observation_space, self._env_and_params[1])
-        return dataclasses.replace(space, low=0, high=1, dtype="uint8") if self.bits else space
+        return self._spaces[0]
 
     @property
     def action_space(self) -> Space:
-        return _to_space(self.env.action_space, self._env_and_params[1])
+        return self._spaces[1]
+
+    @cached_property
+    def _spaces(self) -> tuple[Space, Space]:
+        """Return the spaces of observations and actions; gymnax compiles operations whenever it is asked for one."""
+        seen, acts = (_to_space(of, self._env_and_params[1]) for of in self._space_functions)
+        return dataclasses.replace(seen, low=0, high=1, dtype="uint8") if self.bits else seen, acts
 
     def reset(self, key: Key, params: Any) -> tuple[GymnaxState, Any]:
         obs, inner = self.env.reset_env(key, params)
@@ -215,6 +218,11 @@ class Gymnax:
         """
         inner = [state.inner for state in states]
         return gymnax_pictures.render_frames(self.name, self.env, self.default_params, inner)
+
+
+def _import_gymnax() -> Any:
+    """Import gymnax without the plotting libraries of its renderers, which take longer to import than JAX."""
+    return import_deferring("gymnax", "matplotlib", "seaborn")
 
 
 def _to_space(describe: Callable[[Any], Any], params: Any) -> Space:
