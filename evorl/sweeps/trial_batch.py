@@ -24,7 +24,7 @@ from evorl.training.devices import compiler_options
 from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
 from evorl.training.host_envs import find_host_envs
 from evorl.training.nans import DivergenceMonitor, describe_divergence
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, map_sequentially
+from evorl.training.program import FAST_COMPILE_OPTIONS, Program, fold_keys, map_sequentially
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records import files
 from evorl.training.records.checkpoint import Checkpoints
@@ -256,7 +256,7 @@ class TrialBatch:
         now, rounds = time.perf_counter(), {i: list[dict[str, np.ndarray]]() for i in due}
         while left := [i for i in due if not rounds[i] or count_episodes(rounds[i], least) < least]:
             part = first + len(rounds[left[0]])
-            keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
+            keys = fold_keys(self.keys, part) if part else self.keys
             jobs = self._build_jobs([int(i in left) for i in range(len(self.active_trials))], True)
             self.state, _, found = self._run(self.state, keys, *jobs)
             found = jax.device_get(found)

@@ -13,13 +13,7 @@ from typing import Any
 import jax
 
 from evorl.errors import OptionError, require
-from evorl.machine import THREADS_VARIABLE, count_threads
-
-
-def cache_folder() -> Path:
-    """Return the user's cache folder for evorl."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
-
+from evorl.machine import THREADS_VARIABLE, cache_folder, count_threads
 
 MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, a few MB each
 DAY_SECONDS = 24 * 60 * 60
@@ -93,7 +87,7 @@ def enable_compilation_cache() -> None:
         folder = cache_folder() / "jax"
         trim_folder(folder, MAX_CACHE_BYTES)
         jax.config.update("jax_compilation_cache_dir", str(folder / f"threads-{count_threads()}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
 
 
 def trim_folder(folder: Path, most: int) -> None:

@@ -26,7 +26,7 @@ from evorl.training.dry_run import explain_index_overflow, explain_missing_numbe
 from evorl.training.host_envs import HostEnvs
 from evorl.training.nans import DivergenceMonitor, StepMonitor, find_failure_reason
 from evorl.training.profile import Profile
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, ProgramTrace, make_run_args
+from evorl.training.program import FAST_COMPILE_OPTIONS, Program, ProgramTrace, fold_keys, make_run_args
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, require_same_shapes
 from evorl.training.records.rows import make_row
@@ -256,7 +256,7 @@ class Driver:
         newest = pool_registry.newest_lease()
         if self.host_envs.envs and fallback_state is None:
             fallback_state = self.snapshot(split_replays(self.state)[0])
-        keys = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(self.keys, part) if part else self.keys
+        keys = fold_keys(self.keys, part) if part else self.keys
         todo = make_run_args(self.dispatched, count, evaluating)
         metrics: Any = {}
         if evaluating and self.evaluator is not None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -71,10 +72,11 @@ class Program:
         axes = jax.tree.broadcast(base.state_sharding(self.workflow, state), state)
         return jax.tree.map(shard, axes, distribution.join_rows(rows))
 
-    @property
+    @cached_property
     def keys(self) -> jax.Array:
         """Return the random keys of each run, shape [seeds, 3], for its initial state, steps and evaluations."""
-        return jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))(jnp.asarray(self.seeds, jnp.uint32))
+        split = jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))
+        return jax.jit(split, compiler_options=FAST_COMPILE_OPTIONS)(np.asarray(self.seeds, np.uint32))
 
     def init(self, keys: jax.Array, numbers: Numbers) -> State:
         """Return the initial state; with several seeds, its leaves have a leading axis [seeds]."""
@@ -215,6 +217,12 @@ def map_sequentially(
     return state, *outputs
 
 
-def make_run_args(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return `first`, `count` and `evaluating` as arrays, as `Program.run` takes them."""
-    return jnp.uint32(first), jnp.int32(count), jnp.bool_(evaluating)
+@partial(jax.jit, compiler_options=FAST_COMPILE_OPTIONS)
+def fold_keys(keys: jax.Array, part: int | jax.Array) -> jax.Array:
+    """Return the keys of round `part` of an evaluation, [seeds, 3], from those of the program."""
+    return jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, part)
+
+
+def make_run_args(first: int, count: int, evaluating: bool) -> tuple[np.uint32, np.int32, np.bool_]:
+    """Return `first`, `count` and `evaluating` as `Program.run` takes them; NumPy compiles nothing for them."""
+    return np.uint32(first), np.int32(count), np.bool_(evaluating)

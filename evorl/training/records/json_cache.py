@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evorl.training.devices import cache_folder
+from evorl.machine import cache_folder
 from evorl.training.records import files
 
 MAX_VALUES = 1000
