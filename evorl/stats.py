@@ -10,6 +10,18 @@ MIN_RUNS = 3  # minimum number of runs for an interval
 TINY = 1e-9
 
 
+def compute_t_quantile(degrees_of_freedom: float, confidence: float) -> float:
+    """Return how many standard errors a confidence interval of Student's t distribution reaches from its center.
+
+    Args:
+        degrees_of_freedom: Degrees of freedom, above 0.
+        confidence: Confidence level, between 0 and 1.
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
 @dataclass(frozen=True)
 class MeanEstimate:
     """Estimate of a mean, which is printed with its 95 % confidence interval.
@@ -51,20 +63,21 @@ class MeanEstimate:
         freedom = _degrees_of_freedom(variances, np.array([self.degrees_of_freedom, other.degrees_of_freedom]))
         return MeanEstimate(self.value - other.value, float(np.sqrt(variances.sum())), freedom)
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(
+        self, confidence: float = 0.95, quantile: Callable[[float, float], float] = compute_t_quantile
+    ) -> tuple[float, float]:
         """Return the confidence interval of Student's t distribution; infinite if the error is unknown.
 
         Args:
             confidence: Confidence level, between 0 and 1.
+            quantile: Function like `compute_t_quantile`, such as one that remembers its results.
 
         Returns:
             Lower and upper bound.
         """
-        from scipy.special import stdtrit
-
         if np.isinf(self.error):
             return -np.inf, np.inf
-        reach = float(stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2)) * self.error
+        reach = quantile(self.degrees_of_freedom, confidence) * self.error
         return self.value - reach, self.value + reach
 
     def __format__(self, spec: str) -> str:

@@ -25,6 +25,7 @@ from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.dry_run import find_unmet_limits
 from evorl.training.fit import fit
+from evorl.training.program import Program, fold_keys
 from evorl.training.progress import Budget, BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import LinePrinter
@@ -65,6 +66,22 @@ def test_evaluations_come_before_training_then_on_schedule_and_at_the_end(whole)
     assert whole.progress.initial_evaluation == {
         "env_steps": 0, "return": rows[0]["return"], "low": low, "high": high
     }  # fmt: skip
+
+
+def test_a_t_quantile_is_computed_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows = {"return": 1.0, "return_error": 2.0}, {"seeds": {"return": [1.0, 2.0, 4.0, float("nan")]}}
+    first = [compute_return_interval(row, episodes=9) for row in rows]
+    np.testing.assert_allclose(first[0], [1 - 2 * 2.306004, 1 + 2 * 2.306004], rtol=1e-6)  # a table of Student's t
+    monkeypatch.setattr("evorl.stats.compute_t_quantile", None)
+    assert [compute_return_interval(row, episodes=9) for row in rows] == first
+
+
+def test_the_keys_of_another_round_are_folded():
+    keys = Program(OFF_POLICY, [3, 4], 1, False).keys
+    assert keys.shape == (2, 3)
+    assert jnp.array_equal(keys[1, 2], jax.random.split(jax.random.key(4), 3)[2])
+    assert jnp.array_equal(fold_keys(keys, 7)[1, 2], jax.random.fold_in(keys[1, 2], 7))
 
 
 @struct.dataclass

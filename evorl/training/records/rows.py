@@ -12,8 +12,10 @@ from evorl.errors import OptionError
 from evorl.metrics import COUNTS, EPISODE_MEANS, MEMBERS_PREFIX, RETURN_ERROR
 from evorl.training.progress import KINDS, Progress
 from evorl.training.records import files
+from evorl.training.records.json_cache import JsonCache
 
 JSON_LINES = "metrics.jsonl"
+T_QUANTILES_FILE = "t_quantiles.json"  # of confidence intervals, by degrees of freedom and confidence level
 CONTAINER_KEYS = ("seeds", "members")  # entries of a row that are neither numbers nor its kind
 MEMBER_AXES = 3  # minimum number of axes of members' values: seeds, generations, members
 TIME_FIELDS = ("compile_seconds", "evaluation_seconds", "host_seconds", "idle_seconds")
@@ -185,12 +187,23 @@ def compute_return_interval(row: Row, prefix: str = "", episodes: float = math.i
         episodes: Number of episodes of the evaluation with one seed.
     """
     if "seeds" in row:
-        return stats.mean_interval([value for value in row["seeds"][f"{prefix}return"] if math.isfinite(value)])
+        returns = [value for value in row["seeds"][f"{prefix}return"] if math.isfinite(value)]
+        return stats.MeanEstimate.from_scores(returns).interval(quantile=_recall_t_quantile)
     error = row.get(f"{prefix}{RETURN_ERROR}", math.inf)
     if episodes == 1 and error == 0:  # an exact return; the error of one sampled episode would be unknown
         return row[f"{prefix}return"], row[f"{prefix}return"]
     error = error if episodes >= stats.MIN_RUNS else math.inf
-    return stats.MeanEstimate(row[f"{prefix}return"], error, episodes - 1).interval()
+    return stats.MeanEstimate(row[f"{prefix}return"], error, episodes - 1).interval(quantile=_recall_t_quantile)
+
+
+def _recall_t_quantile(degrees_of_freedom: float, confidence: float) -> float:
+    """Return a t quantile that an earlier training computed, since to import SciPy takes as long as to trace PPO."""
+    cache, name = JsonCache(T_QUANTILES_FILE), f"{degrees_of_freedom!r} {confidence!r}"
+    found = cache.get(name)
+    if not isinstance(found, float):
+        found = stats.compute_t_quantile(degrees_of_freedom, confidence)
+        cache.put(name, found)
+    return found
 
 
 def reshape_member_metrics(values: np.ndarray, num_seeds: int, kind: str) -> np.ndarray:
