@@ -2,12 +2,14 @@
 
 import ast
 import importlib
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent
+IMPORT_TIME = time.time()  # before any other module of evorl is imported
 
 
 @cache

@@ -1,4 +1,6 @@
 import re
+import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,8 @@ from evorl.population import Pairs, Swarm, Truncation
 from evorl.population.search import PriorSpace
 from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.training import runs
-from evorl.training.configuration import config, discovery, parts, trust_check
+from evorl.training.configuration import config, dataclass_nodes, discovery, parts, saved_defaults, trust_check
+from evorl.training.records.json_cache import JsonCache
 from evorl.types import Prior
 from evorl.workflows import (
     CEMRL,
@@ -48,6 +51,30 @@ def test_defaults_are_those_of_the_dataclasses_and_of_the_paper():
     assert (workflow.agent.hidden, workflow.agent.layer_norm) == ((256, 256), True)
     assert (workflow.agent.discount, workflow.agent.tau, workflow.agent.actor_lr) == (0.99, 0.005, 3e-4)
     assert budget.env_steps == 1_000_000
+
+
+def test_defaults_are_read_from_the_cache_only_for_the_same_sources(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    target, own = "evorl.agents.td3.TD3", dataclass_nodes.make_default_node(TD3)
+    assert own["hidden"] == [256, 256]
+    saved = JsonCache(saved_defaults.DEFAULTS_FILE)
+    sources = ["now", 0.0]
+    monkeypatch.setattr(saved_defaults, "_fingerprint_sources", lambda: tuple(sources))
+    assert saved_defaults.read_default_node(target) == own
+    saved.put(target, {"sources": "now", "node": own | {"tau": 0.5}})
+    assert saved_defaults.read_default_node(target) == own | {"tau": 0.5}
+    sources[:] = "a file is newer than this process", time.time()
+    assert saved_defaults.read_default_node(target) == own
+    assert saved.get(target)["sources"] == "now"
+    sources[:] = "an older file", 0.0
+    assert saved_defaults.read_default_node(target) == own
+    assert saved.get(target) == {"sources": "an older file", "node": own}
+
+
+def test_the_sources_of_defaults_are_older_than_the_process():
+    fingerprint, newest = saved_defaults._fingerprint_sources()
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+    assert Path(saved_defaults.__file__).stat().st_mtime <= newest
 
 
 def test_experiments_are_the_papers_settings():

@@ -17,6 +17,7 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "distributed/results.py": "NumPy reads what files.open_for_reading opened, without pickle; writes anew",
     "training/configuration/choices.py": OURS,
     "training/configuration/config_file.py": TEXT,
+    "training/configuration/saved_defaults.py": "JSON that was made on the same line",
     "training/records/rows.py": TEXT,
     "training/records/json_cache.py": TEXT,
     "training/records/recorders.py": "JSON that files.read_text gave",

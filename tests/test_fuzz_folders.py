@@ -17,7 +17,7 @@ from evorl.reports import curves, tables
 from evorl.sweeps import experiment
 from evorl.sweeps.definition import open_sweep
 from evorl.training import runs
-from evorl.training.configuration import config, config_file, parts
+from evorl.training.configuration import config, config_file, targets
 from tests.hostile import GAME, HOST, MAKE_SWEEP, TINY, TOUCH
 
 CASES, MANY = 200, 2000
@@ -98,7 +98,7 @@ def changed(draw, data):
         if how < 0.5:
             node[key] = copy.deepcopy(draw.choice(VALUES))
         elif how < 0.65:
-            node[key] = {"_target_": draw.choice(sorted(set(parts.list_public_classes().values())))}
+            node[key] = {"_target_": draw.choice(sorted(set(targets.list_public_classes().values())))}
         elif how < 0.8:
             other, at = draw.choice(every)
             with contextlib.suppress(KeyError, IndexError):

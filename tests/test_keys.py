@@ -11,7 +11,7 @@ from evorl.agents import PPO
 from evorl.cli import sanity
 from evorl.envs.sanity import Bandit
 from evorl.spaces import random_action
-from evorl.training.configuration import parts
+from evorl.training.configuration import parts, targets
 from evorl.training.configuration.discovery import find_choices
 from evorl.types import Env
 from tests.keys import used_twice
@@ -119,7 +119,7 @@ def natives():
     """Yield what the files say of environments that need no other library and no physics."""
     for name, choice in find_choices("env").items():
         settings = choice.read()
-        _, _, family, *_ = parts.expand_target(settings["_target_"]).split(".")
+        _, _, family, *_ = targets.expand_target(settings["_target_"]).split(".")
         if family in {"arcade", "games", "gymnax", "maze", "mpe", "sanity"} and "???" not in settings.values():
             yield pytest.param(settings, id=name)
 

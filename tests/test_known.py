@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from evorl.errors import OptionError, to_printable
-from evorl.training.configuration import config, parts, trust_check
+from evorl.training.configuration import config, targets, trust_check
 from evorl.training.configuration.discovery import find_choices
 
 HOST = {"_target_": "evorl.envs.host.env.HostEnv", "name": "CartPole-v1"}
@@ -118,7 +118,7 @@ def test_all_packages_that_are_needed_are_told_at_once():
 
 
 def test_classes_alone_are_exported():
-    for name in set(parts.list_public_classes().values()):
+    for name in set(targets.list_public_classes().values()):
         module, _, own = name.rpartition(".")
         assert isinstance(getattr(importlib.import_module(module), own), type), name
 
@@ -139,8 +139,8 @@ def test_what_is_exported_is_where_it_is_defined():
         "evorl.envs.suites.brax.Brax",
         "evorl.ec.cma_es.CMAES",
         "evorl.priors.Uniform",
-    } <= set(parts.list_public_classes().values())
-    assert not any("distributed" in name for name in set(parts.list_public_classes().values()))
+    } <= set(targets.list_public_classes().values())
+    assert not any("distributed" in name for name in set(targets.list_public_classes().values()))
 
 
 def test_what_is_printed_moves_no_cursor():

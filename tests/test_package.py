@@ -16,7 +16,7 @@ import yaml
 import evorl
 from evorl import lazy, package
 from evorl.training.configuration.discovery import GROUPS, find_choices
-from evorl.training.configuration.parts import list_public_classes
+from evorl.training.configuration.targets import list_public_classes
 
 ROOT = Path(__file__).parents[1]
 TARGETS = sorted(
@@ -133,6 +133,27 @@ def test_evorl_lists_its_commands(words, code, monkeypatch, capsys):
 def test_evorl_alone_imports_nothing_heavy():
     code = "import sys, evorl; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'hydra', 'brax')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+HEAVY = ("scipy", "matplotlib", "pandas", "seaborn", "brax", "mujoco", "torch", "wandb", "ray")
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (("--cfg", "job"), ("jax", "flax", "optax", "orbax", "gymnax", *HEAVY)),
+        (("iterations=1", "hidden=[8]", "num_steps=8", "batch_size=32", "num_epochs=1"), HEAVY),
+    ],
+    ids=["configuration", "training"],
+)
+def test_a_command_imports_only_what_it_uses(words, unused, tmp_path):
+    """The second time: the first one fills caches."""
+    code = "import sys, evorl.cli.train as t; t.main(sys.argv[1:]); print(*(n for n in sys.modules if '.' not in n))"
+    for run in ("one", "two"):
+        command = [sys.executable, "-c", code, "agent=ppo", "env=cartpole", f"run_dir={run}", *words]
+        found = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    assert set(found.stdout.splitlines()[-1].split()) & set(unused) == set()
 
 
 def test_files_for_a_forge_agree_with_the_project():

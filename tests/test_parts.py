@@ -31,7 +31,7 @@ from evorl.population.search import PriorSpace
 from evorl.priors import Fixed, LogUniform, Uniform
 from evorl.schedules import Cosine, Linear, Schedule
 from evorl.spaces import Box, Discrete
-from evorl.training.configuration.parts import import_target, list_public_classes
+from evorl.training.configuration.targets import import_target, list_public_classes
 from evorl.workflows import OnPolicy
 
 ENV = CartPole()

@@ -19,7 +19,8 @@ from evorl.errors import OptionError, require, unknown_name_error
 from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.configuration.discovery import find_choices
-from evorl.training.configuration.parts import import_target, require_protocol
+from evorl.training.configuration.parts import require_protocol
+from evorl.training.configuration.targets import import_target
 from evorl.training.devices import compiler_options, enable_compilation_cache
 from evorl.types import (
     ActorCritic,

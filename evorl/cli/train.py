@@ -60,7 +60,7 @@ def list_suite_envs(suite: str) -> str:
     if choice is None or not choice.is_suite:
         suites = [name for name, one in envs.items() if one.is_suite]
         raise unknown_name_error("suite", suite, suites, "python -m evorl.train --list")
-    from evorl.training.configuration.parts import import_target
+    from evorl.training.configuration.targets import import_target
 
     target = choice.read()["_target_"]
     return "\n".join(f"env={suite}/{name}" for name in import_target(target).names())
@@ -69,10 +69,8 @@ def list_suite_envs(suite: str) -> str:
 def _main(arguments: list[str]) -> None:
     import hydra
 
-    from evorl.training import processes
-    from evorl.training.configuration import config, multirun
+    from evorl.training.configuration import config
     from evorl.training.configuration.hydra_internals import get_args_parser
-    from evorl.training.records.run_dirs import RUNS_FOLDER
 
     def run(arguments: list[str], of_run: Sequence[str] = (), sections: Sequence[str] = ()) -> None:
         sys.argv[1:] = discovery.to_hydra_overrides(arguments)
@@ -109,6 +107,10 @@ def _main(arguments: list[str]) -> None:
         named = dict(zip(parsed.overrides, jobs[0], strict=True))
         run([named.get(one, one) for one in arguments])
         return
+    from evorl.training import processes
+    from evorl.training.configuration import multirun
+    from evorl.training.records.run_dirs import RUNS_FOLDER
+
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     if any(processes.needs_several(str(cfg.distributed)) for cfg in cfgs):

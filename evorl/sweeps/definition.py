@@ -19,6 +19,7 @@ from evorl.sweeps.trials import Sampler
 from evorl.training import runs
 from evorl.training.configuration import config_file, nodes, options, parts, trust_check
 from evorl.training.configuration.config_file import WORKFLOW_PREFIX
+from evorl.training.configuration.dataclass_nodes import to_node
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.records import files
 from evorl.types import Prior
@@ -129,7 +130,7 @@ class SweepDefinition:
                 for one in self.variants
             ],
             "space": [
-                vars(one) | {"prior": nodes.to_node(one.prior), "categories": list(one.categories)}
+                vars(one) | {"prior": to_node(one.prior), "categories": list(one.categories)}
                 for one in self.space.parameters
             ],
         }

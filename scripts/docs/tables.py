@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl import stats
 from evorl.population.search import find_prior
-from evorl.training.configuration import config, parts
+from evorl.training.configuration import config, targets
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -68,7 +68,7 @@ def hyperparameters(agent: str) -> str:
 
 def lines(node: Any, prefix: str = "") -> Iterator[str]:
     """Yield a row for each hyperparameter of a node; those of an inner agent are on its own page."""
-    cls: Any = parts.import_target(node._target_)
+    cls: Any = targets.import_target(node._target_)
     for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         about = field.metadata
         if field.name not in node or (OmegaConf.is_interpolation(node, field.name) and "low" not in about):

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from antlr4.error.Errors import RecognitionException
-from hydra import compose, initialize
+from hydra import compose
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,8 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from evorl.errors import OptionError, is_number, require, unknown_name_error
-from evorl.schedules import Schedule
-from evorl.training.configuration import nodes, parts, short_names
+from evorl.training.configuration import nodes, short_names
 from evorl.training.configuration.choices import TABLE, read_table
 from evorl.training.configuration.discovery import (
     GROUPS,
@@ -38,8 +37,9 @@ from evorl.training.configuration.discovery import (
     split_suite_name,
     to_hydra_overrides,
 )
-from evorl.training.configuration.hydra_internals import FileConfigSource, get_node
+from evorl.training.configuration.hydra_internals import FileConfigSource, get_node, initialize
 from evorl.training.configuration.nodes import PRIORS_PREFIX
+from evorl.training.configuration.targets import import_target
 
 ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
 TRAIN_COMMAND = "python -m evorl.train"
@@ -170,7 +170,7 @@ def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """
     check_choices(list(overrides))
     expanded = list(overrides)
-    with initialize(None, version_base="1.3"):
+    with initialize():
         try:
             cfg = compose("config", to_hydra_overrides(overrides))
         except COMPOSITION_ERRORS as error:
@@ -229,7 +229,9 @@ def _stands_for_number(target: str) -> bool:
     """Return whether a class, given by its full name, is a prior of evorl or a subclass of Schedule."""
     if target.startswith(PRIORS_PREFIX):
         return True
-    found = parts.import_target(target) if target != "None" else None
+    from evorl.schedules import Schedule
+
+    found = import_target(target) if target != "None" else None
     return isinstance(found, type) and issubclass(found, Schedule)
 
 
@@ -325,7 +327,7 @@ def split_training_options(overrides: Sequence[str]) -> tuple[list[str], list[st
     Args:
         overrides: Overrides name=value.
     """
-    with initialize(None, version_base="1.3"):
+    with initialize():
         known = {"hydra", *compose("config")} - set(GROUPS)
 
     def is_of_training(override: str) -> bool:

@@ -1,18 +1,11 @@
-"""Nodes: dataclasses as data of a configuration, with their defaults."""
+"""Nodes of a configuration with the defaults of their dataclasses. The module does not import JAX."""
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from evorl.parts import get_default
-from evorl.training.configuration.parts import (
-    CONTEXT_FIELDS,
-    expand_target,
-    get_fields,
-    list_public_classes,
-    require_target,
-)
+from evorl.training.configuration.saved_defaults import read_default_node
+from evorl.training.configuration.targets import expand_target, list_public_classes
 
 PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # prefixes of class names
 SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
@@ -32,8 +25,7 @@ def fill_defaults(node: Any) -> Any:
     if "_target_" not in node:
         return node
     node["_target_"] = expand_target(node["_target_"])
-    target = require_target(node["_target_"], "_target_")
-    return _make_default_node(target) | node if dataclasses.is_dataclass(target) else node
+    return read_default_node(node["_target_"]) | node
 
 
 def _expand_schedule(value: str) -> Any:
@@ -73,36 +65,3 @@ def expand_targets(node: Any) -> Any:
         name: known.get(value, value) if name == "_target_" and isinstance(value, str) else expand_targets(value)
         for name, value in node.items()
     }
-
-
-def _make_default_node(cls: Any) -> dict[str, Any]:
-    """Return a dataclass as a node with its _target_ and all defaults; fields without a default are ???."""
-    node: dict[str, Any] = {"_target_": _name_target(cls)}
-    for field in get_fields(cls):
-        if field.name in CONTEXT_FIELDS:
-            continue
-        value = get_default(field)
-        node[field.name] = "???" if value is dataclasses.MISSING else _make_value_node(value)
-    return node
-
-
-def _make_value_node(value: Any) -> Any:
-    """Return a default as a node; a component becomes a node with all its fields."""
-    if not dataclasses.is_dataclass(value):
-        return dict(value) if isinstance(value, Mapping) else value
-    given = {field.name: getattr(value, field.name) for field in get_fields(value) if field.name not in CONTEXT_FIELDS}
-    return {"_target_": _name_target(type(value)), **{name: _make_value_node(one) for name, one in given.items()}}
-
-
-def _name_target(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def to_node(part: Any) -> Any:
-    """Return the node that describes a component."""
-    if isinstance(part, tuple):
-        return [to_node(value) for value in part]
-    if not dataclasses.is_dataclass(part):
-        return part
-    values = {field.name: to_node(getattr(part, field.name)) for field in get_fields(part)}
-    return {"_target_": _name_target(type(part)), **values}

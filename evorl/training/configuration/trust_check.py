@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from evorl.errors import OptionError, to_printable
-from evorl.training.configuration.parts import GET_CLASS, list_public_classes
+from evorl.training.configuration.parts import GET_CLASS
+from evorl.training.configuration.targets import list_public_classes
 
 BUILTIN_PACKAGES = frozenset({"evorl", "evosax"})  # their names are checked against a list, so no trust is needed
 EVOSAX_PREFIX = "evosax.algorithms."
