@@ -1,12 +1,13 @@
 """Functions that the commands share: exit codes, command-line arguments and figures."""
 
+import atexit
 import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
-from typing import Any, TextIO, get_args, get_origin
+from typing import Any, NoReturn, TextIO, get_args, get_origin
 
 from evorl import package
 from evorl.errors import OptionError, escape, exit_with_error, require, unknown_name_error
@@ -21,8 +22,17 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
     silently. --version prints the versions and exits.
 
     If `arguments` is None, a command that failed or was interrupted exits at once. Otherwise, Python would
-    wait for pending work of the device, such as a compilation of several minutes, and end with SIGSEGV.
+    wait for pending work of the device, such as a compilation of several minutes, and end with SIGSEGV. Any
+    other command exits after the functions of `atexit`, since to delete all modules of JAX takes half a second.
     """
+    succeeded = False
+
+    def exit_early() -> None:
+        if succeeded:
+            _exit(0)
+
+    if arguments is None:
+        atexit.register(exit_early)  # runs last, since it is the first
     try:
         with _report_errors():
             words = sys.argv[1:] if arguments is None else arguments
@@ -32,13 +42,19 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
                 print(", ".join(f"{name} {version}" for name, version in package.versions().items()))
                 sys.exit(0)
             yield words
+        succeeded = True
     except SystemExit as end:
         if arguments is None and end.code in (1, 130):
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError):
-                    stream.flush()
-            os._exit(end.code)
+            _exit(end.code)
         raise
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit at once, without functions of `atexit`."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -250,6 +250,26 @@ def test_a_reader_that_leaves_ends_it_quietly(command):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.program
+@pytest.mark.parametrize(("end", "code"), [("pass", 0), ("raise OptionError('seed: is wrong')", 2), ("1 / 0", 1)])
+def test_a_command_that_ends_well_runs_exit_functions_but_deletes_no_modules(end, code):
+    script = f"""
+import atexit
+from evorl.command import command
+from evorl.errors import OptionError
+class Deleted:
+    def __del__(self):
+        print("deleted")
+with command(None):
+    kept = Deleted()
+    atexit.register(print, "exit function")
+    {end}
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == code
+    assert ended.stdout.split("\n")[:-1] == ["exit function"] + ["deleted"] * (code > 0)
+
+
 def plain(command):
     """Whether a command may name the quickest environment too."""
     return command.startswith("train") and not any(x in command for x in (" env=", "env.name", "resume", "--"))
