@@ -24,6 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,15 @@ def measured(name: str) -> dict[str, float]:
     return found | {"peak memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
+@contextmanager
+def open_commit(commit: str) -> Iterator[Path]:
+    """Give a temporary folder with the files of a commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "x"], cwd=folder, input=archive.stdout, check=True)
+        yield Path(folder)
+
+
 def get_temporary_bytes(compiled: Any) -> int:
     """Return the bytes that a compiled program needs in addition to its arguments and results."""
     return compiled.memory_analysis().temp_size_in_bytes
@@ -137,15 +148,13 @@ def main() -> None:
     columns = "compile", "first step", "steps", "evaluation", "peak MB", "instructions", "temporary MB"
     print(f"| workload | time | {' | '.join(columns)} |\n" + "|---" * (2 + len(columns)) + "|")
     given_names = given.workloads or [*WORKLOADS, "spread"]
-    with tempfile.TemporaryDirectory() as before:
-        archive = subprocess.run(["git", "archive", given.before], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-        subprocess.run(["tar", "x"], cwd=before, input=archive.stdout, check=True)
+    with open_commit(given.before) as before:
         for name in [each for one in given_names for each in (NAMES if one == "spread" else [one])]:
             rounds = []
             for i in range(given.rounds):
-                order = (Path(before), ROOT)[:: 1 if i % 2 == 0 else -1]
+                order = (before, ROOT)[:: 1 if i % 2 == 0 else -1]
                 found = {root: in_a_process(root, name) for root in order}
-                rounds.append((found[Path(before)], found[ROOT]))
+                rounds.append((found[before], found[ROOT]))
             print(compared(name, rounds), flush=True)
 
 
