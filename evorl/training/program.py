@@ -223,6 +223,7 @@ def fold_keys(keys: jax.Array, part: int | jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, part)
 
 
-def make_run_args(first: int, count: int, evaluating: bool) -> tuple[np.uint32, np.int32, np.bool_]:
-    """Return `first`, `count` and `evaluating` as `Program.run` takes them; NumPy compiles nothing for them."""
-    return np.uint32(first), np.int32(count), np.bool_(evaluating)
+def make_run_args(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return `first`, `count` and `evaluating` as arrays, as `Program.run` takes them."""
+    job = np.uint32(first), np.int32(count), np.bool_(evaluating)
+    return jax.device_put(job)  # jnp.uint32 and others would compile a program for each conversion
