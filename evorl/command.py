@@ -23,7 +23,8 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
 
     If `arguments` is None, a command that failed or was interrupted exits at once. Otherwise, Python would
     wait for pending work of the device, such as a compilation of several minutes, and end with SIGSEGV. Any
-    other command exits after the functions of `atexit`, since to delete all modules of JAX takes half a second.
+    other command of `python -m evorl` exits after the functions of `atexit`, since to delete all modules of JAX
+    takes half a second.
     """
     succeeded = False
 
@@ -31,7 +32,8 @@ def command(arguments: list[str] | None) -> Iterator[list[str]]:
         if succeeded:
             _exit(0)
 
-    if arguments is None:
+    spec = sys.modules["__main__"].__spec__
+    if arguments is None and spec is not None and spec.name.partition(".")[0] == "evorl":
         atexit.register(exit_early)  # runs last, since it is the first
     try:
         with _report_errors():

@@ -251,15 +251,19 @@ def test_a_reader_that_leaves_ends_it_quietly(command):
 
 
 @pytest.mark.program
+@pytest.mark.parametrize("spec", ["ModuleSpec('evorl.train', None)", "None"])
 @pytest.mark.parametrize(("end", "code"), [("pass", 0), ("raise OptionError('seed: is wrong')", 2), ("1 / 0", 1)])
-def test_a_command_that_ends_well_runs_exit_functions_but_deletes_no_modules(end, code):
+def test_a_command_that_ends_well_runs_exit_functions_but_deletes_no_modules(end, code, spec):
+    """A program that calls it goes on afterwards, and keeps its own exit code."""
     script = f"""
-import atexit
+import atexit, sys
+from importlib.machinery import ModuleSpec
 from evorl.command import command
 from evorl.errors import OptionError
 class Deleted:
     def __del__(self):
         print("deleted")
+sys.modules["__main__"].__spec__ = {spec}
 with command(None):
     kept = Deleted()
     atexit.register(print, "exit function")
@@ -267,7 +271,8 @@ with command(None):
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ended.returncode == code
-    assert ended.stdout.split("\n")[:-1] == ["exit function"] + ["deleted"] * (code > 0)
+    expected = ["exit function"] + ["deleted"] * (code > 0 or spec == "None")
+    assert ended.stdout.split("\n")[:-1] == expected
 
 
 def plain(command):
