@@ -3,17 +3,19 @@
 import datetime
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from evorl import package
 from evorl.command import command, require_words, resume_folders, wants_help
-from evorl.errors import OptionError, require, unknown_name_error
+from evorl.errors import OptionError, is_number, require, require_int, unknown_name_error
 
 HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=PRIOR ...] [option=value ...]
        python -m evorl.sweep SWEEP [trials=N] [workers=N]
        python -m evorl.sweep report SWEEP [experiment=NAME]
+       python -m evorl.sweep worker SWEEP [most=N]
 
   python -m evorl.sweep agent=ppo env=cartpole 'space.env_steps=${log_uniform:20_000,200_000}' trials=40 workers=2
 
@@ -22,7 +24,12 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
                    budget; a list gives values to choose from (space.activation=[relu,tanh], space.agent=[ppo,a2c]);
                    a number fixes the option; space={} ignores the declared priors
   trials=40        number of trials
-  workers=1        number of worker processes, each with its own cores if there are enough
+  workers=1        number of worker processes, each with its own cores if there are enough; 0 with listen
+  executor=local   local: processes on this machine; ray: processes that Ray places (pip install "ray>=2.60")
+  address=         ray: address of a cluster; by default Ray runs on this machine only, closed to the network
+  cpus_per_worker=1, gpus_per_worker=0   ray: resources of a worker; 0.5 GPUs give it half of a GPU's memory
+  listen=          address or name of this machine, optionally with :PORT, at which other machines reach it. There,
+                   evorl.sweep worker SWEEP trains trials, at most N; SWEEP is on storage that all machines share
   vmapped=1        trials per worker in one program, if they differ only in hyperparameters and budget
   side_by_side=    with vmapped: true runs them with vmap, false in turns, which is the default on a CPU
   score=return     metric to maximize: of evaluations, or train/NAME for a training metric
@@ -38,6 +45,9 @@ are in SWEEP/report.html."""
 SWEEPS_DIR = Path("sweeps")
 DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
 DEFAULT_OPTIONS |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
+WORKER_OPTIONS: dict[str, Any] = {"executor": "local", "address": None, "cpus_per_worker": 1.0, "gpus_per_worker": 0.0}
+WORKER_OPTIONS |= {"listen": None}  # of one call, and not kept by the sweep
+EXECUTORS = "local", "ray"
 INTEGER_OPTIONS = ("trials", "workers", "vmapped")
 RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # options that may change when a sweep is resumed
 TRAINING_ONLY_OPTIONS = (
@@ -59,6 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
             print(HELP)
         elif given and given[0] == "report":
             report_sweep(given[1:])
+        elif given and given[0] == "worker":
+            work_for_sweep(given[1:])
         else:
             start_or_resume_sweep(resume_folders(given))
 
@@ -85,17 +97,17 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     from evorl.training.configuration.config_file import parse_trust
     from evorl.training.records import files
 
-    own = [
-        one
-        for one in given
-        if one.partition("=")[0].partition(".")[0] in (*DEFAULT_OPTIONS, "sweep_dir", "resume", "trust")
-    ]
-    options = parse_sweep_options(own, (*DEFAULT_OPTIONS, "sweep_dir", "resume", "trust"))
+    known = (*DEFAULT_OPTIONS, *WORKER_OPTIONS, "sweep_dir", "resume", "trust")
+    own = [one for one in given if one.partition("=")[0].partition(".")[0] in known]
+    options = parse_sweep_options(own, known)
+    placing = WORKER_OPTIONS | {name: options.pop(name) for name in WORKER_OPTIONS if name in options}
+    check_worker_options(placing)
     rest = [one for one in given if one not in own]
     for name in INTEGER_OPTIONS:
         value = options.get(name, DEFAULT_OPTIONS[name])
         whole = isinstance(value, int) and not isinstance(value, bool)
-        require(whole and value >= 1, name, value, "must be a whole number, at least 1")
+        least = 0 if name == "workers" and placing["listen"] is not None and placing["executor"] == "local" else 1
+        require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
     beside = options.get("side_by_side")
     require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
     if "resume" in options:
@@ -105,15 +117,19 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
         store, definition = create_sweep(options, rest)
         trust = definition.packages
     folder = store.folder
-    go_on = f"resume: {package.format_command('sweep', f'resume={folder}', trust=definition.packages)}"
+    again = [f"{name}={value}" for name, value in placing.items() if value != WORKER_OPTIONS[name]]
+    go_on = f"resume: {package.format_command('sweep', f'resume={folder}', *again, trust=definition.packages)}"
     settings = store.settings
     try:
-        with files.lock_run_dir(folder, "resume"):
+        with (
+            files.lock_run_dir(folder, "resume"),
+            open_worker_pool(folder, definition, settings["workers"], placing, trust) as pool,
+        ):
             say = lambda line: print(line, flush=True)  # noqa: E731
             say(f"{folder}: {settings['trials']} trials over {', '.join(map(shorten_name, definition.space.defaults))}")
             for line in trial_training.find_unmet_sweep_limits(definition):
                 say(line)
-            stopped = worker_pool.run_sweep(store, definition, settings["workers"], say, trust)
+            stopped = worker_pool.run_sweep(store, definition, settings["workers"], say, trust, pool)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
     if stopped:
@@ -122,6 +138,78 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     for line in reports.write_report(store, definition):
         print(line)
     print(f"{go_on} trials={2 * settings['trials']}")
+
+
+def check_worker_options(given: Mapping[str, Any]) -> None:
+    """Raise OptionError if the options that say where workers run are not valid, or do not go together."""
+    if given["executor"] not in EXECUTORS:
+        raise unknown_name_error("executor", str(given["executor"]), EXECUTORS)
+    for name in ("address", "cpus_per_worker", "gpus_per_worker"):
+        is_used = given["executor"] == "ray" or given[name] == WORKER_OPTIONS[name]
+        require(is_used, name, given[name], "needs executor=ray")
+    for name in ("cpus_per_worker", "gpus_per_worker"):
+        require(is_number(given[name]), name, given[name], "must be a number")
+    for name in ("address", "listen"):
+        require(given[name] is None or isinstance(given[name], str), name, given[name], "must be a text")
+
+
+@contextmanager
+def open_worker_pool(
+    folder: Path, definition: Any, workers: int, given: Mapping[str, Any], trust: Sequence[str]
+) -> Iterator[Any]:
+    """Open what the workers of a sweep need: a server for workers on other machines, and Ray.
+
+    Yields:
+        The pool of Ray workers; None for processes on this machine.
+
+    Raises:
+        OptionError: If the resources are not there, or this process cannot listen.
+    """
+    from evorl.sweeps.store_server import serve_store
+
+    if given["executor"] == "local":
+        with serve_store(folder, definition, *parse_listen(given["listen"])) if given["listen"] else nullcontext():
+            yield None
+        return
+    from evorl.distributed.ray_executor import RayExecutor
+    from evorl.sweeps.ray_pool import RayWorkerPool
+
+    resources = given["cpus_per_worker"], given["address"], given["gpus_per_worker"]
+    executor = RayExecutor(workers, *resources)
+    with executor.connect_to_ray() as ray:
+        here = parse_listen(given["listen"] or ray.util.get_node_ip_address())
+        with serve_store(folder, definition, *here) as address:
+            pool = RayWorkerPool(ray, executor, address, folder, trust)
+            try:
+                yield pool
+            finally:
+                pool.kill()
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return the host and the port of HOST or HOST:PORT; the port is 0 if none is given."""
+    host, _, port = text.rpartition(":") if text.count(":") == 1 else (text, "", "0")
+    require(bool(host) and port.isdecimal() and int(port) < 2**16, "listen", text, "must be HOST or HOST:PORT")
+    return host, int(port)
+
+
+def work_for_sweep(given: Sequence[str]) -> None:
+    """Train trials of a sweep whose main process is on another machine, until none is left."""
+    from evorl.sweeps import worker
+    from evorl.sweeps.messages import MainProcessAddress
+    from evorl.sweeps.remote_queue import make_stop_request
+    from evorl.training.configuration.config_file import parse_trust
+
+    folders = [one for one in given if "=" not in one]
+    options = parse_sweep_options([one for one in given if "=" in one], ("most", "trust"))
+    require_words(len(folders) == 1, "worker", folders, "give one sweep: python -m evorl.sweep worker SWEEP")
+    most = options.get("most")
+    if most is not None:
+        require_int("most", most)
+    folder, trust = Path(folders[0]), parse_trust(options.get("trust", ()))
+    address = MainProcessAddress.read(folder, "worker")
+    with worker.start_worker() as stopping:
+        worker.run_remote_worker(address, folder, trust, stopping, make_stop_request(), most)
 
 
 def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any]:

@@ -41,8 +41,10 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def connect_to_ray(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
+def connect_to_ray(address: str | None = None, cpus: int | None = None, use_gpus: bool = False) -> Iterator[Any]:
     """Connect to the Ray cluster at an address, or start a local one with a number of CPUs, by default all.
+
+    The local cluster has all GPUs of this machine with `use_gpus`, otherwise none.
 
     A connection that already exists is used and stays open. A local cluster ends with the block and with this
     process, however the process ends. Raise OptionError if Ray is not installed, or if there is no cluster at
@@ -55,7 +57,7 @@ def connect_to_ray(address: str | None = None, cpus: int | None = None) -> Itera
     with (
         _connect_to_address(ray, address)
         if address is not None
-        else _start_local_cluster(ray, count_cores() if cpus is None else cpus)
+        else _start_local_cluster(ray, count_cores() if cpus is None else cpus, use_gpus)
     ):
         yield ray
 
@@ -73,7 +75,7 @@ def _connect_to_address(ray: Any, address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
+def _start_local_cluster(ray: Any, cpus: int, use_gpus: bool) -> Iterator[None]:
     require(1 <= cpus <= count_cores(), "cpus", cpus, f"must be from 1 to {count_cores()}, the cores of this machine")
     with _create_private_folder() as folder:
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -82,7 +84,7 @@ def _start_local_cluster(ray: Any, cpus: int) -> Iterator[None]:
                 warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)  # a warning of JAX
                 ray.init(
                     num_cpus=cpus,
-                    num_gpus=0,
+                    num_gpus=None if use_gpus else 0,
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
                     log_to_driver=False,

@@ -14,17 +14,18 @@ from evorl.distributed.executors import TaskWorkers
 from evorl.distributed.task import Task, TaskPrograms, Value
 from evorl.distributed.worker import RayWorker
 from evorl.errors import OptionError, WorkerError, require, require_int
-from evorl.machine import count_cores
+from evorl.machine import THREADS_VARIABLE, count_cores
 
 START_TIMEOUT_SECONDS = 300  # time for all actors to start
 CHECK_INTERVAL_SECONDS = 30  # time between two tests whether the cluster has become too small
 MAX_DEATHS = 4  # maximum number per worker without any result in between
+MEMORY_SHARE = 0.9  # share of a GPU's memory that its workers take together
 FORWARDED_VARIABLE_PREFIXES = "XLA_", "JAX_"  # environment variables that actors receive
 
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Executor with several worker processes on the CPUs of this machine, or of the Ray cluster at an address.
+    """Executor with several worker processes on this machine, or on those of the Ray cluster at an address.
 
     A process that dies is replaced, and its task starts again. Each worker has as many threads as whole CPUs,
     at least one.
@@ -33,23 +34,40 @@ class RayExecutor:
         workers: Number of worker processes.
         cpus_per_worker: Number of CPUs of each worker, which may be a fraction.
         address: Address of a Ray cluster; None to start one on this machine.
+        gpus_per_worker: Number of GPUs of each worker, which may be a fraction; 0 to compute on CPUs. Workers
+            that share a GPU get equal fractions of its memory.
 
     Raises:
-        OptionError: If `workers` is below 1, or `cpus_per_worker` is not above 0.
+        OptionError: If `workers` is below 1, `cpus_per_worker` is not above 0, or `gpus_per_worker` is below 0.
     """
 
     workers: int = 2
     cpus_per_worker: float = 1.0
     address: str | None = None
+    gpus_per_worker: float = 0.0
 
     def __post_init__(self) -> None:
         require_int("workers", self.workers)
         require(self.cpus_per_worker > 0, "cpus_per_worker", self.cpus_per_worker, "must be above 0")
+        gpus = self.gpus_per_worker
+        whole = gpus >= 0 and (gpus <= 1 or gpus == int(gpus))
+        require(whole, "gpus_per_worker", gpus, "must be a fraction of a GPU or a whole number, at least 0")
 
     @property
     def total_cpus(self) -> float:
         """Return the number of CPUs of all workers."""
         return self.workers * self.cpus_per_worker
+
+    @property
+    def worker_environment(self) -> dict[str, str]:
+        """Return the environment variables of a worker: its threads, its device, and its share of a GPU's memory."""
+        given = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED_VARIABLE_PREFIXES)}
+        own = {THREADS_VARIABLE: str(max(1, int(self.cpus_per_worker)))}
+        if not self.gpus_per_worker:
+            own["JAX_PLATFORMS"] = "cpu"
+        elif self.gpus_per_worker < 1:
+            own["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY_SHARE * self.gpus_per_worker:.3f}"
+        return given | own
 
     @contextmanager
     def connect_to_ray(self) -> Iterator[Any]:
@@ -62,9 +80,10 @@ class RayExecutor:
             OptionError: If there are not enough CPUs, no cluster at the address, or if Ray is not installed.
         """
         if self.address is None:
-            self._require_cpus(count_cores())
-        with connect_to_ray(self.address) as ray:
-            self._require_cpus(ray.cluster_resources().get("CPU", 0))
+            self._require_resources("CPU", count_cores())
+        with connect_to_ray(self.address, use_gpus=self.gpus_per_worker > 0) as ray:
+            for kind in ("CPU", "GPU"):
+                self._require_resources(kind, ray.cluster_resources().get(kind, 0))
             yield ray
 
     @contextmanager
@@ -78,10 +97,12 @@ class RayExecutor:
             finally:
                 actors.terminate()
 
-    def _require_cpus(self, there: float) -> None:
-        less = f"use cpus_per_worker={there / self.workers:.3g}"
-        taken = f"need {self.total_cpus:g} CPUs, and {there:g} are available; {less}"
-        require(self.total_cpus <= there * (1 + 1e-6), "workers", self.workers, taken)
+    def _require_resources(self, kind: str, there: float) -> None:
+        """Raise OptionError unless there are enough CPUs or GPUs."""
+        needed = self.workers * (self.cpus_per_worker if kind == "CPU" else self.gpus_per_worker)
+        less = f"use {kind.lower()}s_per_worker={there / self.workers:.3g}"
+        taken = f"need {needed:g} {kind}s, and {there:g} are available; {less}"
+        require(needed <= there * (1 + 1e-6), "workers", self.workers, taken)
 
 
 class RayWorkers:
@@ -89,18 +110,14 @@ class RayWorkers:
 
     def __init__(self, ray: Any, executor: RayExecutor, programs: TaskPrograms) -> None:
         self._ray, self._executor = ray, executor
-        threads = max(1, int(executor.cpus_per_worker))
-        environment = {
-            name: value for name, value in os.environ.items() if name.startswith(FORWARDED_VARIABLE_PREFIXES)
-        }
-        environment |= {"JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(threads)}
         caches = jax.config.values["jax_compilation_cache_dir"] is not None
         try:
             spec = ray.cloudpickle.dumps(programs.spec)
         except Exception as error:  # pickling may raise any type
             raise OptionError(f"executor=ray: the training cannot be pickled: {summarize_ray_error(error)}") from error
-        self._actor = ray.remote(num_cpus=executor.cpus_per_worker, max_restarts=0)(RayWorker)
-        self._given = environment, caches, spec
+        resources = {"num_cpus": executor.cpus_per_worker, "num_gpus": executor.gpus_per_worker}
+        self._actor = ray.remote(**resources, max_restarts=0)(RayWorker)
+        self._given = executor.worker_environment, caches, spec
         self._values: dict[str, Any] = {}
         self._tasks: deque[Task] = deque()
         self._idle: list[Any] = []

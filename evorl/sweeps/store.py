@@ -206,6 +206,11 @@ class SweepStore:
                 "UPDATE trials SET state = ?, message = ?, owner = NULL WHERE number = ?", state, message, number
             )
 
+    def require_owner(self, number: int, owner: str) -> None:
+        """Raise OptionError unless a running trial belongs to an owner; others may have taken it over."""
+        if number not in self._list_owned_trials(owner):
+            raise OptionError(f"trial {number} belongs to another worker")
+
     def _release_trials(self, owner: str) -> None:
         with self._file.write_transaction():
             self._file.execute("UPDATE trials SET owner = NULL WHERE owner = ?", owner)

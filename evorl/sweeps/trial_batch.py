@@ -16,7 +16,7 @@ from evorl.metrics import count_episodes, reduce_rounds
 from evorl.parts import resolve_numbers
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.sweeps.definition import SweepDefinition
-from evorl.sweeps.store import SweepStore
+from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trial_training import TrialRecorder, open_recorders, prepare_trial
 from evorl.sweeps.trials import FAILED, SweepTrial
 from evorl.training import runs
@@ -100,9 +100,9 @@ class TrialBatch:
     """
 
     def __init__(
-        self, store: SweepStore, definition: SweepDefinition, trials: Sequence[SweepTrial], vmapped: bool | None = None
+        self, queue: TrialQueue, definition: SweepDefinition, trials: Sequence[SweepTrial], vmapped: bool | None = None
     ) -> None:
-        self.store, self.definition = store, definition
+        self.queue, self.definition = queue, definition
         data = definition.build_configuration(trials[0].values)
         self.workflow, _ = runs.build(data)
         numbers = resolve_numbers(self.workflow)
@@ -146,7 +146,7 @@ class TrialBatch:
         """Return the state of a trial that takes place i, from its checkpoint if it has one; None if it has failed."""
         with ExitStack() as stack:
             try:
-                data, run_dir = prepare_trial(self.definition, trial, self.store.folder)
+                data, run_dir = prepare_trial(self.definition, trial, self.queue.folder)
                 workflow, budget = runs.build(data)
                 require(
                     not budget.is_timed,
@@ -154,7 +154,7 @@ class TrialBatch:
                     len(self.active_trials),
                     "does not support a budget in minutes; use vmapped=1",
                 )
-                told = TrialRecorder(self.store, self.definition, trial.number, budget)
+                told = TrialRecorder(self.queue, self.definition, trial.number, budget)
                 stack.enter_context(files.lock_run_dir(run_dir, "resume"))
                 quiet = lambda line: None  # noqa: E731
                 checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=quiet)
@@ -169,7 +169,7 @@ class TrialBatch:
                     journal.start(jax.device_get(split_replays(state)[0]))
                 journal.notify_resume()
             except OptionError as error:
-                self.store.end_trial(trial.number, FAILED, message=str(error))
+                self.queue.end_trial(trial.number, FAILED, message=str(error))
                 return None
             begun = journal.progress.iteration
             place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), begun, self.max_steps)
@@ -284,7 +284,7 @@ class TrialBatch:
             leaf = lost[i]
             if leaf is not None:
                 problem = describe_divergence(leaf, place.progress.iteration)
-                self.store.end_trial(place.trial.number, FAILED, message=problem)
+                self.queue.end_trial(place.trial.number, FAILED, message=problem)
                 place.exit_stack.close()
                 self.active_trials[i] = None
             elif place.checkpoints.is_due():

@@ -11,7 +11,8 @@ import jax
 from evorl.metrics import COUNTS, MEMBERS_PREFIX
 from evorl.parts import resolve_numbers
 from evorl.sweeps.definition import SweepDefinition
-from evorl.sweeps.store import SweepStore, get_trial_folder
+from evorl.sweeps.store import get_trial_folder
+from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
 from evorl.training.configuration import config_file
@@ -27,14 +28,14 @@ TRAIN_PREFIX = "train/"  # prefix of metrics of training steps
 
 
 class TrialRecorder:
-    """Recorder that reports the progress of a trial to the store, until the store asks to stop the trial.
+    """Recorder that reports the progress of a trial to its queue, until the queue asks to stop the trial.
 
     It reports every evaluation. If the score is a metric of training steps (train/NAME), it also reports as
     many points of these as there could be evaluations, since they cost nothing.
     """
 
-    def __init__(self, store: SweepStore, definition: SweepDefinition, number: int, budget: Budget) -> None:
-        self._store, self._definition, self._number, self._budget = store, definition, number, budget
+    def __init__(self, queue: TrialQueue, definition: SweepDefinition, number: int, budget: Budget) -> None:
+        self._queue, self._definition, self._number, self._budget = queue, definition, number, budget
         self._scores_steps, self._points = definition.score.startswith(TRAIN_PREFIX), definition.base["evaluations"]
         self._needs_steps = self._scores_steps or definition.cost.startswith(TRAIN_PREFIX)
         self._train_row: Row = {}
@@ -54,7 +55,7 @@ class TrialRecorder:
         if not self.is_behind:
             self.used_share = row["progress"]
             cost, score = (self._read_metric(row, name) for name in (self._definition.cost, self._definition.score))
-            self.is_behind = self._store.observe(self._number, Evaluation(self.used_share, cost, score))
+            self.is_behind = self._queue.observe(self._number, Evaluation(self.used_share, cost, score))
 
     def _read_metric(self, row: Row, name: str) -> float:
         row = self._train_row if name.startswith(TRAIN_PREFIX) else row
@@ -64,12 +65,12 @@ class TrialRecorder:
     def end(self, stopped: bool) -> None:
         """End the trial, unless its training was interrupted."""
         if self.is_behind:
-            self._store.end_trial(self._number, STOPPED, self.used_share)
+            self._queue.end_trial(self._number, STOPPED, self.used_share)
         elif not stopped:
-            self._store.end_trial(self._number, DONE)
+            self._queue.end_trial(self._number, DONE)
 
     def close(self) -> None:
-        """Do nothing, since every evaluation is in the store already."""
+        """Do nothing, since every evaluation was reported already."""
 
 
 def prepare_trial(definition: SweepDefinition, trial: SweepTrial, sweep: Path) -> tuple[dict[str, Any], Path]:
@@ -92,16 +93,16 @@ def open_recorders(data: Mapping[str, Any], run_dir: Path, told: TrialRecorder) 
         yield found
 
 
-def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTrial, stop: Callable[[], bool]) -> None:
-    """Train a trial, from its last checkpoint if it has one, and report its result to the store.
+def train_trial(queue: TrialQueue, definition: SweepDefinition, trial: SweepTrial, stop: Callable[[], bool]) -> None:
+    """Train a trial, from its last checkpoint if it has one, and report its result to the queue.
 
     A trial that raises an error is marked as failed, except for OSError, which is raised, since nothing can
     be written.
     """
     try:
-        data, run_dir = prepare_trial(definition, trial, store.folder)
+        data, run_dir = prepare_trial(definition, trial, queue.folder)
         workflow, budget = runs.build(data)
-        told = TrialRecorder(store, definition, trial.number, budget)
+        told = TrialRecorder(queue, definition, trial.number, budget)
         checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
         with ExitStack() as stack:
             stack.enter_context(files.lock_run_dir(run_dir, "resume"))
@@ -120,7 +121,7 @@ def train_trial(store: SweepStore, definition: SweepDefinition, trial: SweepTria
     except OSError:
         raise
     except Exception as error:  # a training can raise any error, also from XLA
-        store.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
+        queue.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)
 
 
 def find_unmet_sweep_limits(definition: SweepDefinition) -> Iterator[str]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,53 +28,38 @@ GRACE_SECONDS = 600  # time for workers to save, before they are killed
 MODULE = "evorl.sweeps.worker"
 
 
-class WorkerPool:
-    """Pool of the worker processes of a sweep.
+class BaseWorkerPool(ABC):
+    """Pool of the worker processes of a sweep, each in one of `most` places."""
 
-    Each worker has one or more CPU cores for itself if there are enough. Signals reach the workers only
-    through this process.
-    """
-
-    def __init__(self, folder: Path, most: int, trust: Sequence[str]) -> None:
-        self._folder, self._most, self._trust = folder, most, trust
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
         self.losses: list[tuple[int, int]] = []  # place and exit code of each worker that was killed or failed
 
-    def __len__(self) -> int:
-        return len(self._processes)
+    @abstractmethod
+    def __len__(self) -> int: ...
 
+    @abstractmethod
     def poll_workers(self) -> None:
         """Remove the workers that have ended, and note those that were killed or failed in `losses`."""
-        for place, process in list(self._processes.items()):
-            if (code := process.poll()) is not None:
-                del self._processes[place]
-                assert process.stdin is not None
-                process.stdin.close()
-                if code not in (0, INTERRUPT_EXIT_CODE):
-                    self.losses.append((place, code))
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask all workers to save and exit."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Kill all workers."""
+
+    @abstractmethod
+    def _is_free(self, place: int) -> bool: ...
+
+    @abstractmethod
+    def _start_worker(self, place: int) -> None: ...
 
     def start(self, wanted: int) -> None:
         """Start up to `wanted` more workers, if there are free places."""
-        for place in range(self._most):
-            if wanted and place not in self._processes:
-                self._processes[place] = self._start_worker(place)
-                wanted -= 1
-
-    def _start_worker(self, place: int) -> subprocess.Popen[bytes]:
-        log = self.log_path(place).open("ab")
-        process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(self._folder), *self._trust],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # so that Ctrl-C reaches only this process
-            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # idle OpenBLAS threads would busy-wait on shared cores
-        )
-        log.close()
-        if hasattr(os, "sched_setaffinity") and count_cores() >= self._most > 1:
-            with suppress(OSError):
-                os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[place :: self._most])
-        return process
+        for place in [place for place in range(self._most) if self._is_free(place)][: max(wanted, 0)]:
+            self._start_worker(place)
 
     def log_path(self, place: int) -> Path:
         """Return the path of the output of the worker in a place."""
@@ -87,28 +73,76 @@ class WorkerPool:
         last = next((line for line in reversed(lines) if line), "no output")
         return f"has failed: {last:.300}"
 
+
+class WorkerPool(BaseWorkerPool):
+    """Pool of the worker processes of a sweep on this machine.
+
+    Each worker has one or more CPU cores for itself if there are enough. Signals reach the workers only
+    through this process.
+    """
+
+    def __init__(self, folder: Path, most: int, trust: Sequence[str]) -> None:
+        super().__init__(folder, most)
+        self._trust = trust
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def poll_workers(self) -> None:
+        for place, process in list(self._processes.items()):
+            if (code := process.poll()) is not None:
+                del self._processes[place]
+                assert process.stdin is not None
+                process.stdin.close()
+                if code not in (0, INTERRUPT_EXIT_CODE):
+                    self.losses.append((place, code))
+
     def stop(self) -> None:
-        """Ask all workers to save and exit."""
         for process in self._processes.values():
             process.terminate()
 
     def kill(self) -> None:
-        """Kill all workers."""
         for process in self._processes.values():
             process.kill()
 
+    def _is_free(self, place: int) -> bool:
+        return place not in self._processes
+
+    def _start_worker(self, place: int) -> None:
+        log = self.log_path(place).open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(self._folder), *self._trust],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # so that Ctrl-C reaches only this process
+            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # idle OpenBLAS threads would busy-wait on shared cores
+        )
+        log.close()
+        if hasattr(os, "sched_setaffinity") and count_cores() >= self._most > 1:
+            with suppress(OSError):
+                os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[place :: self._most])
+        self._processes[place] = process
+
 
 def run_sweep(
-    store: SweepStore, definition: SweepDefinition, workers: int, say: Callable[[str], None], trust: Sequence[str] = ()
+    store: SweepStore,
+    definition: SweepDefinition,
+    workers: int,
+    say: Callable[[str], None],
+    trust: Sequence[str] = (),
+    pool: BaseWorkerPool | None = None,
 ) -> bool:
     """Run workers until all trials have ended, and replace workers that are killed or fail.
 
     Args:
         store: Store of the sweep.
         definition: Definition of the sweep.
-        workers: Number of worker processes at a time.
+        workers: Number of worker processes at a time; 0 to wait for workers that others start.
         say: Function that receives a line about each trial that ends.
         trust: Packages whose classes the definition may name.
+        pool: Pool that starts the workers; None for processes on this machine.
 
     Returns:
         True if the sweep was stopped before all trials had ended.
@@ -118,10 +152,8 @@ def run_sweep(
             stopped.
         KeyboardInterrupt: At a second signal to stop.
     """
-    pool, told = (
-        WorkerPool(store.folder, workers, trust),
-        {one.number for one in store.read_trials() if one.state != RUNNING},
-    )
+    pool = WorkerPool(store.folder, workers, trust) if pool is None else pool
+    told = {one.number for one in store.read_trials() if one.state != RUNNING}
     losses = 0  # consecutive
     with StopHandler() as stopping:
         try:
@@ -153,7 +185,7 @@ def run_sweep(
         return not _is_finished(store, pool)
 
 
-def _is_finished(store: SweepStore, pool: WorkerPool) -> bool:
+def _is_finished(store: SweepStore, pool: BaseWorkerPool) -> bool:
     """Return whether all trials have ended and all workers have exited."""
     trials = store.read_trials()
     ended = len(trials) >= store.settings["trials"] and all(one.state != RUNNING for one in trials)
@@ -161,7 +193,7 @@ def _is_finished(store: SweepStore, pool: WorkerPool) -> bool:
     return ended and not len(pool)
 
 
-def _stop_workers(pool: WorkerPool) -> None:
+def _stop_workers(pool: BaseWorkerPool) -> None:
     """Ask all workers to save and exit, wait for them, and kill those that take too long."""
     pool.stop()
     deadline = time.monotonic() + GRACE_SECONDS

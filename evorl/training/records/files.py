@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -175,11 +176,11 @@ def _open_regular_file(path: Path, flags: int) -> BinaryIO:
     return cast(BinaryIO, open(descriptor, modes.get(flags, "ab")))
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Write a file under a temporary name and rename it, so that the file is never incomplete."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with new.open("xb") as file:
+        with open(new, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         os.replace(new, path)
     except BaseException:
