@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO or an on-policy agent"),
+        ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO, an on-policy agent or an evolver"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
         (
             "agent=psro_exact env=kuhn executor=serial env_steps=9",
@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
         ),
         (
             "agent=psro_exact env=kuhn parts=2 executor=serial",
-            "parts=2: is for agents that learn from rollouts, such as ppo",
+            "parts=2: is for agents such as ppo and openes",
         ),
         ("agent=impala env=cartpole parts=two executor=serial", "parts=two: must be a whole number"),
         ("agent=impala env=cartpole parts=3 executor=serial", "parts=3: must divide num_envs, 16"),

@@ -13,26 +13,32 @@ from evorl.errors import DivergedError, OptionError, WorkerError, require, unkno
 
 HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
+       python -m evorl.distribute agent=openes [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute RUN [iterations=N] [option=value ...]
 
   python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2   tasks: best responses and payoffs
   python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2    tasks: rollouts (PPO, A2C, IMPALA)
 
+  python -m evorl.distribute agent=openes env=gymnasium/CartPole-v1 iterations=50 workers=2    tasks: fitness
+
   executor=ray        ray: worker processes of Ray (pip install "ray>=2.60"); serial: this process
   workers=2           number of worker processes
   cpus_per_worker=1   CPUs per worker, and its number of threads (at least one); with 0.5, two workers share a CPU
+  gpus_per_worker=0   GPUs per worker; with 0.5, two workers share a GPU and its memory
   address=            address of a Ray cluster; by default Ray runs on this machine only, closed to the network
   staleness=0         PSRO: maximum number of policies per player that may be missing in the payoffs when best
                       responses start
-  parts=              rollouts: number of parts into which the environments are split, which affects the results; by
-                      default one per worker. agent.workflow.staleness limits how many iterations rollouts are ahead
+  parts=              rollouts, fitness: number of parts into which the environments or the population are split, which
+                      affects the results; by default one per worker. agent.workflow.staleness limits how many
+                      iterations rollouts are ahead
 
 resume=RUN continues a run that was stopped or killed. Results of PSRO tasks are saved at once, and the learner of a
 training from rollouts is saved every checkpoint.minutes."""
 
 EXECUTORS = "ray", "serial"
 DEFAULT_OPTIONS: dict[str, Any] = {"executor": "ray", "workers": 2, "cpus_per_worker": 1.0, "address": None}
-PSRO_OPTIONS, ROLLOUT_OPTIONS = ("staleness",), ("parts",)
+DEFAULT_OPTIONS["gpus_per_worker"] = 0.0
+PSRO_OPTIONS, PART_OPTIONS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
@@ -67,7 +73,7 @@ def distribute(given: Sequence[str]) -> None:
 
     options, rest = dict(DEFAULT_OPTIONS), []
     for one in config.parse_overrides(given):
-        if one.key_or_group in (*DEFAULT_OPTIONS, *PSRO_OPTIONS, *ROLLOUT_OPTIONS, *RESUME_OPTIONS):
+        if one.key_or_group in (*DEFAULT_OPTIONS, *PSRO_OPTIONS, *PART_OPTIONS, *RESUME_OPTIONS):
             options[one.key_or_group] = one.value()
         else:
             rest.append(str(one.input_line))
@@ -79,7 +85,9 @@ def distribute(given: Sequence[str]) -> None:
         raise unknown_name_error("executor", str(options["executor"]), EXECUTORS)
     from evorl.distributed.ray_executor import RayExecutor
 
-    workers = RayExecutor(_require_number(options, "workers", int), options["cpus_per_worker"], options["address"])
+    gpus = _require_number(options, "gpus_per_worker", float)
+    cpus = options["cpus_per_worker"]
+    workers = RayExecutor(_require_number(options, "workers", int), cpus, options["address"], gpus)
     with workers.connect_to_ray():  # before JAX starts threads, since a process with threads should not fork
         _train(options, rest, workers)
 
@@ -141,21 +149,27 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
     """
     from evorl.distributed import task_training
     from evorl.leagues.psro import PSRO
+    from evorl.workflows.evolution import Evolution
     from evorl.workflows.on_policy import OnPolicy
 
-    given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *ROLLOUT_OPTIONS, *BUDGET) if name in options]
+    given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *PART_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
         _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported with PSRO; use iterations=")
-        _refuse(given, ROLLOUT_OPTIONS, "is for agents that learn from rollouts, such as ppo, not for PSRO")
+        _refuse(given, PART_OPTIONS, "is for agents such as ppo and openes, not for PSRO")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
         return partial(task_training.train_psro, staleness=staleness)
-    if not isinstance(workflow, OnPolicy):
-        name = data["agent"]["name"]
-        raise OptionError(f"agent={name}: must be PSRO or an on-policy agent, such as agent=psro or agent=ppo")
     _refuse(given, PSRO_OPTIONS, "is for PSRO; use agent.workflow.staleness for rollouts")
-    task_training.count_iterations(workflow, data)
     parts = _require_number(options, "parts", int) if "parts" in options else None
-    return partial(task_training.train_from_rollouts, parts=parts, workers=_require_number(options, "workers", int))
+    sizes = {"parts": parts, "workers": _require_number(options, "workers", int)}
+    if isinstance(workflow, OnPolicy):
+        task_training.count_iterations(workflow, data)
+        return partial(task_training.train_from_rollouts, **sizes)
+    if isinstance(workflow, Evolution):
+        task_training.parse_iterations(data)
+        return partial(task_training.train_by_fitness, **sizes)
+    name = data["agent"]["name"]
+    kinds = "PSRO, an on-policy agent or an evolver of policies, such as agent=psro, agent=ppo or agent=openes"
+    raise OptionError(f"agent={name}: must be {kinds}")
 
 
 def _refuse(given: Sequence[str], names: Sequence[str], why: str) -> None:

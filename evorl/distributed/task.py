@@ -7,26 +7,27 @@ from typing import TypeAlias
 import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
-BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
+BEST_RESPONSE, PAYOFF, ROLLOUT, FITNESS = "best_response", "payoff", "rollout", "fitness"
 Value: TypeAlias = list[np.ndarray]  # leaves of a pytree; of random keys, their data
 FetchFn = Callable[[str], Value]  # returns a value by its name
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Best response of a player, payoffs of some profiles, or rollout in some environments.
+    """Best response of a player, payoffs of some profiles, rollout in some environments, or fitness of individuals.
 
     A version consists of the policies that all players have found in one iteration; version 0 is the initial
     policies of the pool. A best response reads the policies of all earlier versions, and payoffs also read
     those of their own version. A rollout reads the policy that acts, and its environments as the previous
-    rollout left them.
+    rollout left them. The fitness of a part of a population reads the state of the search, from which the
+    individuals are sampled.
     """
 
     kind: str
-    version: int  # for a rollout, the iteration that learns from it
-    part: int  # index of the player, of the batch of profiles, or of the part of the environments
+    version: int  # for a rollout or fitness, the iteration that learns from it
+    part: int  # index of the player, of the batch of profiles, or of the part of the environments or the population
     key: np.ndarray  # data of the random key
-    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], or acting version []
+    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], acting version [], or part []
     value_names: tuple[str, ...]  # names of the values that it reads
 
     @property
@@ -79,6 +80,11 @@ def format_oracle_name(version: int) -> str:
 def format_policy_name(version: int) -> str:
     """Return the name of the policy that acts in rollouts, after `version` iterations."""
     return f"policy-{version}"
+
+
+def format_state_name(iteration: int) -> str:
+    """Return the name of the state of the search before an iteration."""
+    return f"state-{iteration}"
 
 
 def format_envs_name(iteration: int, part: int) -> str:

@@ -1,7 +1,7 @@
-"""Distributed training into the folder of a run: PSRO, or an on-policy workflow that learns from rollouts."""
+"""Distributed training into the folder of a run: PSRO, rollouts of an on-policy workflow, or evolution."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.evolution_coordinator import coordinate_evolution
+from evorl.distributed.evolution_programs import EvolutionSpec
 from evorl.distributed.executors import Executor
 from evorl.distributed.results import ResultStore
 from evorl.distributed.rollout_coordinator import RolloutIteration, coordinate_rollouts
@@ -19,9 +21,10 @@ from evorl.leagues.psro import PSRO
 from evorl.parts import resolve_numbers
 from evorl.training import runs
 from evorl.training.progress import Budget
-from evorl.training.run_recorder import RunContext, RunRecorder, RunSchedule
+from evorl.training.run_recorder import IterationResult, RunContext, RunRecorder, RunSchedule
 from evorl.training.stopping import StopHandler
 from evorl.tree import as_arrays
+from evorl.workflows.evolution import Evolution
 from evorl.workflows.on_policy import OnPolicy
 
 RESULTS_FOLDER = "tasks"  # folder, in that of a run, of results and of values that belong to checkpoints
@@ -66,7 +69,30 @@ def train_from_rollouts(
     recorded = RunRecorder(workflow, run, schedule, save_statistics)
     begin = _restore_learner(workflow, recorded, results)
     given = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
-    with StopHandler() as stopping, closing(coordinate_rollouts(workflow, executor, *given)) as trained:
+    yield from _record(recorded, coordinate_rollouts(workflow, executor, *given))
+
+
+def train_by_fitness(
+    workflow: Evolution, run: RunContext, executor: Executor, parts: int | None, workers: int
+) -> Iterator[RunRecorder]:
+    """Train with a population in several parts, by default one per worker; yield the recorder after each iteration.
+
+    The recorder is also yielded at the end. A run continues from its newest checkpoint, with the same number
+    of parts. A first stop signal saves after the current chunk and raises KeyboardInterrupt.
+    """
+    data, results = run.configuration, ResultStore(run.folder / RESULTS_FOLDER)
+    iterations, chunk = parse_iterations(data), runs.get_chunk_size(data)
+    schedule = RunSchedule(Budget(iterations=iterations), iterations, chunk, data["evaluations"])
+    recorded = RunRecorder(workflow, run, schedule)
+    given = resolve_numbers(workflow), as_arrays(workflow.env.default_params)
+    begin = recorded.restore(EvolutionSpec(workflow, *given).build_programs().state_shapes)
+    options = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
+    yield from _record(recorded, coordinate_evolution(workflow, executor, *options))
+
+
+def _record(recorded: RunRecorder, iterations: Generator[IterationResult, None, None]) -> Iterator[RunRecorder]:
+    """Record iterations until the budget is used or a signal asks to stop, and save the last one."""
+    with StopHandler() as stopping, closing(iterations) as trained:
         try:
             for one in trained:
                 recorded.record_iteration(one)
@@ -80,6 +106,15 @@ def train_from_rollouts(
         if not recorded.training_log.is_finished:
             raise KeyboardInterrupt
         yield recorded
+
+
+def parse_iterations(data: Mapping[str, Any]) -> int:
+    """Return the number of iterations of a training; raise OptionError if it has no such budget, or another one."""
+    for name in ("env_steps", "episodes", "minutes"):
+        require(data[name] is None, name, data[name], "must be null; use iterations")
+    if data["iterations"] is None:
+        raise OptionError("no budget: give iterations")
+    return int(data["iterations"])
 
 
 def parse_budget(data: Mapping[str, Any]) -> Budget:

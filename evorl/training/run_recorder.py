@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
+from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError
 from evorl.parts import resolve_numbers
 from evorl.training.configuration import trust_check
@@ -166,6 +167,7 @@ class RunRecorder:
         if self.training_log.is_finished:
             self.training_log.keep_best(state, measured["return"])
             anew = jax.device_get(self.evaluate(self.training_log.best, jax.random.fold_in(key, BEST_KEY_OFFSET)))
+        pool_registry.release_unused((), pool_registry.newest_lease())  # no state here holds host environments
         self.training_log.record_evaluation(state, measured, perf_counter() - begun, anew)
 
     def save(self) -> None:

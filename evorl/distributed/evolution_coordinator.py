@@ -1,0 +1,92 @@
+"""Coordinator of distributed evolution: workers evaluate individuals, and this process learns from their fitness."""
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.distributed.evolution_programs import EvolutionSpec, split_population
+from evorl.distributed.executors import Executor, SerialExecutor
+from evorl.distributed.task import FITNESS, Task, Value, format_state_name
+from evorl.distributed.values import pack_value, unpack_value
+from evorl.errors import OptionError, require, require_int
+from evorl.keys import key_from_seed
+from evorl.parts import resolve_numbers
+from evorl.tree import as_arrays
+from evorl.types import Metrics
+from evorl.workflows.evolution import Evolution, EvolutionState
+
+
+@dataclass(frozen=True)
+class EvolutionIteration:
+    """Result of one iteration."""
+
+    number: int  # from 1
+    state: EvolutionState
+    metrics: Metrics  # those of Evolution.step
+    seconds: float  # since the call of coordinate_evolution
+
+
+def coordinate_evolution(
+    workflow: Evolution,
+    executor: Executor = SerialExecutor(),  # noqa: B008  immutable
+    iterations: int = 100,
+    seed: int = 0,
+    env_params: Any = None,
+    parts: int = 1,
+    begin: EvolutionState | None = None,
+) -> Generator[EvolutionIteration, None, None]:
+    """Run an evolution whose individuals an executor evaluates, in separate parts of the population.
+
+    A task consists of the state of the search and a random key, from which a worker samples the population,
+    and of the part that it evaluates. Its result is the episode statistics of that part. Environments may run
+    on the host: each worker has its own.
+
+    The results depend on the workflow, the seed and the number of parts, but neither on who evaluates a part
+    nor on the order. They are those of one process with `members_at_once = population_size / parts`, up to
+    rounding.
+
+    Args:
+        workflow: Evolution.
+        executor: Executor, which evaluates the parts.
+        iterations: Number of iterations, including those before `begin`.
+        seed: Random seed.
+        env_params: Environment parameters; None for the default parameters of the environment.
+        parts: Number of parts of the population, which must divide its size.
+        begin: State of an iteration from which to continue; None to start a new training.
+
+    Yields:
+        The iterations in their order.
+
+    Raises:
+        OptionError: If an option is not allowed.
+        WorkerError: If a task fails in a worker, or workers die too often.
+    """
+    if not isinstance(workflow, Evolution):
+        raise OptionError(f"agent={type(workflow).__name__}: must be Evolution, which learns from fitness")
+    require_int("iterations", iterations)
+    n = workflow.evolver.population_size
+    require(parts >= 1 and n % parts == 0, "parts", parts, f"must divide population_size, {n}")
+    params = as_arrays(workflow.env.default_params if env_params is None else env_params)
+    spec = EvolutionSpec(split_population(workflow, parts), resolve_numbers(workflow), params)
+    programs, begun = spec.build_programs(), time.perf_counter()
+    key_init, steps, _ = jax.random.split(key_from_seed(seed), 3)  # same keys as in a training in one program
+    state = programs.init(key_init) if begin is None else begin
+    with executor.start_workers(programs) as workers:
+        for iteration in range(int(state.iteration), iterations):
+            key, name = jax.random.fold_in(steps, iteration), format_state_name(iteration)
+            workers.publish(name, pack_value(state))
+            for part in range(parts):
+                given = np.asarray(jax.random.key_data(key)), np.array(part), (name,)
+                workers.submit(Task(FITNESS, iteration, part, *given))
+            results: dict[int, Value] = {}
+            while len(results) < parts:
+                task, value = workers.wait_for_result()
+                results[task.part] = value
+            workers.forget(name)
+            found = [unpack_value(programs.result_shapes, results[part]) for part in range(parts)]
+            state, metrics = programs.learned(state, found, key)
+            yield EvolutionIteration(iteration + 1, state, metrics, time.perf_counter() - begun)
