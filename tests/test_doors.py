@@ -35,6 +35,8 @@ DOORS = {  # where a file is opened, or what was read is parsed, and why that is
     "reports/page.py": OURS,
     "reports/policies.py": "a picture that was drawn a line before",
     "sweeps/worker_pool.py": "a worker's log, to write",
+    "sweeps/process_actor.py": "a worker's log, to write",
+    "sweeps/messages.py": "JSON of limited length, from who knows the token or from files.read_text; values are checked",
     "cli/league.py": "a table, to write",
     "cli/play.py": "a picture or a viewer that was just written, for the browser",
     "command.py": "an option of the command line; os.devnull, to write",
