@@ -1,5 +1,6 @@
 """A sweep on Ray with three workers, some of which are killed: the same trials as on this machine alone."""
 
+import json
 import os
 import random
 import signal
@@ -21,8 +22,8 @@ require_ray()
 TRIALS = 7  # too few for a trial to be behind
 
 
-def find_workers(root):
-    """Return the worker processes and the Ray actors that have started them."""
+def find_workers(root, module=b"evorl.sweeps.worker"):
+    """Return the processes of a module and the Ray actors that have started them."""
     found = []
     for number in processes(root):
         try:
@@ -30,7 +31,7 @@ def find_workers(root):
                 words = file.read()
         except OSError:
             continue
-        if b"evorl.sweeps.worker" in words or words.startswith(b"ray::ProcessActor"):
+        if module in words or words.startswith(b"ray::ProcessActor"):
             found.append(number)
     return sorted(found)
 
@@ -84,3 +85,44 @@ def test_workers_that_share_a_gpu_share_its_memory():
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in RayExecutor(1, 1.0, None, 2.0).worker_environment
     with pytest.raises(OptionError, match=r"gpus_per_worker=1.5: must be a fraction of a GPU or a whole number"):
         RayExecutor(1, 1.0, None, 1.5)
+
+
+@pytest.mark.program
+def test_trainings_of_a_multirun_are_resumed_when_their_processes_are_killed(tmp_path):
+    """Three seeds on an environment of the host: the rows of seeds that were trained alone."""
+    words = ["agent=ppo", "env=gymnasium/CartPole-v1", "iterations=12", "agent.chunk=1", "evaluations=1"]
+    words += ["agent.workflow.num_envs=2", "agent.workflow.num_steps=8", "agent.workflow.batch_size=16"]
+    words += ["agent.workflow.num_epochs=1", "agent.workflow.eval_episodes=4", "agent.workflow.agent.hidden=[4]"]
+    words += ["tensorboard=false", "checkpoint.minutes=0.001", "env.max_episode_steps=20"]
+    draw, killed = random.Random(0), 0
+    command = [sys.executable, "-m", "evorl.distribute", "-m", *words, "seed=0,1,2", "workers=3", "cpus_per_worker=0.5"]
+    main = subprocess.Popen(
+        [*command, "run_dir=several"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        end = time.monotonic() + 240
+        while main.poll() is None and time.monotonic() < end:
+            time.sleep(draw.uniform(3, 6))
+            if killed < 2 and (workers := find_workers(main.pid, b"guarded_training")):
+                os.kill(draw.choice(workers), signal.SIGKILL)
+                killed += 1
+        out, err = main.communicate(timeout=10)
+    finally:
+        main.kill()
+        main.communicate()
+    assert (main.returncode, err) == (0, "")
+    assert killed == 2
+    assert "it is resumed" in out
+    assert "several/seed-2" in out
+    for seed in range(3):
+        lines = (tmp_path / f"several/seed-{seed}/metrics.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [row["iteration"] for row in found if row["kind"] == "train"] == list(range(1, 13))
+
+
+@pytest.mark.program
+def test_a_multirun_names_what_failed(tmp_path):
+    command = [sys.executable, "-m", "evorl.distribute", "-m", "agent=ppo", "env=cartpole", "seed=0,1"]
+    ended = subprocess.run([*command, "executor=serial"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "executor=serial: must be ray; python -m evorl.train -m" in ended.stderr

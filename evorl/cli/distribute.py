@@ -1,5 +1,6 @@
 """Command `python -m evorl.distribute agent=psro env=leduc workers=2`, which trains with worker processes."""
 
+import datetime
 import os
 import sys
 from collections.abc import Sequence
@@ -15,11 +16,13 @@ HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ..
        python -m evorl.distribute agent=ppo [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute agent=openes [option of evorl.train ...] [option=value ...]
        python -m evorl.distribute RUN [iterations=N] [option=value ...]
+       python -m evorl.distribute -m seed=0,1,2 [option of evorl.train ...] [option=value ...]
 
   python -m evorl.distribute agent=psro_exact env=leduc iterations=20 workers=2   tasks: best responses and payoffs
   python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2    tasks: rollouts (PPO, A2C, IMPALA)
 
   python -m evorl.distribute agent=openes env=gymnasium/CartPole-v1 iterations=50 workers=2    tasks: fitness
+  python -m evorl.distribute -m agent=ppo,dqn env=gymnasium/CartPole-v1 seed=0,1,2 workers=3   whole trainings
 
   executor=ray        ray: worker processes of Ray (pip install "ray>=2.60"); serial: this process
   workers=2           number of worker processes
@@ -54,7 +57,10 @@ def main(arguments: list[str] | None = None) -> None:
             print(HELP)
             return
         try:
-            distribute(resume_folders(given))
+            if set(given) & {"-m", "--multirun"}:
+                distribute_trainings([one for one in given if one not in ("-m", "--multirun")])
+            else:
+                distribute(resume_folders(given))
         except (WorkerError, DivergedError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)
@@ -83,13 +89,52 @@ def distribute(given: Sequence[str]) -> None:
         return
     if options["executor"] != "ray":
         raise unknown_name_error("executor", str(options["executor"]), EXECUTORS)
-    from evorl.distributed.ray_executor import RayExecutor
-
-    gpus = _require_number(options, "gpus_per_worker", float)
-    cpus = options["cpus_per_worker"]
-    workers = RayExecutor(_require_number(options, "workers", int), cpus, options["address"], gpus)
+    workers = _build_executor(options)
     with workers.connect_to_ray():  # before JAX starts threads, since a process with threads should not fork
         _train(options, rest, workers)
+
+
+def distribute_trainings(given: Sequence[str]) -> None:
+    """Run the trainings of a multirun, each in a process of its own that Ray places; print their table.
+
+    Raises:
+        OptionError: If an option is invalid.
+        SystemExit: With the first exit code that is not 0, or 130 if a signal has stopped the trainings.
+    """
+    from evorl.training.configuration import config, multirun
+    from evorl.training.records.run_dirs import RUNS_FOLDER
+
+    overrides = config.parse_overrides(given)
+    options = DEFAULT_OPTIONS | {
+        one.key_or_group: one.value() for one in overrides if one.key_or_group in DEFAULT_OPTIONS
+    }
+    for one in given:
+        only = f"must be ray; python -m evorl.train -m {' '.join(given)} trains in this process"
+        require(options["executor"] == "ray", "executor", options["executor"], only)
+        if one.startswith(("resume=", "init_from=")):
+            raise OptionError(f"{one}: is not supported with -m")
+    rest = [str(one.input_line) for one in overrides if one.key_or_group not in DEFAULT_OPTIONS]
+    composed = [config.compose_expanded(job) for job in config.expand_sweep(rest)]  # finds user errors at the start
+    cfgs, words = [cfg for cfg, _ in composed], [job for _, job in composed]
+    executor = _build_executor(options)
+    from evorl.distributed.jobs import Job, run_jobs
+    from evorl.distributed.process_pool import RayProcessPool
+
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    with executor.connect_to_ray() as ray:
+        folders = multirun.choose_folders(words, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}")
+        jobs = [Job(*both) for both in zip(words, folders, strict=True)]
+        stopped = run_jobs(jobs, RayProcessPool(ray, executor), executor.workers, lambda line: print(line, flush=True))
+    codes = [multirun.STOP_CODE if job.code is None else job.code for job in jobs]
+    print(multirun.format_run_table(words, folders, codes), flush=True)
+    sys.exit(multirun.STOP_CODE if stopped else next(filter(None, codes), 0))
+
+
+def _build_executor(options: dict[str, Any]) -> Any:
+    from evorl.distributed.ray_executor import RayExecutor
+
+    cpus, gpus = (_require_number(options, name, float) for name in ("cpus_per_worker", "gpus_per_worker"))
+    return RayExecutor(_require_number(options, "workers", int), cpus, options["address"], gpus)
 
 
 def _require_number(options: dict[str, Any], name: str, kind: type) -> Any:

@@ -171,6 +171,7 @@ def open_worker_pool(
         with serve_store(folder, definition, *parse_listen(given["listen"])) if given["listen"] else nullcontext():
             yield None
         return
+    from evorl.distributed.process_pool import RayProcessPool
     from evorl.distributed.ray_executor import RayExecutor
     from evorl.sweeps.ray_pool import RayWorkerPool
 
@@ -179,7 +180,7 @@ def open_worker_pool(
     with executor.connect_to_ray() as ray:
         here = parse_listen(given["listen"] or ray.util.get_node_ip_address())
         with serve_store(folder, definition, *here) as address:
-            pool = RayWorkerPool(ray, executor, address, folder, trust)
+            pool = RayWorkerPool(RayProcessPool(ray, executor), workers, address, folder, trust)
             try:
                 yield pool
             finally:

@@ -33,7 +33,7 @@ def run_jobs(
     """
     places, codes = choose_folders(jobs, cfgs, parent), []
     for job, cfg, place in zip(jobs, cfgs, places, strict=True):
-        given = [] if cfg.resume else [f"run_dir={QuotedString(str(place), Quote.single).with_quotes()}"]
+        given = [] if cfg.resume else [f"run_dir={quote_run_dir(place)}"]
         codes.append(_run_job(train, [one for one in job if not one.startswith("run_dir=")] + given))
         if codes[-1] == STOP_CODE:
             break
@@ -44,6 +44,11 @@ def run_jobs(
             places[0].parent.rmdir()
             parent.parent.rmdir()
     sys.exit(next(filter(None, codes), 0))
+
+
+def quote_run_dir(place: Path) -> str:
+    """Return a folder as the value of an option, quoted as the command line needs it."""
+    return QuotedString(str(place), Quote.single).with_quotes()
 
 
 def run_in_process(arguments: list[str]) -> None:

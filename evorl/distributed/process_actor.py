@@ -1,7 +1,7 @@
-"""Ray actor that runs one worker process of a sweep. The worker computes in a process of its own.
+"""Ray actor that runs one process, such as a training. JAX runs in that process, not in the actor.
 
-The worker saves and exits when its standard input ends, so also if the actor is killed. It gets the GPUs
-that Ray gives to the actor.
+The process gets the CPUs and GPUs that Ray gives to the actor, and a pipe as standard input, which ends with
+the actor.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 
 class ProcessActor:
-    """Worker process on the machine of this actor, whose output is appended to a file."""
+    """Python process in a folder on the machine of this actor, whose output is appended to a file."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str], log: str) -> None:
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], log: str, folder: str) -> None:
         Path(log).parent.mkdir(parents=True, exist_ok=True)
         with Path(log).open("ab") as output:
             self._process = subprocess.Popen(
@@ -24,6 +24,7 @@ class ProcessActor:
                 stderr=output,
                 start_new_session=True,
                 env=os.environ | environment,
+                cwd=folder,
             )
 
     def poll(self) -> tuple[int, int | None]:
