@@ -15,7 +15,7 @@ from evorl.training.stopping import StopHandler
 MAX_LOSSES = 5  # losses of a training, after which it has failed
 POLL_SECONDS = 0.3
 GRACE_SECONDS = 600  # time for trainings to save, before they are killed
-MODULE = "evorl.distributed.guarded_training"
+MODULE = "evorl.cli.guarded_training"
 
 
 @dataclass

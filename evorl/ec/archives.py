@@ -72,7 +72,7 @@ class Elites:
         return (self.blocks.fitness - self.blocks.count * offset).sum()
 
     def update_blocks(self, cells: Int[Array, " n"]) -> "Elites":
-        """Return the elites with the statistics of all blocks that contain one of the given cells computed anew."""
+        """Return the elites with the statistics of all blocks that contain one of the given cells computed again."""
         changed = cells // CELLS_PER_BLOCK
         new = summarize_blocks(*self._read(list_cells(changed)))
         write = lambda old, new: old.at[changed].set(new, mode="drop")  # noqa: E731

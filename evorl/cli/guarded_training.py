@@ -1,4 +1,4 @@
-"""Command `python -m evorl.distributed.guarded_training`: `evorl.train`, killed when its standard input ends.
+"""Command `python -m evorl.cli.guarded_training`: `evorl.train`, killed when its standard input ends.
 
 A Ray actor starts it. If the actor dies, another one resumes the training, which must then have ended.
 """
