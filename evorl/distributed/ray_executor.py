@@ -1,5 +1,6 @@
 """Executor of tasks in Ray actors, on this machine or on those of a cluster."""
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ class RayExecutor:
     def _require_resources(self, kind: str, there: float) -> None:
         """Raise OptionError unless there are enough CPUs or GPUs."""
         needed = self.workers * (self.cpus_per_worker if kind == "CPU" else self.gpus_per_worker)
-        less = f"use {kind.lower()}s_per_worker={there / self.workers:.3g}"
+        less = f"use {kind.lower()}s_per_worker={math.floor(1000 * there / self.workers) / 1000:g}"
         taken = f"need {needed:g} {kind}s, and {there:g} are available; {less}"
         require(needed <= there * (1 + 1e-6), "workers", self.workers, taken)
 

@@ -35,12 +35,12 @@ STEPS, CALLS = 10, 8
 MAX_SECONDS = 30  # of the calls of one measurement
 
 
-def time_step(workflow: Any, prepare: Callable[[Any], Any] = lambda state: state) -> float:
-    """Return the milliseconds of a step; `prepare` changes the state before every call."""
+def time_step(workflow: Any, prepare: Callable[[Any], Any] = lambda state: state, steps: int = STEPS) -> float:
+    """Return the milliseconds of a step, in calls of several; `prepare` changes the state before every call."""
     import jax
 
     def run(state: Any, key: Any) -> Any:
-        return jax.lax.fori_loop(0, STEPS, lambda i, state: workflow.step(state, jax.random.fold_in(key, i))[0], state)
+        return jax.lax.fori_loop(0, steps, lambda i, state: workflow.step(state, jax.random.fold_in(key, i))[0], state)
 
     state, run = jax.jit(workflow.init)(jax.random.key(0)), jax.jit(run, donate_argnums=0)
     best, begun = math.inf, time.perf_counter()
@@ -48,7 +48,7 @@ def time_step(workflow: Any, prepare: Callable[[Any], Any] = lambda state: state
         state = jax.block_until_ready(prepare(state))
         now = time.perf_counter()
         state = jax.block_until_ready(run(state, jax.random.key(call)))
-        took = (time.perf_counter() - now) / STEPS * 1000
+        took = (time.perf_counter() - now) / steps * 1000
         best = min(best, took) if call else best
         if call and time.perf_counter() - begun > MAX_SECONDS:
             break
@@ -63,10 +63,8 @@ def pool(capacity: int) -> float:
     from evorl import PSRO
     from evorl.envs.games import ExtensiveFormGame, Leduc
 
-    global STEPS  # noqa: PLW0603  a step adds a policy
-    STEPS = 1
-    psro = PSRO(ExtensiveFormGame(Leduc()), capacity=capacity)
-    return time_step(psro, lambda state: replace(state, num_policies=jnp.minimum(state.num_policies, 5)))
+    psro: Any = PSRO(ExtensiveFormGame(Leduc()), capacity=capacity)
+    return time_step(psro, lambda state: replace(state, num_policies=jnp.minimum(state.num_policies, 5)), steps=1)
 
 
 def archive(cells: int, what: str) -> float:
@@ -200,7 +198,7 @@ def main() -> None:
         print(f"| family | size | {' | '.join(roots)} | unit |\n|{'---|' * (3 + len(roots))}", flush=True)
         for name in given.only or [name for name in FAMILIES if name != "pycma"]:
             for sizes in FAMILIES[name][1]:
-                found = {label: math.inf for label in roots}
+                found = dict.fromkeys(roots, math.inf)
                 for _ in range(given.rounds):
                     for label, root in roots.items():
                         found[label] = min(found[label], measure(root, name, sizes))

@@ -13,6 +13,7 @@ result that is missing or differs is an error. The workers share the cores of th
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(PLACES))
     given = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    ray = [f"workers={given.workers}", f"cpus_per_worker={cores / given.workers:.3f}"]
+    ray = [f"workers={given.workers}", f"cpus_per_worker={math.floor(1000 * cores / given.workers) / 1000}"]
     for name in [given.only] if given.only else PLACES:
         draw, killed, runs = random.Random(given.seed), 0, 0
         with tempfile.TemporaryDirectory() as path:
