@@ -63,7 +63,8 @@ def pool(capacity: int) -> float:
     from evorl import PSRO
     from evorl.envs.games import ExtensiveFormGame, Leduc
 
-    psro: Any = PSRO(ExtensiveFormGame(Leduc()), capacity=capacity)
+    game: Any = ExtensiveFormGame(Leduc())
+    psro = PSRO(game, capacity=capacity)
     return time_step(psro, lambda state: replace(state, num_policies=jnp.minimum(state.num_policies, 5)), steps=1)
 
 
