@@ -22,7 +22,6 @@ from evorl.sweeps.messages import MainProcessAddress
 from evorl.sweeps.remote_queue import connect_to_sweep
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation
-from evorl.training.records.files import MB
 from tests.test_sweep_command import TINY, started
 
 LOCAL = "127.0.0.1"
@@ -190,12 +189,21 @@ def test_nobody_without_the_token_is_let_in_and_nobody_blocks_the_others(served)
         answer_challenge(large, address.token.encode())
         deliver_challenge(large, address.token.encode())
         messages.receive(large)
-        large.send_bytes(b"[" * (MB + 1))
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            large.send_bytes(b"[" * (messages.MAX_MESSAGE_BYTES + 1))
             messages.receive(large)
         assert queue.claim_trials(1)
     for one in [*silent, noisy]:
         one.close()
+
+
+def test_an_error_of_the_sampler_reaches_the_log_of_the_worker(served, monkeypatch):
+    def fail(*given):
+        raise ZeroDivisionError("no suggestion")
+
+    monkeypatch.setattr("evorl.sweeps.random_search.RandomSearch.suggest", fail)
+    with pytest.raises(ConnectionError, match="has ended this worker: no suggestion"), connected(served) as queue:
+        queue.claim_trials(1)
 
 
 def test_the_address_is_for_its_user_alone_and_is_removed(served, tmp_path):

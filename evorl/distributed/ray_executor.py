@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -126,17 +127,34 @@ class RayWorkers:
         self._deaths = 0  # number since the last result
 
     def start(self) -> None:
-        """Start all actors; raise OptionError if they do not start in time, and WorkerError if one dies."""
-        self._idle = [self._actor.remote(*self._given) for _ in range(self._executor.workers)]
-        try:
-            self.processes = self._ray.get(
-                [one.get_process_id.remote() for one in self._idle], timeout=START_TIMEOUT_SECONDS
-            )
-        except self._ray.exceptions.GetTimeoutError as error:
-            busy = f"did not start within {START_TIMEOUT_SECONDS} s; other programs may use the CPUs"
-            raise OptionError(f"workers={self._executor.workers}: {busy}") from error
-        except self._ray.exceptions.RayError as error:
-            raise WorkerError(f"a worker failed to start: {describe_cause(error)}") from error
+        """Start all actors, and replace those that are killed.
+
+        Raises:
+            OptionError: They do not start in time.
+            WorkerError: One raises an error, or they are killed too often.
+        """
+        deadline, self.processes, starting = time.monotonic() + START_TIMEOUT_SECONDS, list[int](), dict[Any, Any]()
+        for _ in range(self._executor.workers):
+            self._start_actor(starting)
+        while starting:
+            done, _ = self._ray.wait(list(starting), timeout=max(deadline - time.monotonic(), 0))
+            if not done:
+                busy = f"did not start within {START_TIMEOUT_SECONDS} s; other programs may use the CPUs"
+                raise OptionError(f"workers={self._executor.workers}: {busy}")
+            actor = starting.pop(done[0])
+            try:
+                self.processes.append(self._ray.get(done[0]))
+                self._idle.append(actor)
+            except self._ray.exceptions.RayError as error:
+                self._deaths += 1
+                if getattr(error, "actor_init_failed", True) or self._deaths > MAX_DEATHS * self._executor.workers:
+                    raise WorkerError(f"a worker failed to start: {describe_cause(error)}") from error
+                self._start_actor(starting)
+        self._deaths = 0
+
+    def _start_actor(self, starting: dict[Any, Any]) -> None:
+        actor = self._actor.remote(*self._given)
+        starting[actor.get_process_id.remote()] = actor
 
     def terminate(self) -> None:
         """Terminate all actors."""

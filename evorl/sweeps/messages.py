@@ -17,7 +17,7 @@ from evorl.training.records import files
 
 ADDRESS_VARIABLE = "EVORL_SWEEP_ADDRESS"  # environment variable of a worker: the same as JSON
 ADDRESS_FILE = "main_process.json"  # in the folder of a sweep: where its main process listens, and the token
-MAX_MESSAGE_BYTES = files.MB
+MAX_MESSAGE_BYTES = 16 * files.MB
 CLAIM, OBSERVE, END, PING, LEAVE = "claim", "observe", "end", "ping", "leave"
 PING_SECONDS = 10  # interval at which a worker shows that it is alive
 SILENCE_SECONDS = 120  # time without a message after which the main process gives up a worker

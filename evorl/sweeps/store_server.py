@@ -94,8 +94,10 @@ class StoreServer:
             try:
                 with closing(SweepStore(self._folder)) as store, store.register_owner() as owner:
                     self._answer(connection, store, owner)
-            except OptionError as error:  # the store is damaged, or the sampler has failed
-                messages.send(connection, {"error": str(error)})
+            except (ConnectionError, EOFError):
+                raise
+            except Exception as error:  # a damaged store, a full disk, or any error of a sampler
+                messages.send(connection, {"error": f"{error}" or type(error).__name__})
             finally:
                 with self._lock:
                     self._connections.discard(connection)
