@@ -22,6 +22,7 @@ HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ..
   python -m evorl.distribute agent=impala env=cartpole iterations=50 workers=2    tasks: rollouts (PPO, A2C, IMPALA)
 
   python -m evorl.distribute agent=openes env=gymnasium/CartPole-v1 iterations=50 workers=2    tasks: fitness
+  python -m evorl.distribute agent=pbt env=gymnasium/CartPole-v1 iterations=20 workers=2       tasks: members
   python -m evorl.distribute -m agent=ppo,dqn env=gymnasium/CartPole-v1 seed=0,1,2 workers=3   whole trainings
 
   executor=ray        ray: worker processes of Ray (pip install "ray>=2.60"); serial: this process
@@ -31,9 +32,9 @@ HELP = """usage: python -m evorl.distribute agent=psro [option of evorl.train ..
   address=            address of a Ray cluster; by default Ray runs on this machine only, closed to the network
   staleness=0         PSRO: maximum number of policies per player that may be missing in the payoffs when best
                       responses start
-  parts=              rollouts, fitness: number of parts into which the environments or the population are split, which
-                      affects the results; by default one per worker. agent.workflow.staleness limits how many
-                      iterations rollouts are ahead
+  parts=              rollouts, populations: number of parts into which the environments or the population are split,
+                      which affects the results; by default one per worker. agent.workflow.staleness limits how
+                      many iterations rollouts are ahead
 
 resume=RUN continues a run that was stopped or killed. Results of PSRO tasks are saved at once, and the learner of a
 training from rollouts is saved every checkpoint.minutes."""
@@ -196,6 +197,7 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
     from evorl.leagues.psro import PSRO
     from evorl.workflows.evolution import Evolution
     from evorl.workflows.on_policy import OnPolicy
+    from evorl.workflows.pbt import PBT
 
     given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *PART_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
@@ -209,11 +211,11 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
     if isinstance(workflow, OnPolicy):
         task_training.count_iterations(workflow, data)
         return partial(task_training.train_from_rollouts, **sizes)
-    if isinstance(workflow, Evolution):
+    if isinstance(workflow, Evolution | PBT):
         task_training.parse_iterations(data)
-        return partial(task_training.train_by_fitness, **sizes)
+        return partial(task_training.train_by_parts, **sizes)
     name = data["agent"]["name"]
-    kinds = "PSRO, an on-policy agent or an evolver of policies, such as agent=psro, agent=ppo or agent=openes"
+    kinds = "PSRO, an on-policy agent, an evolver of policies or PBT, such as agent=psro, ppo, openes or pbt"
     raise OptionError(f"agent={name}: must be {kinds}")
 
 

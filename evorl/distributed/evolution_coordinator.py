@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from evorl.distributed.evolution_programs import EvolutionSpec, split_population
-from evorl.distributed.executors import Executor, SerialExecutor
-from evorl.distributed.task import FITNESS, Task, Value, format_state_name
+from evorl.distributed.executors import Executor, SerialExecutor, compute_parts
+from evorl.distributed.task import FITNESS, Task, format_state_name
 from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
@@ -79,14 +79,9 @@ def coordinate_evolution(
         for iteration in range(int(state.iteration), iterations):
             key, name = jax.random.fold_in(steps, iteration), format_state_name(iteration)
             workers.publish(name, pack_value(state))
-            for part in range(parts):
-                given = np.asarray(jax.random.key_data(key)), np.array(part), (name,)
-                workers.submit(Task(FITNESS, iteration, part, *given))
-            results: dict[int, Value] = {}
-            while len(results) < parts:
-                task, value = workers.wait_for_result()
-                results[task.part] = value
+            data = np.asarray(jax.random.key_data(key))
+            tasks = [Task(FITNESS, iteration, part, data, np.array(part), (name,)) for part in range(parts)]
+            found = [unpack_value(programs.result_shapes, value) for value in compute_parts(workers, tasks)]
             workers.forget(name)
-            found = [unpack_value(programs.result_shapes, results[part]) for part in range(parts)]
             state, metrics = programs.learned(state, found, key)
             yield EvolutionIteration(iteration + 1, state, metrics, time.perf_counter() - begun)

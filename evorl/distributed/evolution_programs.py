@@ -10,9 +10,7 @@ from jaxtyping import Array, Int, PyTree
 
 from evorl import tree
 from evorl.distributed.task import FetchFn, Task, Value
-from evorl.distributed.values import pack_value, unpack_value
-from evorl.envs.host import pool_registry
-from evorl.errors import HostError
+from evorl.distributed.values import pack_value, release_host_envs, unpack_value
 from evorl.normalize import RunningStatistics
 from evorl.training.devices import compiler_options
 from evorl.types import Key, Metrics, Numbers
@@ -62,14 +60,8 @@ class EvolutionPrograms:
     def __call__(self, task: Task, fetch: FetchFn) -> Value:
         state = unpack_value(self.state_shapes, fetch(task.value_names[0]))
         key = jax.random.wrap_key_data(jnp.asarray(task.key))
-        try:
-            found = pack_value(self._evaluated(state, key, jnp.int32(task.part)))
-        finally:
-            # the next task takes over the processes of the environments
-            pool_registry.release_unused((), pool_registry.newest_lease())
-        if (fault := pool_registry.find_fault()) is not None:
-            raise HostError(f"an environment has failed: {fault}")
-        return found
+        with release_host_envs():
+            return pack_value(self._evaluated(state, key, jnp.int32(task.part)))
 
     def _init(self, key: Key, numbers: Any, env_params: Any) -> EvolutionState:
         return self.workflow.init(key, numbers, env_params)

@@ -1,7 +1,7 @@
 """Executors of tasks: protocols, and the serial executor, which computes them in this process."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -65,6 +65,17 @@ class Executor(Protocol):
             OptionError: If the requested number of workers cannot run.
         """
         ...
+
+
+def compute_parts(workers: TaskWorkers, tasks: Sequence[Task]) -> list[Value]:
+    """Submit one task for each part, wait for all of them, and return their results in the order of the tasks."""
+    for task in tasks:
+        workers.submit(task)
+    found: dict[int, Value] = {}
+    while len(found) < len(tasks):
+        task, value = workers.wait_for_result()
+        found[task.part] = value
+    return [found[task.part] for task in tasks]
 
 
 @dataclass(frozen=True)

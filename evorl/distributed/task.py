@@ -7,27 +7,28 @@ from typing import TypeAlias
 import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
-BEST_RESPONSE, PAYOFF, ROLLOUT, FITNESS = "best_response", "payoff", "rollout", "fitness"
+BEST_RESPONSE, PAYOFF, ROLLOUT, FITNESS, MEMBERS = "best_response", "payoff", "rollout", "fitness", "members"
 Value: TypeAlias = list[np.ndarray]  # leaves of a pytree; of random keys, their data
 FetchFn = Callable[[str], Value]  # returns a value by its name
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Best response of a player, payoffs of some profiles, rollout in some environments, or fitness of individuals.
+    """Best response, payoffs of some profiles, rollout in some environments, or some of a population.
 
     A version consists of the policies that all players have found in one iteration; version 0 is the initial
     policies of the pool. A best response reads the policies of all earlier versions, and payoffs also read
     those of their own version. A rollout reads the policy that acts, and its environments as the previous
     rollout left them. The fitness of a part of a population reads the state of the search, from which the
-    individuals are sampled.
+    individuals are sampled. The training of some members of a population reads their states.
     """
 
     kind: str
-    version: int  # for a rollout or fitness, the iteration that learns from it
+    version: int  # for a rollout or a population, the iteration that learns from it
     part: int  # index of the player, of the batch of profiles, or of the part of the environments or the population
     key: np.ndarray  # data of the random key
-    payload: np.ndarray  # weights [players, capacity], profiles [cells, players], acting version [], or part []
+    # weights [players, capacity], profiles [cells, players], acting version [], part [], or steps and evaluations [2]
+    payload: np.ndarray
     value_names: tuple[str, ...]  # names of the values that it reads
 
     @property
@@ -85,6 +86,11 @@ def format_policy_name(version: int) -> str:
 def format_state_name(iteration: int) -> str:
     """Return the name of the state of the search before an iteration."""
     return f"state-{iteration}"
+
+
+def format_members_name(generation: int, part: int) -> str:
+    """Return the name of the states of some members before a generation."""
+    return f"members-{generation}-{part}"
 
 
 def format_envs_name(iteration: int, part: int) -> str:

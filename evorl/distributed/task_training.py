@@ -1,4 +1,4 @@
-"""Distributed training into the folder of a run: PSRO, rollouts of an on-policy workflow, or evolution."""
+"""Distributed training into the folder of a run: PSRO, rollouts of an on-policy workflow, or a population."""
 
 import math
 from collections.abc import Generator, Iterator, Mapping
@@ -10,8 +10,8 @@ import numpy as np
 
 from evorl.distributed.coordinator import coordinate_psro
 from evorl.distributed.evolution_coordinator import coordinate_evolution
-from evorl.distributed.evolution_programs import EvolutionSpec
 from evorl.distributed.executors import Executor
+from evorl.distributed.population_coordinator import coordinate_population
 from evorl.distributed.results import ResultStore
 from evorl.distributed.rollout_coordinator import RolloutIteration, coordinate_rollouts
 from evorl.distributed.rollout_programs import LearnerState, RolloutSpec
@@ -26,6 +26,7 @@ from evorl.training.stopping import StopHandler
 from evorl.tree import as_arrays
 from evorl.workflows.evolution import Evolution
 from evorl.workflows.on_policy import OnPolicy
+from evorl.workflows.pbt import PBT
 
 RESULTS_FOLDER = "tasks"  # folder, in that of a run, of results and of values that belong to checkpoints
 PARTS, SEEN = "parts", "seen"
@@ -72,10 +73,10 @@ def train_from_rollouts(
     yield from _record(recorded, coordinate_rollouts(workflow, executor, *given))
 
 
-def train_by_fitness(
-    workflow: Evolution, run: RunContext, executor: Executor, parts: int | None, workers: int
+def train_by_parts(
+    workflow: Evolution | PBT, run: RunContext, executor: Executor, parts: int | None, workers: int
 ) -> Iterator[RunRecorder]:
-    """Train with a population in several parts, by default one per worker; yield the recorder after each iteration.
+    """Train a population in several parts, by default one per worker; yield the recorder after each iteration.
 
     The recorder is also yielded at the end. A run continues from its newest checkpoint, with the same number
     of parts. A first stop signal saves after the current chunk and raises KeyboardInterrupt.
@@ -84,10 +85,14 @@ def train_by_fitness(
     iterations, chunk = parse_iterations(data), runs.get_chunk_size(data)
     schedule = RunSchedule(Budget(iterations=iterations), iterations, chunk, data["evaluations"])
     recorded = RunRecorder(workflow, run, schedule)
-    given = resolve_numbers(workflow), as_arrays(workflow.env.default_params)
-    begin = recorded.restore(EvolutionSpec(workflow, *given).build_programs().state_shapes)
+    begin = recorded.restore(jax.eval_shape(workflow.init, jax.random.key(0), resolve_numbers(workflow)))
     options = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
-    yield from _record(recorded, coordinate_evolution(workflow, executor, *options))
+    trained = (
+        coordinate_population(workflow, executor, *options)
+        if isinstance(workflow, PBT)
+        else coordinate_evolution(workflow, executor, *options)
+    )
+    yield from _record(recorded, trained)
 
 
 def _record(recorded: RunRecorder, iterations: Generator[IterationResult, None, None]) -> Iterator[RunRecorder]:

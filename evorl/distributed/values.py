@@ -1,5 +1,7 @@
 """Values of tasks, which are stored and sent: pytrees as lists of NumPy arrays."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -7,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.distributed.task import Value
+from evorl.envs.host import pool_registry
+from evorl.errors import HostError
 
 
 def pack_value(tree: Any) -> Value:
@@ -28,6 +32,21 @@ def is_compatible(shapes: Any, value: Value) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+@contextmanager
+def release_host_envs() -> Iterator[None]:
+    """Release the environments on the host that a task has used, so that the next task takes over their processes.
+
+    Raises:
+        HostError: An environment has failed.
+    """
+    try:
+        yield
+    finally:
+        pool_registry.release_unused((), pool_registry.newest_lease())
+    if (fault := pool_registry.find_fault()) is not None:
+        raise HostError(f"an environment has failed: {fault}")
 
 
 def _unpack_leaf(shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:

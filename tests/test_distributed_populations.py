@@ -1,4 +1,4 @@
-"""Distributed evolution: the training of one process in blocks, whoever evaluates a part, also on host environments."""
+"""Distributed populations: the training of one process, whoever computes a part, also on host environments."""
 
 import json
 import os
@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.agents import MLPPolicy
+from evorl.agents import PPO, MLPPolicy
 from evorl.cli import distribute
-from evorl.distributed import coordinate_evolution
+from evorl.distributed import coordinate_evolution, coordinate_population
 from evorl.ec import GA, OpenES, SeededES
 from evorl.envs.host import HostEnv, pool_registry
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.keys import key_from_seed
-from evorl.workflows import Evolution
+from evorl.workflows import PBT, Evolution, OnPolicy, Vmapped
 from tests.clusters import processes, require_ray
 from tests.conftest import leaves_equal
 from tests.distributing import Reordered
@@ -155,6 +155,55 @@ def test_the_command_resumes_a_training_bitwise(tmp_path, monkeypatch):
     )
     assert sorted(whole) == [1, 2, 3, 4]
     assert whole == twice
+
+
+def make_pbt(env=None, **more):
+    inner = OnPolicy(env or ObsActionReward(), PPO(hidden=(4,)), 4, 8, 1, 16, eval_episodes=4)
+    return PBT(Vmapped(inner, 4), steps_per_generation=2, warmup_steps=1, search=("learning_rate",), **more)
+
+
+@pytest.mark.program
+def test_pbt_is_that_of_one_process():
+    """Selection and hyperparameters are equal; parameters differ by rounding, since another program computes them."""
+    workflow, close = make_pbt(), lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    found = list(coordinate_population(workflow, iterations=3, parts=2))
+    key_init, steps, _ = jax.random.split(key_from_seed(0), 3)
+    state, step = jax.jit(workflow.init)(key_init), jax.jit(workflow.step)
+    for i in range(3):
+        state, metrics = step(state, jax.random.fold_in(steps, i))
+        np.testing.assert_array_equal(found[i].metrics["members/source"], metrics["members/source"])
+        close(found[i].metrics["members/fitness"], metrics["members/fitness"])
+        assert int(found[i].metrics["env_steps"]) == int(metrics["env_steps"])
+        close(found[i].state.points, state.points)
+    jax.tree.map(close, found[-1].state.members.agent.actor.params, state.members.agent.actor.params)
+    assert int(found[0].metrics["env_steps"]) == 4 * 32 * 3  # one more step in the first generation
+    assert int(found[1].metrics["env_steps"]) == 4 * 32 * 2
+    resumed = list(coordinate_population(workflow, iterations=3, parts=2, begin=found[0].state))
+    assert leaves_equal(resumed[-1].state, found[-1].state)
+    draw = random.Random(0)
+    shuffled = Reordered(lambda tasks: draw.randrange(len(tasks)))
+    again = list(coordinate_population(workflow, shuffled, 3, parts=2))
+    assert leaves_equal(again[-1].state, found[-1].state)
+
+
+@pytest.mark.program
+def test_members_train_on_environments_of_the_host_that_are_given_back():
+    env = HostEnv("CartPole-v1", max_episode_steps=20)
+    try:
+        one, two = coordinate_population(make_pbt(env), iterations=2, parts=2)
+        (pool,) = pool_registry._POOLS.values()
+        assert pool.active_leases == ()
+        assert np.isfinite(two.metrics["members/fitness"]).all()
+        assert float(two.state.env_steps) == 4 * 32 * 5
+        before, after = (x.state.members.agent.actor.params for x in (one, two))
+        assert not leaves_equal(before, after)
+    finally:
+        pool_registry.close_all()
+
+
+def test_parts_of_unequal_size_are_refused():
+    with pytest.raises(OptionError, match=r"parts=3: must divide population.size, 4"):
+        list(coordinate_population(make_pbt(), iterations=1, parts=3))
 
 
 def read_rows(folder):
