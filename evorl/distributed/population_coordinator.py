@@ -46,7 +46,7 @@ def coordinate_population(
     generation, and their metrics. The states, with their replay buffers, are sent in each generation.
 
     Members have the random keys of one process, so the results are those of `evorl.train` up to rounding,
-    whoever trains a part. Environments on the host start new episodes in each generation, since no other
+    with any executor. Environments on the host start new episodes in each generation, since no other
     process can take them over.
 
     Args:
