@@ -74,6 +74,8 @@ def test_row_of_the_table_fits_its_points():
     ]
     row = growth.format_row("parameters", points)
     assert row == "| parameters | 10, 100, 1,000 | 0.10, 10, 1,000 | 2.00 | 10, 100, 1,000 | 1.00 | 5.0, 6.0 |"
+    linear = [{**point, "expected": 1} for point in points]
+    assert "| **2.00** |" in growth.format_row("parameters", linear)
     failed = [*points[:2], {"size": 1000, "error": "took too long"}]
     assert growth.format_row("parameters", failed).startswith("| parameters | 10, 100, 1,000 | 0.10, 10 | 2.00 |")
     host = [{**point, "compile_seconds": math.nan} for point in points]

@@ -15,7 +15,8 @@ evaluation. The memory is that of the compiled program: arguments, temporaries, 
 Families that run on the host have the growth of the process's resident memory instead.
 
 An exponent is the slope of a straight line through the logarithms of the three points: 1 if a quantity is proportional
-to the size, 0 if it does not depend on it.
+to the size, 0 if it does not depend on it. An exponent of time is bold if it is above the expected one: 1, or 0 if the
+size is a capacity.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from typing import Any
 Row = dict[str, Any]
 LIMIT = 300  # seconds of a point
 COLUMNS = "grows", "sizes", "ms per iteration", "exponent of time", "MB", "exponent of memory", "compile s"
-TOLERANCE = 0.1  # of an exponent
+TOLERANCE = 0.1  # of an exponent of time, above the expected one
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -91,7 +92,7 @@ def format_row(grows: str, points: Sequence[Row]) -> str:
         grows,
         ", ".join(f"{point['size']:,}" for point in points),
         ", ".join(format_number(1e3 * x) for x in seconds),
-        format_exponent(fit_exponent(sizes, seconds)),
+        format_exponent(fit_exponent(sizes, seconds), points[0].get("expected", math.inf)),
         ", ".join(format_number(x / 1e6) for x in memory),
         format_exponent(fit_exponent(sizes, memory)),
         ", ".join(f"{x:.1f}" for x in ends) or "-",
@@ -99,9 +100,10 @@ def format_row(grows: str, points: Sequence[Row]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def format_exponent(value: float) -> str:
-    """Return an exponent with two digits after the point, without the sign of a zero."""
-    return "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"
+def format_exponent(value: float, expected: float = math.inf) -> str:
+    """Return an exponent with two digits after the point, in bold if it is above the expected one."""
+    text = "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # + 0.0 removes the sign of a zero
+    return f"**{text}**" if value > expected + TOLERANCE else text
 
 
 def print_table(points: dict[tuple[str, int], list[Row]], names: Sequence[str]) -> None:

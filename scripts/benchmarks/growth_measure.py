@@ -96,8 +96,8 @@ def measure_seeds(make: Callable[[], Any], side_by_side: bool, seeds: int) -> Po
 
     The memory is that of the program of this training, compiled once more.
     """
-    chunk, chunks = max(1, 64 // seeds), 12
-    budget = Budget(iterations=chunk * chunks)
+    chunk = 16
+    budget = Budget(iterations=10 * chunk)
     options: Any = {"num_seeds": seeds, "side_by_side": side_by_side, "chunk": chunk, "evaluations": 1}
     found = fit(make(), budget=budget, devices=1, progress=False, **options)
     times = [row["duration"] for row in found.rows if row["kind"] == "train"]
