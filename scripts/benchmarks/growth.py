@@ -1,6 +1,6 @@
 """Grow each family by ten and by a hundred, and print how time, compilation and memory follow its size.
 
-python scripts/benchmarks/growth.py --out growth.jsonl                   all families, about 25 minutes on two cores
+python scripts/benchmarks/growth.py --out growth.jsonl                   all families, about half an hour on two cores
 python scripts/benchmarks/growth.py --out growth.jsonl --only pool levels
 python scripts/benchmarks/growth.py --out growth.jsonl --table           prints the table of the rows that there are
 python scripts/benchmarks/growth.py --list                               prints the names of the families
