@@ -46,7 +46,7 @@ from evorl.leagues.payoff_estimation import (
     mask_newest_profiles,
 )
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.policy_prefix import compute_on_prefix, pad_policies
+from evorl.leagues.policy_prefix import compute_on_prefix, pad_policies, take_policies
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures, solve_meta_game
 from evorl.parts import bind, part, require_constants, resolve_numbers
@@ -211,9 +211,7 @@ class PSRO:
         """
         solver = bind(self, new.numbers).meta_solver
         weights, gap = solve_meta_game(solver, new.payoffs.mean, self.valid_policies(new))
-        each = compute_deviation_payoffs(new.payoffs.mean, state.weights)
-        gains = each[:, new.num_policies - 1] - (each * state.weights).sum(1)
-        new = replace(new, weights=weights, gains=gains)
+        new = replace(new, weights=weights, gains=self._compute_gains(state.weights, new))
         new = replace(new, nash_conv=self.compute_nash_conv(new))
         found = {
             "gap": gap,
@@ -227,6 +225,16 @@ class PSRO:
                 left > NASH_CONV_TOLERANCE, gains.sum() / jnp.where(left > NASH_CONV_TOLERANCE, left, 1), 1.0
             )
         return new, spent | {"episodes": spent["episodes"] + 1} | found | self.mixture_metrics(new)
+
+    def _compute_gains(self, weights: Float[Array, "players capacity"], new: PSROState) -> Float[Array, " players"]:
+        """Return the payoff of the newest policy of each player minus that of its mixture, against mixtures."""
+
+        def compute(size: int) -> Float[Array, " players"]:
+            table = take_policies(new.payoffs.mean, size, self.roles.num_players)
+            each = compute_deviation_payoffs(table, weights[:, :size])
+            return each[:, new.num_policies - 1] - (each * weights[:, :size]).sum(1)
+
+        return compute_on_prefix(self.valid_policies(new), compute)
 
     def evaluate(self, state: PSROState, key: Key) -> Metrics:
         del key

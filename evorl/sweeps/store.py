@@ -39,6 +39,8 @@ class SweepStore:
         self.folder = Path(folder)
         self._file = SweepDatabase(self.folder, option)
         self._ended_trials: list[SweepTrial] = []  # leading trials that have all ended, which never change
+        self._space: SearchSpace | None = None  # to which the first of them are known to belong, and their number
+        self._held_trials = 0
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any]) -> "SweepStore":
@@ -97,7 +99,10 @@ class SweepStore:
             self._ended_trials.append(trial)
         if space is None:
             return found, damage
-        others = [one for one in found if len(one.point) != space.size or not space.holds(one.values)]
+        known = self._held_trials if self._space == space else 0
+        others = [one for one in found[known:] if len(one.point) != space.size or not space.holds(one.values)]
+        if not others and not damage:
+            self._space, self._held_trials = space, len(self._ended_trials)
         damage += [self._file.make_damage_error(f"its trial {one.number} has another search space") for one in others]
         return [one for one in found if one not in others] if others else found, damage
 
