@@ -215,14 +215,14 @@ class PSRO:
         new = replace(new, nash_conv=self.compute_nash_conv(new))
         found = {
             "gap": gap,
-            "gain": gains.mean(),
+            "gain": new.gains.mean(),
             "policies": new.num_policies,
             "support": (weights > MIN_SUPPORT_WEIGHT).sum(1).mean(),
         }
         if self.tree is not None:
             left = state.nash_conv
             found["reached"] = jnp.where(
-                left > NASH_CONV_TOLERANCE, gains.sum() / jnp.where(left > NASH_CONV_TOLERANCE, left, 1), 1.0
+                left > NASH_CONV_TOLERANCE, new.gains.sum() / jnp.where(left > NASH_CONV_TOLERANCE, left, 1), 1.0
             )
         return new, spent | {"episodes": spent["episodes"] + 1} | found | self.mixture_metrics(new)
 
