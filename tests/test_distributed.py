@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO, an on-policy agent or an evolver"),
+        ("agent=sac env=pendulum executor=serial", "agent=sac: must be PSRO, an on-policy agent, an evolver"),
         ("agent=psro_exact env=kuhn executor=rya", "unknown executor rya; did you mean ray?"),
         (
             "agent=psro_exact env=kuhn executor=serial env_steps=9",
