@@ -59,5 +59,9 @@ def format_command(module: str, *words: str, trust: Sequence[str] = ()) -> str:
         words: Arguments of the command.
         trust: Packages to add as the option trust.
     """
-    told = [f"trust=[{','.join(trust)}]"] if trust else []
-    return shlex.join(["python", "-m", f"evorl.{module}", *words, *told])
+    return shlex.join(["python", "-m", f"evorl.{module}", *words, *format_trust(trust)])
+
+
+def format_trust(trust: Sequence[str]) -> list[str]:
+    """Return the option that trusts packages, as arguments of a command; none if there are no packages."""
+    return [f"trust=[{','.join(trust)}]"] if trust else []

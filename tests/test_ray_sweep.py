@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from evorl.distributed.jobs import Job
 from evorl.distributed.ray_executor import RayExecutor
 from evorl.errors import OptionError
 from evorl.sweeps.store import SweepStore
@@ -22,7 +23,7 @@ require_ray()
 TRIALS = 7  # too few for a trial to be behind
 
 
-def find_workers(root, module=b"evorl.sweeps.worker"):
+def find_workers(root, module):
     """Return the processes of a module and the Ray actors that have started them."""
     found = []
     for number in processes(root):
@@ -36,20 +37,14 @@ def find_workers(root, module=b"evorl.sweeps.worker"):
     return sorted(found)
 
 
-@pytest.mark.program
-def test_workers_that_are_killed_lose_no_trial_and_change_no_score(tmp_path):
-    common = [*TINY, f"trials={TRIALS}", "sampler=random"]
-    subprocess.run(
-        [sys.executable, "-m", "evorl.sweep", *common, "sweep_dir=local"], cwd=tmp_path, check=True, capture_output=True
-    )
-    draw = random.Random(0)
-    options = ["executor=ray", "workers=3", "cpus_per_worker=0.5", "sweep_dir=ray"]
-    main, killed = started(tmp_path, *common, *options), 0
+def run_and_kill(main, module, kills, pause):
+    """Kill random workers of a process after random pauses, in seconds; return what the process prints."""
+    draw, killed = random.Random(0), 0
     try:
         end = time.monotonic() + 240
         while main.poll() is None and time.monotonic() < end:
-            time.sleep(draw.uniform(1, 6))
-            if killed < 3 and (workers := find_workers(main.pid)):
+            time.sleep(draw.uniform(*pause))
+            if killed < kills and (workers := find_workers(main.pid, module)):
                 os.kill(draw.choice(workers), signal.SIGKILL)
                 killed += 1
         out, err = main.communicate(timeout=10)
@@ -57,7 +52,18 @@ def test_workers_that_are_killed_lose_no_trial_and_change_no_score(tmp_path):
         main.kill()
         main.communicate()
     assert (main.returncode, err) == (0, "")
-    assert killed == 3
+    assert killed == kills
+    return out
+
+
+@pytest.mark.program
+def test_workers_that_are_killed_lose_no_trial_and_change_no_score(tmp_path):
+    common = [*TINY, f"trials={TRIALS}", "sampler=random"]
+    subprocess.run(
+        [sys.executable, "-m", "evorl.sweep", *common, "sweep_dir=local"], cwd=tmp_path, check=True, capture_output=True
+    )
+    options = ["executor=ray", "workers=3", "cpus_per_worker=0.5", "sweep_dir=ray"]
+    out = run_and_kill(started(tmp_path, *common, *options), b"evorl.sweeps.worker", 3, (1, 6))
     assert "it is replaced" in out
     found = {}
     for name in ("local", "ray"):
@@ -74,6 +80,14 @@ def test_resources_that_are_not_there_are_named(tmp_path):
     _, err = main.communicate(timeout=120)
     assert main.returncode == 2
     assert "workers=2: need 2 GPUs, and 0 are available; use gpus_per_worker=0" in err
+
+
+def test_a_resumed_training_trusts_the_packages_of_its_configuration(tmp_path):
+    job = Job(["agent=ppo", "run_dir=other"], tmp_path / "run", ["mine"])
+    assert job.arguments == ["-m", "evorl.cli.guarded_training", "agent=ppo", f"run_dir='{tmp_path / 'run'}'"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").touch()
+    assert job.arguments[2:] == [f"resume='{tmp_path / 'run'}'", "trust=[mine]"]
 
 
 def test_workers_that_share_a_gpu_share_its_memory():
@@ -94,24 +108,11 @@ def test_trainings_of_a_multirun_are_resumed_when_their_processes_are_killed(tmp
     words += ["agent.workflow.num_envs=2", "agent.workflow.num_steps=8", "agent.workflow.batch_size=16"]
     words += ["agent.workflow.num_epochs=1", "agent.workflow.eval_episodes=4", "agent.workflow.agent.hidden=[4]"]
     words += ["tensorboard=false", "checkpoint.minutes=0.001", "env.max_episode_steps=20"]
-    draw, killed = random.Random(0), 0
     command = [sys.executable, "-m", "evorl.distribute", "-m", *words, "seed=0,1,2", "workers=3", "cpus_per_worker=0.5"]
     main = subprocess.Popen(
         [*command, "run_dir=several"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    try:
-        end = time.monotonic() + 240
-        while main.poll() is None and time.monotonic() < end:
-            time.sleep(draw.uniform(3, 6))
-            if killed < 2 and (workers := find_workers(main.pid, b"guarded_training")):
-                os.kill(draw.choice(workers), signal.SIGKILL)
-                killed += 1
-        out, err = main.communicate(timeout=10)
-    finally:
-        main.kill()
-        main.communicate()
-    assert (main.returncode, err) == (0, "")
-    assert killed == 2
+    out = run_and_kill(main, b"guarded_training", 2, (3, 6))
     assert "it is resumed" in out
     assert "several/seed-2" in out
     for seed in range(3):

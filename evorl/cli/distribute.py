@@ -102,16 +102,16 @@ def distribute_trainings(given: Sequence[str]) -> None:
         OptionError: If an option is invalid.
         SystemExit: With the first exit code that is not 0, or 130 if a signal has stopped the trainings.
     """
-    from evorl.training.configuration import config, multirun
+    from evorl.training.configuration import config, multirun, trust_check
     from evorl.training.records.run_dirs import RUNS_FOLDER
 
     overrides = config.parse_overrides(given)
     options = DEFAULT_OPTIONS | {
         one.key_or_group: one.value() for one in overrides if one.key_or_group in DEFAULT_OPTIONS
     }
+    only = f"must be ray; python -m evorl.train -m {' '.join(given)} trains in this process"
+    require(options["executor"] == "ray", "executor", options["executor"], only)
     for one in given:
-        only = f"must be ray; python -m evorl.train -m {' '.join(given)} trains in this process"
-        require(options["executor"] == "ray", "executor", options["executor"], only)
         if one.startswith(("resume=", "init_from=")):
             raise OptionError(f"{one}: is not supported with -m")
     rest = [str(one.input_line) for one in overrides if one.key_or_group not in DEFAULT_OPTIONS]
@@ -124,7 +124,8 @@ def distribute_trainings(given: Sequence[str]) -> None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     with executor.connect_to_ray() as ray:
         folders = multirun.choose_folders(words, cfgs, RUNS_FOLDER / f"{now}-{os.getpid()}")
-        jobs = [Job(*both) for both in zip(words, folders, strict=True)]
+        packages = [trust_check.find_trust_packages(config.to_plain_data(cfg)) for cfg in cfgs]
+        jobs = [Job(*each) for each in zip(words, folders, packages, strict=True)]
         stopped = run_jobs(jobs, RayProcessPool(ray, executor), executor.workers, lambda line: print(line, flush=True))
     codes = [multirun.STOP_CODE if job.code is None else job.code for job in jobs]
     print(multirun.format_run_table(words, folders, codes), flush=True)

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.distributed import task as names
 from evorl.distributed.executors import Executor, SerialExecutor, TaskWorkers
+from evorl.distributed.iteration import Iteration
 from evorl.distributed.programs import PSROPrograms, PSROSpec
 from evorl.distributed.results import ResultStore
 from evorl.distributed.task import BEST_RESPONSE, PAYOFF, Task, Value
@@ -21,23 +22,13 @@ from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
 from evorl.leagues.oracles import DivisibleOracle, sum_counts, zero_counts
 from evorl.leagues.payoffs import Payoffs
-from evorl.leagues.psro import PSRO, PSROState
+from evorl.leagues.psro import PSRO
 from evorl.parts import resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Metrics
 
 PROFILES_PER_TASK = 16
 AGE, SECONDS = jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((), np.float64)
-
-
-@dataclass(frozen=True)
-class PSROIteration:
-    """Result of one iteration."""
-
-    number: int  # from 1
-    state: PSROState
-    metrics: Metrics  # those of PSRO.step, and the age of the table to which the policies responded
-    seconds: float  # since the first iteration began, including those before a resume
 
 
 def coordinate_psro(
@@ -48,7 +39,7 @@ def coordinate_psro(
     env_params: Any = None,
     staleness: int = 0,
     results: ResultStore | None = None,
-) -> Iterator[PSROIteration]:
+) -> Iterator[Iteration]:
     """Run PSRO with tasks that an executor computes.
 
     With staleness=0, the results depend neither on the order in which tasks end nor on who computes them.
@@ -114,7 +105,7 @@ class PSROCoordinator:
         self.paid = programs.get_payoff_shapes(PROFILES_PER_TASK)  # shapes of the result of a payoff task
         self.began = time.perf_counter()
 
-    def run(self, workers: TaskWorkers, iterations: int) -> Iterator[PSROIteration]:
+    def run(self, workers: TaskWorkers, iterations: int) -> Iterator[Iteration]:
         """Yield the iterations in their order."""
         self._check_initial_policies()
         self._publish_policies(workers)
@@ -235,7 +226,7 @@ class PSROCoordinator:
         self._publish_policies(workers)
         self._request_payoffs(workers)
 
-    def _update_meta_strategy(self) -> Iterator[PSROIteration]:
+    def _update_meta_strategy(self) -> Iterator[Iteration]:
         """Compute new mixtures from the payoff table of the next version, whose cells are all known.
 
         Yield the iteration; version 0, the initial policies, has none.
@@ -259,7 +250,7 @@ class PSROCoordinator:
         else:
             seconds = time.perf_counter() - self.began
             self.results.put(f"seconds-{version}", [np.array(seconds)])
-        yield PSROIteration(version, after, metrics | {"age": jnp.int32(age)}, seconds)
+        yield Iteration(version, after, metrics | {"age": jnp.int32(age)}, seconds)
 
     def _mask_payoffs(self, version: int) -> Payoffs:
         """Return the payoffs of the policies up to a version, with 0 elsewhere."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,24 +9,14 @@ import numpy as np
 
 from evorl.distributed.evolution_programs import EvolutionSpec, split_population
 from evorl.distributed.executors import Executor, SerialExecutor, compute_parts
+from evorl.distributed.iteration import Iteration
 from evorl.distributed.task import FITNESS, Task, format_state_name
 from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
 from evorl.parts import resolve_numbers
 from evorl.tree import as_arrays
-from evorl.types import Metrics
 from evorl.workflows.evolution import Evolution, EvolutionState
-
-
-@dataclass(frozen=True)
-class EvolutionIteration:
-    """Result of one iteration."""
-
-    number: int  # from 1
-    state: EvolutionState
-    metrics: Metrics  # those of Evolution.step
-    seconds: float  # since the call of coordinate_evolution
 
 
 def coordinate_evolution(
@@ -38,7 +27,7 @@ def coordinate_evolution(
     env_params: Any = None,
     parts: int = 1,
     begin: EvolutionState | None = None,
-) -> Generator[EvolutionIteration, None, None]:
+) -> Generator[Iteration, None, None]:
     """Run an evolution whose individuals an executor evaluates, in separate parts of the population.
 
     A task consists of the state of the search and a random key, from which a worker samples the population,
@@ -84,4 +73,4 @@ def coordinate_evolution(
             found = [unpack_value(programs.result_shapes, value) for value in compute_parts(workers, tasks)]
             workers.forget(name)
             state, metrics = programs.learned(state, found, key)
-            yield EvolutionIteration(iteration + 1, state, metrics, time.perf_counter() - begun)
+            yield Iteration(iteration + 1, state, metrics, time.perf_counter() - begun)

@@ -3,9 +3,10 @@
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from evorl import package
 from evorl.distributed.process_pool import RayProcessPool
 from evorl.training.configuration.config_file import FILE_NAME
 from evorl.training.configuration.multirun import STOP_CODE, quote_run_dir
@@ -24,14 +25,15 @@ class Job:
 
     overrides: Sequence[str]
     folder: Path
+    packages: Sequence[str] = ()  # packages of the configuration, which a resumed run must trust
     code: int | None = None  # exit code, once it has ended
-    losses: int = field(default=0)
+    losses: int = 0
 
     @property
     def arguments(self) -> list[str]:
         """Return the arguments of Python; the training is resumed if it has begun."""
         if (self.folder / FILE_NAME).is_file():
-            return ["-m", MODULE, f"resume={quote_run_dir(self.folder)}"]
+            return ["-m", MODULE, f"resume={quote_run_dir(self.folder)}", *package.format_trust(self.packages)]
         given = [one for one in self.overrides if not one.startswith("run_dir=")]
         return ["-m", MODULE, *given, f"run_dir={quote_run_dir(self.folder)}"]
 

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from evorl.distributed.executors import Executor, SerialExecutor, compute_parts
+from evorl.distributed.iteration import Iteration
 from evorl.distributed.population_programs import PopulationSpec
 from evorl.distributed.task import MEMBERS, Task, format_members_name
 from evorl.distributed.values import unpack_value
@@ -16,19 +16,8 @@ from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
 from evorl.parts import resolve_numbers
 from evorl.tree import as_arrays
-from evorl.types import Metrics
 from evorl.workflows.pbt import PBT, PBTState
 from evorl.workflows.vmapped import Vmapped
-
-
-@dataclass(frozen=True)
-class PopulationIteration:
-    """Result of one generation."""
-
-    number: int  # from 1
-    state: PBTState
-    metrics: Metrics  # those of PBT.step
-    seconds: float  # since the call of coordinate_population
 
 
 def coordinate_population(
@@ -39,7 +28,7 @@ def coordinate_population(
     env_params: Any = None,
     parts: int = 1,
     begin: PBTState | None = None,
-) -> Generator[PopulationIteration, None, None]:
+) -> Generator[Iteration, None, None]:
     """Run population-based training whose members an executor trains, in separate parts of the population.
 
     A task consists of the states of some members and a random key. Its result is their states after a
@@ -86,4 +75,4 @@ def coordinate_population(
             for name in names:
                 workers.forget(name)
             state, metrics = programs.learned(state, found, key)
-            yield PopulationIteration(iteration + 1, state, metrics, time.perf_counter() - begun)
+            yield Iteration(iteration + 1, state, metrics, time.perf_counter() - begun)
