@@ -20,7 +20,7 @@ from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.keys import key_from_seed
 from evorl.workflows import PBT, Evolution, OnPolicy, Vmapped
-from tests.clusters import processes, require_ray
+from tests.clusters import find_actors, require_ray
 from tests.conftest import leaves_equal
 from tests.distributing import Reordered
 
@@ -126,18 +126,6 @@ def test_a_training_on_ray_whose_workers_are_killed_loses_no_fitness():
     for a, b in zip(alone, found, strict=True):
         assert leaves_equal(a.state, b.state)
         np.testing.assert_array_equal(a.metrics["return"], b.metrics["return"])
-
-
-def find_actors():
-    found = []
-    for number in processes(os.getpid()):
-        try:
-            with open(f"/proc/{number}/cmdline", "rb") as file:
-                if file.read().startswith(b"ray::RayWorker"):
-                    found.append(number)
-        except OSError:
-            pass
-    return sorted(found)
 
 
 @pytest.mark.program

@@ -1,17 +1,30 @@
 """A tournament: everyone meets everyone in every place, and what they are paid comes out."""
 
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.cli import league
+from evorl.distributed.executors import SerialExecutor
+from evorl.distributed.tournament_tasks import TournamentSpec, distribute_tournament
 from evorl.envs.games.extensive_form import ExtensiveFormGame
 from evorl.envs.games.kuhn import Kuhn
 from evorl.envs.games.matrix import MatrixGame
 from evorl.errors import OptionError
 from evorl.spaces import group_sizes
-from evorl.training import tournament
+from evorl.training import runs, tournament
+from evorl.training.configuration import config
 from evorl.training.policy import Policy
+from tests.clusters import find_actors, require_ray
+from tests.conftest import leaves_equal
+from tests.distributing import Reordered
 
 SIGN = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])  # of rock, paper and scissors
 
@@ -78,3 +91,45 @@ def test_games_that_differ_are_refused():
     pennies = MatrixGame("matching_pennies")
     with pytest.raises(OptionError, match="must have the environment of the first run"):
         tournament.run_tournament([Constant(kuhn, 0), Constant(pennies, 0)], episodes=2)
+
+
+@pytest.fixture(scope="module")
+def spec():
+    """A tournament of two initial policies for Kuhn poker and a random player, in four tasks."""
+    workflow, _ = runs.build(config.compose_config(["agent=ppo", "env=kuhn", "agent.workflow.agent.hidden=[4]"]))
+    states = [jax.jit(workflow.init)(jax.random.key(seed)) for seed in range(2)]
+    return TournamentSpec([*((workflow, state) for state in states), None], episodes=50, seed=3, explores=True, parts=4)
+
+
+@pytest.mark.program
+def test_a_tournament_depends_neither_on_its_executor_nor_on_the_order_of_tasks(spec):
+    alone = distribute_tournament(spec, SerialExecutor())
+    assert leaves_equal(vars(alone), vars(distribute_tournament(spec, Reordered(lambda tasks: len(tasks) // 2))))
+    assert alone.wins.sum() == 3 * 2 * 52  # three pairs in two positions, 50 episodes rounded up to four batches of 13
+    policies = [None if one is None else Policy(*one) for one in spec.entrants]
+    here = tournament.run_tournament(policies, 50, 3, explores=True)
+    whole = distribute_tournament(replace(spec, parts=1), SerialExecutor())
+    assert leaves_equal(vars(here), vars(whole))
+
+
+@pytest.mark.program
+def test_a_tournament_on_ray_loses_no_episode_if_a_worker_is_killed(spec):
+    require_ray()
+    from evorl.distributed import RayExecutor
+
+    spec, killed = replace(spec, parts=25), []
+
+    def kill_one():
+        deadline = time.monotonic() + 120
+        while len(actors := find_actors()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.kill(actors[0], signal.SIGKILL)
+        killed.append(actors[0])
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    found = distribute_tournament(spec, RayExecutor(2, 0.5))
+    killer.join()
+    assert killed
+    assert leaves_equal(vars(found), vars(distribute_tournament(spec, SerialExecutor())))

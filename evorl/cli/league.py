@@ -13,9 +13,15 @@ python -m evorl.league PSRO=runs/a PPO=runs/b random episodes=10000 explore=true
   explore=false    true: all policies explore, as in training, instead of acting greedily
   trust=[NAME]     packages whose classes the configurations may name
   out=             a folder for payoffs.csv, and for payoffs.png with the extra `plot`
+  executor=serial  serial: this process; ray: worker processes of Ray (pip install "ray>=2.60"), with the options
+                   workers=2, cpus_per_worker=1, gpus_per_worker=0 and address= of evorl.distribute
+  parts=           minimum number of batches of episodes, which affects which episodes are played; by default 1, with
+                   Ray one per worker
 """
 
+import contextlib
 import csv
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -31,12 +37,13 @@ from evorl.command import (
     split_options,
     wants_help,
 )
-from evorl.errors import OptionError, escape, require, require_int
+from evorl.errors import OptionError, WorkerError, escape, require, require_int, unknown_name_error
 
 if TYPE_CHECKING:
     from evorl.training.tournament import TournamentTable
 
 RANDOM_ENTRANT = "random"
+EXECUTORS = "serial", "ray"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,12 @@ class LeagueOptions:
     explore: bool = False
     trust: Any = ()  # as given, before parse_trust checks it
     out: str | None = None
+    executor: str = "serial"
+    workers: int = 2
+    cpus_per_worker: float = 1.0
+    gpus_per_worker: float = 0.0
+    address: str | None = None
+    parts: int | None = None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -59,12 +72,23 @@ def main(arguments: list[str] | None = None) -> None:
         runs, options = split_options(words, kinds | {"trust": Any}, labels=True)
         given = LeagueOptions(**options)
         require_int("episodes", given.episodes)
+        if given.executor not in EXECUTORS:
+            raise unknown_name_error("executor", given.executor, EXECUTORS)
+        for name in ("workers", "cpus_per_worker", "gpus_per_worker", "address"):
+            used = given.executor == "ray" or getattr(given, name) == getattr(LeagueOptions, name)
+            require(used, name, getattr(given, name), "needs executor=ray")
+        if given.parts is not None:
+            require_int("parts", given.parts)
         require(0 <= given.seed < 2**32, "seed", given.seed, "must be from 0 to 2^32 - 1")
         names = [parse_entrant(word)[0] for word in runs]
         require_words(len(names) > 1, "runs", runs, "give two runs or more: python -m evorl.league RUN RUN ...")
         twice = [name for name in names if names.count(name) > 1]
         require(not twice, "runs", twice[0] if twice else "", "is given twice; use LABEL=RUN to name runs")
-        found = play_tournament(runs, given)
+        try:
+            found = play_tournament(runs, given)
+        except WorkerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(1)
         for i, j in np.argwhere(~np.isfinite(found.mean) & ~np.eye(len(names), dtype=bool))[:1]:
             raise OptionError(f"payoff of {names[i]} against {names[j]}={found.mean[i, j]}: must be finite")
         print(format_payoffs(names, found), end="\n\n")
@@ -89,10 +113,11 @@ def parse_entrant(word: str) -> tuple[str, Path | None]:
 def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "TournamentTable":
     """Load the runs and play the tournament."""
     choose_opengl()
-    from evorl.training import tournament
+    from evorl.distributed.executors import SerialExecutor
+    from evorl.distributed.ray_executor import RayExecutor
+    from evorl.distributed.tournament_tasks import TournamentSpec, distribute_tournament
     from evorl.training.configuration.config_file import parse_trust
     from evorl.training.devices import enable_compilation_cache
-    from evorl.training.policy import Policy
     from evorl.training.runs import restore_run
 
     enable_compilation_cache()
@@ -102,10 +127,17 @@ def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "Tournamen
         if run is not None and not run.is_dir():
             raise OptionError(f"run={run}: does not exist")
     trust = parse_trust(given.trust)
-    policies = [
-        None if run is None else Policy(*restore_run(run, "run", None, trust).select_policy(None, None)) for run in runs
-    ]
-    return tournament.run_tournament(policies, given.episodes, given.seed, given.explore)
+    executor, parts = SerialExecutor(), given.parts or 1
+    connected = contextlib.nullcontext()
+    if given.executor == "ray":
+        executor = RayExecutor(given.workers, given.cpus_per_worker, given.address, given.gpus_per_worker)
+        connected, parts = executor.connect_to_ray(), given.parts or given.workers
+    with connected:  # before JAX starts threads, since a process with threads should not fork
+        policies = [
+            None if run is None else restore_run(run, "run", None, trust).select_policy(None, None) for run in runs
+        ]
+        spec = TournamentSpec(policies, given.episodes, given.seed, given.explore, parts)
+        return distribute_tournament(spec, executor)
 
 
 def format_payoffs(names: list[str], found: "TournamentTable") -> str:

@@ -116,7 +116,7 @@ def _main(arguments: list[str]) -> None:
 
     flags = [one for one in arguments if one not in (*parsed.overrides, "-m", "--multirun")]
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    if any(processes.needs_several(str(cfg.distributed)) for cfg in cfgs):
+    if any(processes.needs_several(str(config.to_plain_data(cfg)["distributed"])) for cfg in cfgs):
         raise OptionError("-m: trains in one process; start one training in several processes, or use distributed=off")
     apart = len({cfg.devices for cfg in cfgs if not cfg.resume}) > 1
     start = multirun.run_in_process if apart else run  # a process chooses its devices only once
@@ -154,9 +154,11 @@ def _redirect_text(cfg: Any) -> contextlib.AbstractContextManager[TextIO | None]
 
 def _run_job(cfg: Any, of_run: Sequence[str], sections: Sequence[str]) -> None:
     from evorl.training import processes
+    from evorl.training.configuration import config
 
     try:
-        with processes.session(str(cfg.distributed)), _redirect_text(cfg) as out, processes.only_first_prints():
+        distributed = str(config.to_plain_data(cfg)["distributed"])
+        with processes.session(distributed), _redirect_text(cfg) as out, processes.only_first_prints():
             result = train(cfg, of_run, sections, out)
     except OptionError as error:
         if not processes.is_first():

@@ -7,25 +7,27 @@ from typing import TypeAlias
 import numpy as np
 from typing_extensions import Protocol, runtime_checkable
 
-BEST_RESPONSE, PAYOFF, ROLLOUT, FITNESS, MEMBERS = "best_response", "payoff", "rollout", "fitness", "members"
+BEST_RESPONSE, PAYOFF, ROLLOUT = "best_response", "payoff", "rollout"
+FITNESS, MEMBERS, RETURNS = "fitness", "members", "returns"
 Value: TypeAlias = list[np.ndarray]  # leaves of a pytree; of random keys, their data
 FetchFn = Callable[[str], Value]  # returns a value by its name
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Best response, payoffs of some profiles, rollout in some environments, or some of a population.
+    """Best response, payoffs of some profiles, rollout in some environments, some of a population, or of a tournament.
 
     A version consists of the policies that all players have found in one iteration; version 0 is the initial
     policies of the pool. A best response reads the policies of all earlier versions, and payoffs also read
     those of their own version. A rollout reads the policy that acts, and its environments as the previous
     rollout left them. The fitness of a part of a population reads the state of the search, from which the
-    individuals are sampled. The training of some members of a population reads their states.
+    individuals are sampled. The training of some members of a population reads their states. A batch of a
+    tournament reads nothing.
     """
 
     kind: str
     version: int  # for a rollout or a population, the iteration that learns from it
-    part: int  # index of the player, of the batch of profiles, or of the part of the environments or the population
+    part: int  # index of the player, of the batch, or of the part of the environments or the population
     key: np.ndarray  # data of the random key
     # weights [players, capacity], profiles [cells, players], acting version [], part [], or steps and evaluations [2]
     payload: np.ndarray

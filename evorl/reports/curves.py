@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evorl.errors import OptionError, escape, require, to_printable
-from evorl.training.configuration import config_file
+from evorl.training.configuration import config_file, nodes
 from evorl.training.records.rows import JSON_LINES, read_rows
 
 SEED_KEYS = {"seed", "num_seeds"}  # keys in which the runs of one curve may differ
@@ -45,7 +45,7 @@ class Curve:
             env = env.get("inner")
         around = [one for one in self.cfg.get("wrappers") or () if one["_target_"] != REWARDS_WRAPPER]
         return dict(
-            config_file.iterate_leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, "")
+            nodes.iterate_leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, "")
         )
 
     @property
@@ -61,7 +61,7 @@ class Curve:
     def settings(self) -> dict[str, Any]:
         """Return all values of the configuration except the seeds, by dotted name."""
         return dict(
-            config_file.iterate_leaves({name: value for name, value in self.cfg.items() if name not in SEED_KEYS}, "")
+            nodes.iterate_leaves({name: value for name, value in self.cfg.items() if name not in SEED_KEYS}, "")
         )
 
     @property

@@ -309,14 +309,14 @@ def _list_searchable(data: Mapping[str, Any]) -> Iterator[str]:
 
 def _list_numbers(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options of a configuration that are numbers; within the agent, only those of its workflow."""
-    for place, value in config_file.iterate_leaves(data, ""):
+    for place, value in nodes.iterate_leaves(data, ""):
         if is_number(value) and "[" not in place and (place.startswith(WORKFLOW_PREFIX) or place[:6] != "agent."):
             yield place
 
 
 def _list_options(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options of the agent's workflow, of the environment and of the problem that are no components."""
-    for place, _ in config_file.iterate_leaves(data, ""):
+    for place, _ in nodes.iterate_leaves(data, ""):
         option = place.partition("[")[0]  # the option of a list element
         if option.startswith((WORKFLOW_PREFIX, *CATEGORY_PLACES[1:])) and not option.endswith("._target_"):
             yield option
@@ -329,7 +329,7 @@ def _build_parameter(
     marked = copy.deepcopy(cfg)
     _update(marked, option, SEARCH_MARKER)
     places = tuple(
-        place for place, value in config_file.iterate_leaves(config.to_plain_data(marked), "") if value == SEARCH_MARKER
+        place for place, value in nodes.iterate_leaves(config.to_plain_data(marked), "") if value == SEARCH_MARKER
     )
     default = config_file.lookup(data, option)
     if isinstance(prior, Categories):

@@ -34,6 +34,7 @@ def load_resumed_config(
     Raises:
         OptionError: There is no readable configuration, or an option may not change.
     """
+    require(isinstance(cfg.resume, str), "resume", cfg.resume, "must be a run folder")
     given = {}
     for one in config.parse_overrides(overrides):
         if one.is_delete():

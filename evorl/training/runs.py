@@ -234,7 +234,6 @@ def restore_run(
 def read_preload(data: Mapping[str, Any]) -> Transition:
     """Read the demonstrations in the file of the option preload; raise OptionError if it is invalid."""
     path = data["preload"]
-    require(isinstance(path, str), "preload", path, "must be the path of a file")
     require(data.get("problem") is None, "preload", path, "needs an environment, not a problem")
     return read_demonstrations(Path(path), parts.make_wrapped_env(data["env"], "env", data))
 

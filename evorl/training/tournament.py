@@ -54,53 +54,79 @@ def make_pairwise_profiles(entrants: int, places: int) -> Int[np.ndarray, "profi
     return np.unique(np.array(rows), axis=0)
 
 
-def run_tournament(
-    entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explores: bool = False
-) -> TournamentTable:
-    """Return the payoff table of a tournament; an entrant that is None plays random actions.
+class Tournament:
+    """A round-robin tournament, played in batches of episodes that are independent of each other.
 
     Each profile plays `episodes` episodes, rounded up to complete batches.
+
+    Args:
+        entrants: Policies of one game; one that is None plays random actions.
+        episodes: Number of episodes of each profile.
+        explores: True if all policies explore, as in training, instead of acting greedily.
+        parts: Minimum number of batches.
 
     Raises:
         OptionError: The policies are for different games.
     """
-    policies = [one for one in entrants if one is not None]
-    first = policies[0]
-    for one in policies:
-        if _get_game_key(one.env) != _get_game_key(first.env):
-            raise OptionError(
-                "run: must have the environment of the first run; its observation or action space differs"
-            )
-    where = list_players(first.env)
-    who = make_pairwise_profiles(len(entrants), len(where))
-    at_once = max(1, min(episodes, PARALLEL_EPISODES // len(who)))
-    lineups = np.repeat(who, at_once, axis=0)
-    act = [make_random_policy(first.env) if one is None else one.as_policy_fn(explores) for one in entrants]
-    own = [np.flatnonzero((lineups == i).any(1)) for i in range(len(entrants))]
 
-    def act_jointly(obs: Any, memory: tuple[Memory, ...], keys: Key) -> tuple[Any, tuple[Memory, ...], dict[str, Any]]:
-        """Let each entrant act in its own episodes."""
-        actions: Any = jax.vmap(first.env.action_space.sample)(keys)
-        after = list(memory)
-        for i, rows in enumerate(own):
-            done, after[i], _ = jax.vmap(act[i])(*jax.tree.map(lambda x, rows=rows: x[rows], (obs, memory[i], keys)))
-            after[i] = jax.tree.map(lambda old, new, rows=rows: old.at[rows].set(new), memory[i], after[i])
-            for p, place in enumerate(where):
-                here = np.flatnonzero(lineups[rows, p] == i)
-                actions = place.set_actions(actions, done, rows[here], here)
-        return actions, tuple(after), {}
+    def __init__(
+        self, entrants: Sequence[Policy | None], episodes: int, explores: bool = False, parts: int = 1
+    ) -> None:
+        policies = [one for one in entrants if one is not None]
+        for one in policies:
+            if _get_game_key(one.env) != _get_game_key(policies[0].env):
+                raise OptionError(
+                    "run: must have the environment of the first run; its observation or action space differs"
+                )
+        self._entrants, self._first, self._explores = entrants, policies[0], explores
+        self._players = list_players(self._first.env)
+        self._profiles = make_pairwise_profiles(len(entrants), len(self._players))
+        self._at_once = max(1, min(-(-episodes // parts), PARALLEL_EPISODES // len(self._profiles)))
+        self.num_batches = -(-episodes // self._at_once)
+        self._run = jax.jit(self._run_episodes)
 
-    memories = tuple(None if one is None else one.memory for one in entrants)
-    world = EnvBatch(first.env, first.env_params, memories, len(lineups))
+    def play_batch(self, seed: int, batch: int) -> Float[np.ndarray, "profiles episodes places"]:
+        """Return the returns of a batch, by its number from 0 to `num_batches` - 1."""
+        returns = self._run(jax.random.split(key_from_seed(seed), self.num_batches)[batch])
+        return np.asarray(returns).reshape(len(self._profiles), self._at_once, len(self._players))
 
-    @jax.jit
-    def run(key: Key) -> Float[jax.Array, "envs places"]:
+    def make_table(self, returns: Sequence[Float[np.ndarray, "profiles episodes places"]]) -> TournamentTable:
+        """Return the payoff table from the returns of all batches."""
+        return compute_tournament_table(np.concatenate(returns, 1), self._profiles, len(self._entrants))
+
+    def _run_episodes(self, key: Key) -> Float[jax.Array, "envs places"]:
+        env, players = self._first.env, self._players
+        lineups = np.repeat(self._profiles, self._at_once, axis=0)
+        act = [make_random_policy(env) if one is None else one.as_policy_fn(self._explores) for one in self._entrants]
+        own = [np.flatnonzero((lineups == i).any(1)) for i in range(len(act))]
+
+        def act_jointly(
+            obs: Any, memory: tuple[Memory, ...], keys: Key
+        ) -> tuple[Any, tuple[Memory, ...], dict[str, Any]]:
+            """Let each entrant act in its own episodes."""
+            actions: Any = jax.vmap(env.action_space.sample)(keys)
+            after = list(memory)
+            for i, rows in enumerate(own):
+                given = jax.tree.map(lambda x, rows=rows: x[rows], (obs, memory[i], keys))
+                done, after[i], _ = jax.vmap(act[i])(*given)
+                after[i] = jax.tree.map(lambda old, new, rows=rows: old.at[rows].set(new), memory[i], after[i])
+                for p, player in enumerate(players):
+                    here = np.flatnonzero(lineups[rows, p] == i)
+                    actions = player.set_actions(actions, done, rows[here], here)
+            return actions, tuple(after), {}
+
+        memories = tuple(None if one is None else one.memory for one in self._entrants)
+        world = EnvBatch(env, self._first.env_params, memories, len(lineups))
         stats = vector_env.run_episodes(world, act_jointly, ResetStarts(), key)
-        return jnp.stack([place.select_values(stats.returns) for place in where], -1)
+        return jnp.stack([player.select_values(stats.returns) for player in players], -1)
 
-    keys = jax.random.split(key_from_seed(seed), -(-episodes // at_once))
-    returns = [np.asarray(run(key)).reshape(len(who), at_once, len(where)) for key in keys]
-    return compute_tournament_table(np.concatenate(returns, 1), who, len(entrants))
+
+def run_tournament(
+    entrants: Sequence[Policy | None], episodes: int, seed: int = 0, explores: bool = False
+) -> TournamentTable:
+    """Play all batches of a `Tournament` in this process, and return the payoff table."""
+    tournament = Tournament(entrants, episodes, explores)
+    return tournament.make_table([tournament.play_batch(seed, i) for i in range(tournament.num_batches)])
 
 
 def compute_tournament_table(

@@ -38,7 +38,7 @@ from evorl.training.configuration.discovery import (
     to_hydra_overrides,
 )
 from evorl.training.configuration.hydra_internals import FileConfigSource, get_node, initialize
-from evorl.training.configuration.nodes import PRIORS_PREFIX
+from evorl.training.configuration.nodes import BUILD_SECTIONS, PRIORS_PREFIX, iterate_leaves
 from evorl.training.configuration.targets import import_target
 
 ENV_VARIABLE_MARK = "what an environment variable holds is not saved"
@@ -183,9 +183,18 @@ def compose_expanded(overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
                 raise _explain_error(to_hydra_overrides(expanded), wrong) from wrong
         _check_experiment(overrides)
         _check_additions(overrides)
-        resolve_wrappers(OmegaConf.to_container(cfg.wrappers) if OmegaConf.is_config(cfg.wrappers) else cfg.wrappers)
+        _require_values(cfg)
+        wrappers = _select(cfg, "wrappers")  # None if it cannot be resolved, which `to_plain_data` refuses
+        resolve_wrappers(OmegaConf.to_container(wrappers) if OmegaConf.is_config(wrappers) else wrappers or [])
         _tell_replaced(expanded, cfg)
         return cfg, expanded
+
+
+def _require_values(cfg: DictConfig) -> None:
+    """Raise OptionError if an option of the training is ???; those of components are checked where they are built."""
+    for name, value in iterate_leaves(OmegaConf.to_container(cfg), ""):
+        if value == "???" and (name in BUILD_SECTIONS or not name.startswith(BUILD_SECTIONS)):
+            raise OptionError(f"{name}: must be given")
 
 
 def _expand_short_names(overrides: Sequence[str]) -> list[str]:

@@ -15,12 +15,12 @@ from evorl import package
 from evorl.errors import OptionError, require
 from evorl.training import devices
 from evorl.training.configuration import trust_check
+from evorl.training.configuration.nodes import BUILD_SECTIONS, iterate_leaves
 from evorl.training.records import files
 
 FILE_NAME = "config.yaml"
 SCHEMA = 4  # version of the file format; raised when it changes
 BYTES, DEPTH, SCALAR = files.MB, 40, 4096  # limits: file size, nesting, characters of a value
-BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 WORKFLOW_PREFIX = "agent.workflow."  # prefix of the options of the workflow
 WANDB_OFF = {"enabled": None, "project": None, "entity": None, "group": None, "tags": [], "mode": None}
 READER_OPTIONS = {"wandb": WANDB_OFF, "distributed": "auto"}  # the reader decides whether data leave the machine
@@ -195,15 +195,3 @@ def lookup(data: Any, name: str, *default: Any) -> Any:
 
 def _set_path(data: dict[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
     return data | {name[0]: _set_path(data[name[0]], name[1:], value) if name[1:] else value}
-
-
-def iterate_leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield every value that is not a mapping or a list, with its dotted name."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from iterate_leaves(value, f"{place}.{name}".lstrip("."))
-    elif isinstance(node, list):
-        for i, value in enumerate(node):
-            yield from iterate_leaves(value, f"{place}[{i}]")
-    else:
-        yield place, node

@@ -35,6 +35,8 @@ GROUPS = (
 )
 FOLDER_GROUPS = ("env", "experiment")  # groups whose choices may be in subfolders
 EVAL_ENV = "eval_env"  # place of a separate environment for evaluation
+OPTIONAL_GROUPS = ("env", "problem", "experiment")
+REMOVALS = {f"{EVAL_ENV}=null": f"~env@{EVAL_ENV}"} | {f"{name}=null": f"~{name}" for name in OPTIONAL_GROUPS}
 LEARNER_GROUPS = {
     "core": "workflow.agent",
     "encoder": "workflow.agent",
@@ -139,7 +141,7 @@ def resolve_group(key: str) -> tuple[str, str]:
 def to_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     """Convert arguments to Hydra overrides; if they give a budget, all other limits are removed."""
     arguments = [f"wandb.enabled={x[6:]}" if x.startswith("wandb=") else x for x in arguments]
-    split = [(f"~env@{EVAL_ENV}" if x == f"{EVAL_ENV}=null" else x).partition("=") for x in arguments]
+    split = [REMOVALS.get(x, x).partition("=") for x in arguments]
     given = {key.lstrip("+"): value for key, _, value in split if key.lstrip("+") in BUDGET_OPTIONS}
     others = [f"{name}=null" for name in BUDGET_OPTIONS if name not in given] if set(given.values()) - {"null"} else []
     others += ["~env"] * _is_problem_chosen(split)
@@ -206,7 +208,7 @@ def check_choices(arguments: list[str]) -> None:
         if group not in GROUPS or not given:
             continue
         for name in value.split(","):
-            none = name == "null" and group in ("env", "problem", "experiment")
+            none = name == "null" and group in OPTIONAL_GROUPS
             if (
                 name not in (known := find_choices(group))
                 and not none

@@ -1,12 +1,13 @@
 """Nodes of a configuration with the defaults of their dataclasses. The module does not import JAX."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evorl.training.configuration.saved_defaults import read_default_node
 from evorl.training.configuration.targets import expand_target, list_public_classes
 
+BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # prefixes of class names
 SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
 ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # the whole training
@@ -65,3 +66,15 @@ def expand_targets(node: Any) -> Any:
         name: known.get(value, value) if name == "_target_" and isinstance(value, str) else expand_targets(value)
         for name, value in node.items()
     }
+
+
+def iterate_leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value that is not a mapping or a list, with its dotted name."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from iterate_leaves(value, f"{place}.{name}".lstrip("."))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from iterate_leaves(value, f"{place}[{i}]")
+    else:
+        yield place, node
