@@ -138,6 +138,7 @@ def inherit_config(
         OptionError: There is no readable configuration, or an option is in none of these sections.
     """
     data, kept = config.to_plain_data(cfg), config.to_savable_data(cfg)
+    require(isinstance(data["init_from"], str | None), "init_from", data["init_from"], "must be a run folder")
     if not sections:
         return data, kept
     saved = config_file.read_config(Path(cfg.init_from), "init_from", config_file.parse_trust(data["trust"]))

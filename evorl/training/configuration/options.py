@@ -50,8 +50,7 @@ def check_options(data: Mapping[str, Any]) -> None:
         value = config_file.lookup(data, name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
         require(number or (value is None and "." not in name), name, value, "must be a number above 0")
-    for name, what in (("init_from", "a run folder"), ("preload", "the path of a file")):
-        require(isinstance(data.get(name), str | None), name, data.get(name), f"must be {what}")
+    require(isinstance(data.get("preload"), str | None), "preload", data.get("preload"), "must be the path of a file")
     if is_wandb_enabled(data):
         wandb = data["wandb"]
         for name in ("project", "entity", "group"):
