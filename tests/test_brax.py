@@ -60,6 +60,17 @@ def test_a_trajectory_equals_braxs_own(key):
     assert not np.allclose(obs, t.obs[0])
 
 
+@pytest.mark.program
+def test_physics_have_full_precision():
+    """By default, a GPU rounds the factors of a product to 10 bits."""
+    env = Brax("ant", "spring")
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0), None)
+    action = jax.ShapeDtypeStruct((8,), jnp.float32)
+    code = str(jax.make_jaxpr(lambda state, action: env.step(jax.random.key(0), state, action, None))(state, action))
+    highest = "precision=(Precision.HIGHEST, Precision.HIGHEST)"
+    assert code.count("dot_general") == code.count(highest) > 50
+
+
 def test_options_are_passed_through():
     assert Brax("ant", options={"terminate_when_unhealthy": False}).env._terminate_when_unhealthy is False
     assert Brax("ant").env._terminate_when_unhealthy is True

@@ -120,6 +120,7 @@ WRONG = {
     "train distributed=${nothing}": "distributed: Interpolation key 'nothing' not found",
     "train wrappers=${nothing}": "wrappers: Interpolation key 'nothing' not found",
     "train env=null": "env=null: give an environment or a problem",
+    "train precision=hihg": "unknown precision hihg; did you mean high?",
     "train minutes=abc": "minutes=abc: must be a number above 0",
     "train seed=-1": "seed=-1: must not be negative",
     "train num_seeds=0": "num_seeds=0: must be at least 1",

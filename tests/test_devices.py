@@ -211,3 +211,25 @@ def test_the_limit_of_memory_is_that_of_the_container_if_it_is_less_than_the_mac
     monkeypatch.setattr(devices_of, "Path", lambda path: tmp_path / Path(path).name)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert devices_of.memory_limit() == (expected or machine)
+
+
+def test_precision_is_that_of_products_without_their_own():
+    def product(x):
+        return x @ x + jax.numpy.matmul(x, x, precision="default")
+
+    found = []
+    for precision in (None, "highest"):
+        with devices_of.use_precision(precision):
+            found.append(str(jax.make_jaxpr(product)(jax.numpy.ones((2, 2)))).count("HIGHEST, "))
+    assert found == [0, 1]
+
+
+def test_a_training_is_traced_in_its_precision(monkeypatch):
+    def fit(*args, **more):
+        raise RuntimeError(jax.config.jax_default_matmul_precision)
+
+    monkeypatch.setattr(runs, "fit", fit)
+    for option, expected in (("precision=highest", "highest"), ("precision=null", "None")):
+        data = config.to_plain_data(config.compose_config(["agent=ppo", "env=fast", option]))
+        with pytest.raises(RuntimeError, match=f"^{expected}$"):
+            runs.fit_configuration(data, *runs.build(data), [])

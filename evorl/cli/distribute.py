@@ -46,7 +46,7 @@ PSRO_OPTIONS, PART_OPTIONS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
-    "episodes minutes num_seeds devices suite eval_env profile debug init_from preload dry_run deterministic"
+    "episodes minutes num_seeds devices suite eval_env profile debug init_from preload dry_run deterministic precision"
 )
 NON_PSRO_OPTIONS = "env_steps", "chunk"  # each iteration writes a row
 

@@ -16,12 +16,11 @@ from evorl.distributed.executors import TaskWorkers
 from evorl.distributed.task import Task, TaskPrograms, Value
 from evorl.distributed.worker import RayWorker
 from evorl.errors import OptionError, WorkerError, require, require_int
-from evorl.machine import THREADS_VARIABLE, count_cores
+from evorl.machine import THREADS_VARIABLE, count_cores, limit_gpu_memory
 
 START_TIMEOUT_SECONDS = 300  # time for all actors to start
 CHECK_INTERVAL_SECONDS = 30  # time between two tests whether the cluster has become too small
 MAX_DEATHS = 4  # maximum number per worker without any result in between
-MEMORY_SHARE = 0.9  # share of a GPU's memory that its workers take together
 FORWARDED_VARIABLE_PREFIXES = "XLA_", "JAX_"  # environment variables that actors receive
 
 
@@ -66,10 +65,8 @@ class RayExecutor:
         given = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED_VARIABLE_PREFIXES)}
         own = {THREADS_VARIABLE: str(max(1, int(self.cpus_per_worker)))}
         if not self.gpus_per_worker:
-            own["JAX_PLATFORMS"] = "cpu"
-        elif self.gpus_per_worker < 1:
-            own["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY_SHARE * self.gpus_per_worker:.3f}"
-        return given | own
+            return given | own | {"JAX_PLATFORMS": "cpu"}
+        return given | own | limit_gpu_memory(self.gpus_per_worker)
 
     @contextmanager
     def connect_to_ray(self) -> Iterator[Any]:

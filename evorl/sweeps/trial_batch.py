@@ -20,11 +20,11 @@ from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trial_training import TrialRecorder, open_recorders, prepare_trial
 from evorl.sweeps.trials import FAILED, SweepTrial
 from evorl.training import runs
-from evorl.training.devices import compiler_options
+from evorl.training.devices import compiler_options, fast_compile_options, use_precision
 from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
 from evorl.training.host_envs import find_host_envs
 from evorl.training.nans import DivergenceMonitor, describe_divergence
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, fold_keys, map_sequentially
+from evorl.training.program import Program, fold_keys, map_sequentially
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records import files
 from evorl.training.records.checkpoint import Checkpoints
@@ -110,9 +110,9 @@ class TrialBatch:
         self.vmapped = jax.default_backend() != "cpu" if vmapped is None else vmapped
         self.program = Program(self.workflow, [data["seed"]] * len(trials), self.chunk, self.vmapped)
         self.keys, self.mesh = self.program.keys, self.program.mesh
-        with jax.set_mesh(self.mesh):
+        with jax.set_mesh(self.mesh), use_precision(data.get("precision")):
             self.shapes = jax.eval_shape(self.workflow.init, self.keys[0, 0], numbers)
-            self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], numbers).compile(FAST_COMPILE_OPTIONS)
+            self._init = jax.jit(self.workflow.init).lower(self.keys[0, 0], numbers).compile(fast_compile_options())
             self._get_light_state = jax.jit(lambda state, i: tree.index(split_replays(state)[0], i))
             self._set_state = jax.jit(tree.set_row, donate_argnums=0)
             self._exchange = jax.jit(_replace_light_state, donate_argnums=0)
@@ -122,7 +122,7 @@ class TrialBatch:
             return
         self.state = tree.stack([whole[0] if state is None else state for state in states])
         jobs = self._build_jobs([0] * len(trials), False)
-        with jax.set_mesh(self.mesh):
+        with jax.set_mesh(self.mesh), use_precision(data.get("precision")):
             run = jax.jit(self._run_all, donate_argnums=0).lower(self.state, self.keys, *jobs)
             self._run = run.compile(compiler_options())
         self.sentinel = DivergenceMonitor(self.program, self.state, [place is None for place in self.active_trials])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.errors import OptionError
-from evorl.machine import count_cores
+from evorl.machine import count_cores, limit_gpu_memory
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.space import format_value, shorten_name
 from evorl.sweeps.store import MAX_DEATHS, SweepStore
@@ -117,13 +117,19 @@ class WorkerPool(BaseWorkerPool):
             stdout=log,
             stderr=log,
             start_new_session=True,  # so that Ctrl-C reaches only this process
-            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,  # idle OpenBLAS threads would busy-wait on shared cores
+            env=make_worker_environment(self._most) | os.environ,
         )
         log.close()
         if hasattr(os, "sched_setaffinity") and count_cores() >= self._most > 1:
             with suppress(OSError):
                 os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[place :: self._most])
         self._processes[place] = process
+
+
+def make_worker_environment(count: int) -> dict[str, str]:
+    """Return the environment variables of one of several workers that share the cores and the GPU of this machine."""
+    quiet = {"OPENBLAS_NUM_THREADS": "1"}  # idle threads of OpenBLAS would busy-wait on shared cores
+    return quiet | limit_gpu_memory(1 / count)
 
 
 def run_sweep(

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import resource
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def trim_folder(folder: Path, most: int) -> None:
         excess -= size
 
 
+PRECISIONS = ("default", "high", "highest")  # precisions of matrix products, as JAX names them
 OPTIMIZATION_LEVEL = "xla_backend_optimization_level"  # optimization level of LLVM, from 0 to 3
 CPU_OPTIONS = {
     "xla_cpu_multi_thread_eigen": False,  # for the small products of physics, waking threads is too slow
@@ -125,11 +127,24 @@ def compiler_options() -> dict[str, Any]:
     return {name: x for name, x in CPU_OPTIONS.items() if name not in chosen} if jax.default_backend() == "cpu" else {}
 
 
+def fast_compile_options() -> dict[str, Any]:
+    """Return the compiler options of programs that run faster than they compile; only a CPU has such options."""
+    return {OPTIMIZATION_LEVEL: 0} if jax.default_backend() == "cpu" else {}
+
+
+@contextlib.contextmanager
+def use_precision(precision: str | None) -> Iterator[None]:
+    """Trace matrix products in one of PRECISIONS, unless they have their own; None leaves the setting of JAX."""
+    with contextlib.nullcontext() if precision is None else jax.default_matmul_precision(precision):
+        yield
+
+
 def measure_peak_memory() -> int:
-    """Return the peak memory in bytes of the first device, or on a CPU, of this process."""
-    on_device = jax.local_devices()[0].memory_stats() or {}
+    """Return the peak memory in bytes of all devices of this process, or on a CPU, of the process."""
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
+    known = [peak for peak in peaks if peak is not None]
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return on_device.get("peak_bytes_in_use", resident)
+    return sum(known) if known else resident
 
 
 def memory_limit() -> int:

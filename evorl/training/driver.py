@@ -21,12 +21,12 @@ from evorl.training import processes
 from evorl.training.callbacks import Callback
 from evorl.training.changed_numbers import replace_numbers
 from evorl.training.demonstrations import require_demonstrations
-from evorl.training.devices import compiler_options
+from evorl.training.devices import compiler_options, fast_compile_options
 from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, require_memory
 from evorl.training.host_envs import HostEnvs
 from evorl.training.nans import DivergenceMonitor, StepMonitor, find_failure_reason
 from evorl.training.profile import Profile
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, ProgramTrace, fold_keys, make_run_args
+from evorl.training.program import Program, ProgramTrace, fold_keys, make_run_args
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes, require_same_shapes
 from evorl.training.records.rows import make_row
@@ -77,7 +77,7 @@ class Driver:
 
         # It captures keys, not self: a cycle would keep the state and its programs until garbage collection.
         def new_state() -> State:
-            state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(keys, numbers)
+            state = traced.init.lower().compile(fast_compile_options())(keys, numbers)
             return state if demonstrations is None else _preload(program, traced, state, demonstrations)
 
         self._new_state = new_state
@@ -135,7 +135,7 @@ class Driver:
             require_memory(shapes, len(self.program.seeds))
             if checkpoints is not None:
                 checkpoints.check_disk_space(shapes)
-            state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(self.keys, numbers)
+            state = traced.init.lower().compile(fast_compile_options())(self.keys, numbers)
             if init_from is not None:
                 own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
                 parent = replace(init_from, **own)  # a new run keeps its own numbers and env_params

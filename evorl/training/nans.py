@@ -14,7 +14,8 @@ from jax.experimental import checkify
 from evorl import tree
 from evorl.ec.archives import Elites
 from evorl.replay.state_replays import split_replays
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program
+from evorl.training.devices import fast_compile_options
+from evorl.training.program import Program
 from evorl.training.progress import Progress
 from evorl.training.records.rows import per_seed
 from evorl.training.training_options import PendingResult
@@ -36,7 +37,7 @@ class DivergenceMonitor:
         """Compile the check, and find the leaves that are finite now; `lost` marks runs that have already diverged."""
         self._program = program
         look = (
-            jax.jit(self._find_nonfinite, out_shardings=program.of_metrics).lower(state).compile(FAST_COMPILE_OPTIONS)
+            jax.jit(self._find_nonfinite, out_shardings=program.of_metrics).lower(state).compile(fast_compile_options())
         )
         kept = [seed for seed, gone in enumerate(lost) if not gone]
         self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))

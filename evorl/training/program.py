@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 import jax
@@ -16,13 +16,12 @@ from evorl.replay import distribution
 from evorl.training import processes
 from evorl.training.demonstrations import preload_replay
 from evorl.training.device_mesh import choose_mesh_shape, make_mesh
-from evorl.training.devices import OPTIMIZATION_LEVEL
+from evorl.training.devices import fast_compile_options
 from evorl.types import Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
 
 Measure = Callable[[State], Metrics]  # from the state of one run, without replay buffers, to further metrics
 Evaluator = Callable[[State, Key], Metrics]  # evaluates one run, given its state without replay buffers
-FAST_COMPILE_OPTIONS: dict[str, Any] = {OPTIMIZATION_LEVEL: 0}  # for programs that run faster than they compile
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Program:
     def keys(self) -> jax.Array:
         """Return the random keys of each run, shape [seeds, 3], for its initial state, steps and evaluations."""
         split = jax.vmap(lambda seed: jax.random.split(jax.random.key(seed), 3))
-        return jax.jit(split, compiler_options=FAST_COMPILE_OPTIONS)(np.asarray(self.seeds, np.uint32))
+        return jax.jit(split, compiler_options=fast_compile_options())(np.asarray(self.seeds, np.uint32))
 
     def init(self, keys: jax.Array, numbers: Numbers) -> State:
         """Return the initial state; with several seeds, its leaves have a leading axis [seeds]."""
@@ -217,10 +216,15 @@ def map_sequentially(
     return state, *outputs
 
 
-@partial(jax.jit, compiler_options=FAST_COMPILE_OPTIONS)
 def fold_keys(keys: jax.Array, part: int | jax.Array) -> jax.Array:
     """Return the keys of round `part` of an evaluation, [seeds, 3], from those of the program."""
-    return jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, part)
+    return _compile_fold_keys()(keys, part)
+
+
+@cache
+def _compile_fold_keys() -> Callable[..., jax.Array]:
+    each = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))
+    return jax.jit(each, compiler_options=fast_compile_options())
 
 
 def make_run_args(first: int, count: int, evaluating: bool) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -14,10 +14,10 @@ from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError
 from evorl.parts import resolve_numbers
 from evorl.training.configuration import trust_check
-from evorl.training.devices import compiler_options
+from evorl.training.devices import compiler_options, fast_compile_options
 from evorl.training.driver import BEST_KEY_OFFSET
 from evorl.training.nans import DivergenceMonitor, describe_divergence
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program
+from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import make_row
@@ -102,7 +102,7 @@ class RunRecorder:
         self.training_log = TrainingLog([data["seed"]], schedule.budget, run.recorders, keep_rows=False)
         program = Program(workflow, [data["seed"]], schedule.chunk_size, side_by_side=False)
         self.evaluate, self.key = jax.jit(workflow.evaluate, compiler_options=compiler_options()), program.keys[0, 2]
-        state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(
+        state = jax.jit(workflow.init, compiler_options=fast_compile_options())(
             program.keys[0, 0], resolve_numbers(workflow)
         )
         self.sentinel = DivergenceMonitor(program, state, [False])

@@ -22,7 +22,7 @@ from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.demonstrations import read_demonstrations
 from evorl.training.device_mesh import choose_mesh_shape, describe_mesh
-from evorl.training.devices import set_host_devices
+from evorl.training.devices import set_host_devices, use_precision
 from evorl.training.dry_run import describe_training, find_unmet_limits, trace_shapes
 from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.exported_policy import ExportedPolicy, PolicyFile, find_policy_file
@@ -99,21 +99,22 @@ def fit_configuration(
     Returns:
         The result of `fit`, with the last row only.
     """
-    return fit(
-        workflow,
-        data["seed"],
-        budget,
-        callbacks,
-        num_seeds=data["num_seeds"],
-        evaluations=data["evaluations"],
-        evaluation_share=data["evaluation_share"],
-        chunk=get_chunk_size(data),
-        devices=data["devices"],
-        eval_env=parts.make_eval_env(data),
-        keep_rows=False,
-        progress=False,
-        **own,
-    )
+    with use_precision(data.get("precision")):
+        return fit(
+            workflow,
+            data["seed"],
+            budget,
+            callbacks,
+            num_seeds=data["num_seeds"],
+            evaluations=data["evaluations"],
+            evaluation_share=data["evaluation_share"],
+            chunk=get_chunk_size(data),
+            devices=data["devices"],
+            eval_env=parts.make_eval_env(data),
+            keep_rows=False,
+            progress=False,
+            **own,
+        )
 
 
 def get_chunk_size(data: Config) -> int:
@@ -134,7 +135,7 @@ def fingerprint_program(data: Mapping[str, Any]) -> str:
     """Return a hash that is equal for trainings with the same compiled program."""
     other = [data["eval_env"]] if data.get("eval_env") is not None else []
     played = data.get("env") or data["problem"], *(data.get("wrappers") or ()), *other
-    told = json.dumps([data["agent"], *played, data["num_seeds"]], sort_keys=True, default=str)
+    told = json.dumps([data["agent"], *played, data["num_seeds"], data.get("precision")], sort_keys=True, default=str)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

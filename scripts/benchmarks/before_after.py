@@ -76,8 +76,8 @@ def measured(name: str) -> dict[str, float]:
     import jax
     from workloads import WORKLOADS
 
-    from evorl.training.devices import compiler_options
-    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+    from evorl.training.devices import compiler_options, fast_compile_options
+    from evorl.training.program import Program, make_run_args
 
     given = before_after.spread()[name]() if name in NAMES else (*WORKLOADS[name]()[:3], 1)
     workflow, numbers, iterations, seeds = given
@@ -92,7 +92,7 @@ def measured(name: str) -> dict[str, float]:
     else:
         init, run = jax.jit(program.init), jax.jit(program.run, donate_argnums=0)
     keys = program.keys
-    state = init.lower(keys, numbers).compile(FAST_COMPILE_OPTIONS)(keys, numbers)
+    state = init.lower(keys, numbers).compile(fast_compile_options())(keys, numbers)
     run = run.lower(state, keys, *make_run_args(0, 0, False)).compile(compiler_options())
     found = {"compile cpu": time.process_time() - started[0], "compile wall": time.perf_counter() - started[1]}
     found |= {"instructions": str(run.as_text()).count(" = "), "temporary memory": get_temporary_bytes(run) / 2**20}

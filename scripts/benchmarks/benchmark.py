@@ -36,7 +36,7 @@ from peers_timing import Times, compiled, surroundings, timed
 from workloads import EVORL_CPU_S, KEY, WORKLOADS, jitted
 
 from evorl import tree
-from evorl.training.program import FAST_COMPILE_OPTIONS
+from evorl.training.devices import fast_compile_options
 from evorl.workflows import PBT
 
 
@@ -63,7 +63,7 @@ def first_step(workflow: Any, numbers: Any) -> float:
     """Return the CPU seconds of the initial state and one step, tracing and compilation included."""
     jax.clear_caches()
     cpu = time.process_time()
-    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(KEY, numbers)
+    state = jax.jit(workflow.init, compiler_options=fast_compile_options())(KEY, numbers)
     jax.block_until_ready(jitted(workflow.step)(state, KEY))
     return time.process_time() - cpu
 

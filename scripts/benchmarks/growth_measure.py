@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from evorl.parts import resolve_numbers
-from evorl.training.devices import compiler_options
+from evorl.training.devices import compiler_options, fast_compile_options
 from evorl.training.fit import fit
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget
 
 Point = dict[str, float]  # "seconds", "compile_seconds" and "bytes"
@@ -61,7 +61,7 @@ def measure_program(
     program, numbers = Program(workflow, [0], chunk, False), resolve_numbers(workflow)
     begun = time.perf_counter()
     traced = program.trace(numbers)
-    init = traced.init.lower().compile(FAST_COMPILE_OPTIONS)
+    init = traced.init.lower().compile(fast_compile_options())
     run = traced.run.compile(compiler_options())
     compile_seconds = time.perf_counter() - begun
     state, done = init(program.keys, numbers), 0

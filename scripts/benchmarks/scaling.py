@@ -71,13 +71,13 @@ def measure(name: str, devices: int, option: str, repeats: int) -> dict[str, flo
     os.environ["PJRT_NPROC"] = "1"
 
     from evorl.parts import resolve_numbers
-    from evorl.training.devices import compiler_options
-    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+    from evorl.training.devices import compiler_options, fast_compile_options
+    from evorl.training.program import Program, make_run_args
 
     workflow = build(name)
     program, numbers = Program(workflow, [0], 1, False, devices), resolve_numbers(workflow)
     traced = program.trace(numbers)
-    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
+    state = traced.init.lower().compile(fast_compile_options())(program.keys, numbers)
     run = traced.run.compile(compiler_options())
     times = []
     for i in range(repeats + 2):  # the first two: random steps, then the first training

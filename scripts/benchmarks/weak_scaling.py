@@ -49,14 +49,15 @@ def measured(name: str, devices: int) -> float:
     set_host_devices(devices, required=False)
     import jax
 
-    from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+    from evorl.training.devices import fast_compile_options
+    from evorl.training.program import Program, make_run_args
 
     workflow, numbers, iterations, seeds = workload(name, devices)
     program = Program(workflow, range(seeds), iterations, jax.default_backend() != "cpu", devices)
     times = []
     with jax.set_mesh(program.mesh):
         traced = program.trace(numbers)
-        state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
+        state = traced.init.lower().compile(fast_compile_options())(program.keys, numbers)
         run = traced.run.compile(compiler_options())
         for i in range(REPEATS + 2):  # the first two: the random steps, then the first training steps
             started = time.perf_counter()

@@ -47,8 +47,8 @@ from evorl.parts import bind, resolve_numbers
 from evorl.population import Pairs, Swarm, Truncation
 from evorl.priors import LogUniform
 from evorl.replay.ring import RingBuffer
-from evorl.training.devices import compiler_options
-from evorl.training.program import FAST_COMPILE_OPTIONS, Program, make_run_args
+from evorl.training.devices import compiler_options, fast_compile_options
+from evorl.training.program import Program, make_run_args
 from evorl.types import Key
 from evorl.ued import PLR
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, build_steps
@@ -60,7 +60,7 @@ HIDDEN, CAPACITY, STEPS, DEVICES = (32, 32), 8192, 3, 4
 
 def options() -> dict[str, Any]:
     """Return the compiler options of trainings, with LLVM's level 0, which comes after the optimization of HLO."""
-    return compiler_options() | FAST_COMPILE_OPTIONS
+    return compiler_options() | fast_compile_options()
 
 
 def trained(workflow: Any, seeds: int = 1, devices: int = 1) -> Executable:
@@ -68,7 +68,7 @@ def trained(workflow: Any, seeds: int = 1, devices: int = 1) -> Executable:
     program = Program(workflow, range(seeds), STEPS, False, devices)
     numbers = resolve_numbers(workflow)
     traced = program.trace(numbers)
-    state = traced.init.lower().compile(FAST_COMPILE_OPTIONS)(program.keys, numbers)
+    state = traced.init.lower().compile(fast_compile_options())(program.keys, numbers)
     run = traced.run.compile(options())
     for i in range(2):
         state, _, _ = run(state, program.keys, *make_run_args(STEPS * i, STEPS, False))
@@ -82,7 +82,9 @@ def looped(workflow: Any) -> Executable:
         once = workflow.step(state, key)
         return jax.lax.fori_loop(1, STEPS, lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i)), once)
 
-    state = jax.jit(workflow.init, compiler_options=FAST_COMPILE_OPTIONS)(jax.random.key(0), resolve_numbers(workflow))
+    state = jax.jit(workflow.init, compiler_options=fast_compile_options())(
+        jax.random.key(0), resolve_numbers(workflow)
+    )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.random.key(1)).compile(options())
     for i in range(2):
         state, _ = compiled(state, jax.random.key(i))

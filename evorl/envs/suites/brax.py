@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from evorl import mesh
 from evorl.envs import viewer
 from evorl.envs.bodies import build_solids, render_poses, suppress_warnings
+from evorl.envs.suites.common import in_full_precision
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.spaces import Box
 from evorl.types import Array, Key, State, TimeStep
@@ -119,11 +120,13 @@ class Brax:
     def action_space(self) -> Box:
         return Box(-1.0, 1.0, (self.env.action_size,))
 
+    @in_full_precision
     @partial(jax.jit, static_argnums=0)  # so that it is traced only once
     def reset(self, key: Key, params: Any) -> tuple[BraxState, Any]:
         state = self._apply_scales(params).reset(key)
         return BraxState(state.pipeline_state, jnp.int32(0)), state.obs
 
+    @in_full_precision
     @partial(jax.jit, static_argnums=0)
     def step(self, key: Key, env_state: BraxState, action: Any, params: Any) -> tuple[BraxState, TimeStep]:
         del key

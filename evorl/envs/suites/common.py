@@ -1,5 +1,6 @@
 """Helpers shared by the adapters for environments of other libraries."""
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,6 +66,17 @@ class SharedLeaves:
         """Return the state with its shared leaves, the inverse of `remove`."""
         leaves = iter(jax.tree.leaves(state))
         return self._structure.unflatten([next(leaves) if x is None else jnp.asarray(x) for x in self._shared])
+
+
+def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose matrix products have float32 precision on a GPU, too, as physics requires."""
+
+    @functools.wraps(function)
+    def compute(*args: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return function(*args)
+
+    return compute
 
 
 def import_extra(module: str, extra: str) -> Any:

@@ -9,7 +9,15 @@ import jax
 from flax.core import FrozenDict
 
 from evorl import mesh
-from evorl.envs.suites.common import SharedLeaves, SuiteState, cast_obs, import_extra, infer_space, set_default_limit
+from evorl.envs.suites.common import (
+    SharedLeaves,
+    SuiteState,
+    cast_obs,
+    import_extra,
+    in_full_precision,
+    infer_space,
+    set_default_limit,
+)
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Space
 from evorl.types import Key, TimeStep
@@ -91,12 +99,14 @@ class Playground:
     def _warp_leaves(self) -> SharedLeaves:
         return SharedLeaves(self.env.reset)
 
+    @in_full_precision
     def reset(self, key: Key, params: Any) -> tuple[SuiteState, Any]:
         del params
         inner = self.env.reset(key)
         obs = cast_obs(inner.obs, self.observation_space)
         return SuiteState.init(self._warp_leaves.remove(inner) if self.impl == "warp" else inner), obs
 
+    @in_full_precision
     def step(self, key: Key, env_state: SuiteState, action: Any, params: Any) -> tuple[SuiteState, TimeStep]:
         del key, params
         own = self._warp_leaves.restore(env_state.inner) if self.impl == "warp" else env_state.inner

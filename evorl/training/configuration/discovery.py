@@ -69,7 +69,8 @@ Budgets: env_steps, episodes, iterations, minutes. They replace the default budg
 Others: eval_env (another environment for evaluation, with options eval_env.*), seed, num_seeds, devices, evaluations,
         suite, chunk, run_dir, checkpoint.{minutes,keep,replay}, tensorboard, wandb (or any of
         wandb.{project,entity,group,tags,mode}), profile, dry_run (prints sizes, trains nothing), deterministic,
-        debug.nans, quiet (prints errors only), json (prints rows and the result as JSON lines to standard output).
+        precision, debug.nans, quiet (prints errors only), json (prints rows and the result as JSON lines to standard
+        output).
 Every field and hyperparameter of a component is an option: agent.workflow.*, env.*, problem.*; the shortest
 unambiguous ending of its name is enough: learning_rate=1e-3"""
 

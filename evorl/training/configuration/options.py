@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.errors import OptionError, require, require_int
+from evorl.errors import OptionError, require, require_int, unknown_name_error
+from evorl.training import devices
 from evorl.training.configuration import config_file
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
 from evorl.training.records import recorders
@@ -43,6 +44,9 @@ def check_options(data: Mapping[str, Any]) -> None:
     require_int("agent.chunk", config_file.lookup(data, "agent.chunk", 1), *INTEGER_RANGES["chunk"])
     for name in BOOLEAN_OPTIONS:
         require_boolean(data, name)
+    precision = data.get("precision")
+    if precision is not None and precision not in devices.PRECISIONS:
+        raise unknown_name_error("precision", str(precision), devices.PRECISIONS)
     share = config_file.lookup(data, "evaluation_share")
     number = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1
     require(number, "evaluation_share", share, "must be a number above 0, at most 1")
