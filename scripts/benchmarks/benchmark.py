@@ -3,6 +3,7 @@
 python scripts/benchmarks/benchmark.py                    all workloads
 python scripts/benchmarks/benchmark.py E4 J1              some of them; J1 is all of J1-ENV-BACKEND
 python scripts/benchmarks/benchmark.py --repeats 9 E10 calibrate
+python scripts/benchmarks/benchmark.py --wall E1 E8       wall-clock time of the steps alone, for a GPU: one compilation
 
 Compilation is measured separately, without the persistent cache. One warm-up run is followed by the repeats, and the
 median counts. The output is one JSON line per workload, then tables.
@@ -21,6 +22,7 @@ seconds, scaled by the speed of this machine; that comparison is therefore indir
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -145,6 +147,28 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     }
 
 
+def measure_wall(name: str, repeats: int) -> dict[str, Any]:
+    """Measure the wall-clock time of an iteration of one workload of E and of its first step, with a single program."""
+    workflow, numbers, iterations, _ = WORKLOADS[name]()
+
+    def run(state: Any, key: Any) -> Any:
+        step = lambda i, loop: workflow.step(loop[0], jax.random.fold_in(key, i))  # noqa: E731
+        return jax.lax.fori_loop(1, iterations, step, workflow.step(state, key))
+
+    state = jax.jit(workflow.init)(KEY, numbers)
+    began = time.perf_counter()
+    donated = jitted(run, donate_argnums=0).lower(state, KEY).compile()
+    state, _ = jax.block_until_ready(donated(state, KEY))
+    first = time.perf_counter() - began
+    seconds = []
+    for i in range(repeats + 1):
+        began = time.perf_counter()
+        state, _ = jax.block_until_ready(donated(state, jax.random.fold_in(KEY, i)))
+        seconds.append(time.perf_counter() - began)
+    wall = statistics.median(seconds[1:])
+    return {"workload": name, "ms": 1000 * wall / iterations, "first_step_s": first, **surroundings(repeats)}
+
+
 def table(columns: list[str], rows: list[list[str]]) -> None:
     print()
     for cells in (columns, ["---"] * len(columns), *rows):
@@ -207,7 +231,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", help=f"of {', '.join([*WORKLOADS, 'J1', *PEERS])}")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--wall", action="store_true", help="wall-clock time of E1 to E10 only")
     arguments = parser.parse_args()
+    if arguments.wall:
+        rows = [measure_wall(name, arguments.repeats) for name in chosen(arguments.workloads) if name in WORKLOADS]
+        print(*map(json.dumps, rows), sep="\n")
+        return table(
+            ["workload", "ms per iteration", "first step s"],
+            [[row["workload"], f"{row['ms']:.3g}", f"{row['first_step_s']:.1f}"] for row in rows],
+        )
     results = {}
     for name in chosen(arguments.workloads):
         results[name] = PEERS[name](arguments.repeats) if name in PEERS else measure(name, arguments.repeats)
