@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from evorl import envs, tree
 from evorl.envs import mpe, render
+from evorl.envs.mpe import observations, world
 from evorl.envs.mpe.formations import compute_assigned_distances
 from evorl.envs.mpe.observations import select_nearest
 from evorl.envs.mpe.tag import compute_boundary_penalty
@@ -142,6 +143,27 @@ def test_the_nearest_come_first():
     assert of_few.tolist() == [[[8, 9]]]
     assert many[0].tolist() == [[1, -2, 3, 0]]
     assert of_many.tolist() == [[[8, 9, 7, 0]]]
+
+
+def test_many_entities_are_computed_as_few_are(monkeypatch):
+    """Contacts and nearest entities, ties included, in both forms."""
+    n = 40
+    agents = {"a": world.EntityGroup(n, size=0.2)}
+    landmarks = {"b": world.EntityGroup(5, size=0.1, collides=True)}
+    at = jax.random.uniform(jax.random.key(0), (2, n + 5), minval=-1, maxval=1)
+    at = at.at[:, 1].set(at[:, 0])  # two at one place
+    state = world.MPEState(at[:, :n], jnp.zeros((2, n)), at[:, n:], None, None, None, jnp.int32(0))
+    away, more = at[:, None] - at[:, :n, None], jnp.arange(n * (n + 5.0)).reshape(1, n, n + 5)
+    found = []
+    for few in (100, 10):
+        monkeypatch.setattr(world, "FEW_ENTITIES", few)
+        monkeypatch.setattr(observations, "FEW_ENTITIES", few)
+        force = world.compute_contact_forces(state, agents, landmarks)
+        found.append([force, *observations.select_nearest(away, 7, more), *observations.select_nearest(away, 50, more)])
+    assert abs(found[0][0]).max() > 1
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-4, atol=1e-3)
+    for one, other in zip(found[0][1:], found[1][1:], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_games_by_name():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from evorl.envs.mpe.world import norm
+from evorl.envs.mpe.world import FEW_ENTITIES, norm
 from evorl.errors import require
 
 
@@ -50,6 +50,8 @@ def select_nearest(
     if count is None:
         return away, *more
     far, m = norm(away), away.shape[-1]
+    if m > FEW_ENTITIES:
+        return select_nearest_of_many(far, count, away, *more)
     earlier = np.tri(m, k=-1, dtype=bool)  # ties: the first entity comes first
     closer = (far[:, None] < far[..., None]) | ((far[:, None] == far[..., None]) & earlier)
     rank = closer.sum(-1, dtype=jnp.int32)  # several times faster than a sort for so few entities
@@ -60,6 +62,15 @@ def select_nearest(
     known = jnp.moveaxis(jnp.concatenate([away, *more]), 0, -1)
     found = jnp.moveaxis(jax.vmap(sort_by_rank)(known, rank), -1, 0)
     return jnp.split(found, np.cumsum([2, *map(len, more)])[:-1])
+
+
+def select_nearest_of_many(
+    far: Float[Array, "n m"], count: int, *values: Float[Array, "_ n m"]
+) -> Sequence[Float[Array, "_ n count"]]:
+    """Select the entities with the smallest distances, the first ones at ties, as `select_nearest` does."""
+    nearest = jax.lax.top_k(-far, min(count, far.shape[-1]))[1]
+    missing = [(0, 0), (0, 0), (0, count - nearest.shape[-1])]
+    return [jnp.pad(jnp.take_along_axis(known, nearest[None], -1), missing) for known in values]
 
 
 def one_hot(index: Array, n: int) -> Float[Array, "*batch n"]:

@@ -16,6 +16,7 @@ from evorl.types import Key, State
 
 DT, DAMPING = 0.1, 0.25  # seconds per step; fraction of the velocity lost per step
 CONTACT_FORCE, CONTACT_MARGIN = 100.0, 1e-3
+FEW_ENTITIES = 32  # up to this number, all pairs are computed at once, which is faster but grows with the third power
 
 Color = tuple[float, ...]
 GRAY, DARK, RED, GREEN, BLUE = (0.25,) * 3, (0.15,) * 3, (0.85, 0.35, 0.35), (0.35, 0.85, 0.35), (0.35, 0.35, 0.85)
@@ -181,13 +182,23 @@ def compute_contact_forces(state: MPEState, agents: EntityGroups, landmarks: Ent
     """Return the contact forces on agents, which push them away from agents and obstacles that they touch."""
     solid = get_entity_values(landmarks, "collides")  # obstacles, which come first
     sizes = np.concatenate([get_entity_values(agents, "size"), get_entity_values(landmarks, "size")[solid]])
-    pairs, n = make_pair_incidence(count_entities(agents), len(sizes)), count_entities(agents)
+    n = count_entities(agents)
     at = jnp.concatenate([state.agent_positions, state.landmark_positions[:, : len(sizes) - n]], axis=1)
+    if len(sizes) > FEW_ENTITIES:  # a product with all pairs would grow with the third power
+        away = at[:, :n, None] - at[:, None]
+        return (away * compute_push(norm(away), sizes[:n, None] + sizes)).sum(-1)
+    pairs = make_pair_incidence(n, len(sizes))
     away = jnp.matmul(at, pairs, precision=jax.lax.Precision.HIGHEST)
-    distance = jnp.maximum(norm(away), 1e-6)
-    deep = np.abs(pairs).T @ sizes - distance
+    push = compute_push(norm(away), np.abs(pairs).T @ sizes)
+    return jnp.matmul(away * push, pairs[:n].T, precision=jax.lax.Precision.HIGHEST)
+
+
+def compute_push(distance: Float[Array, "*pairs"], reach: Float[np.ndarray, "*pairs"]) -> Float[Array, "*pairs"]:
+    """Return the contact force of pairs of entities divided by their distance, which touch closer than `reach`."""
+    distance = jnp.maximum(distance, 1e-6)
+    deep = reach - distance
     depth = jnp.maximum(deep, 0) + CONTACT_MARGIN * jnp.log(1 + jnp.exp(-jnp.abs(deep) / CONTACT_MARGIN))
-    return jnp.matmul(away * (CONTACT_FORCE * depth / distance), pairs[:n].T, precision=jax.lax.Precision.HIGHEST)
+    return CONTACT_FORCE * depth / distance
 
 
 def make_pair_incidence(agents: int, entities: int) -> Float[np.ndarray, "entities pairs"]:
