@@ -64,7 +64,7 @@ class DiscreteSAC(SoftActorCritic):
     def critic(self) -> Network:
         """Return the network from observations to the values of all actions, [*batch, critics, choices]."""
         body = DiscreteCritics(self.num_critics, self.num_choices, self.hidden, self.layer_norm)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, privileged=True)
 
     def init(self, key: Key) -> SACState:
         key_actor, key_critic = jax.random.split(key)

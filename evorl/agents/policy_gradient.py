@@ -23,7 +23,7 @@ from evorl.networks.policy_value import CentralizedNetwork, PolicyHead, PolicyVa
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.returns import is_known, skip_forced_steps
-from evorl.spaces import PrivilegedObs, get_visible_space, has_choice, with_visible_space
+from evorl.spaces import has_choice, has_privileged_state
 from evorl.types import Batch, Key, Memory, Metrics, Params, Transition
 
 
@@ -80,12 +80,19 @@ class PolicyGradient(BaseAgent, ABC):
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space has a policy distribution.
 
-        A value function that sees a privileged state also requires that num_values is 1.
+        A value function that sees a privileged state also requires that num_values is 1 and that it shares no
+        hidden layers with the policy.
         """
         Head(self.action_space, self.distribution)
-        if isinstance(get_visible_space(self.observation_space), PrivilegedObs):
+        if has_privileged_state(self.observation_space):
             why = "must be 1 if the value function sees a privileged state (PrivilegedObs)"
             require(self.num_values == 1, "num_values", self.num_values, why)
+            require(
+                not self.shared_trunk,
+                "shared_trunk",
+                "true",
+                "must be false if the value function sees a privileged state (PrivilegedObs)",
+            )
 
     @abstractmethod
     def estimate_advantages(
@@ -156,11 +163,10 @@ class PolicyGradient(BaseAgent, ABC):
         privileged state.
         """
         space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
-        match get_visible_space(space):
-            case PrivilegedObs(space=own, state=state):
-                policy = Network(with_visible_space(space, own), PolicyHead(*sizes), self.encoder, self.core)
-                value = Network(state, MLP(self.hidden, 1, self.activation), self.encoder, self.core)
-                return CentralizedNetwork(space, policy, value)
+        if has_privileged_state(space):
+            policy = Network(space, PolicyHead(*sizes), self.encoder, self.core)
+            value = Network(space, MLP(self.hidden, 1, self.activation), self.encoder, self.core, privileged=True)
+            return CentralizedNetwork(space, policy, value)
         body = PolicyValue(*sizes, self.shared_trunk, self.num_values)
         return Network(space, body, self.encoder, self.core, mask_policy_logits)
 
@@ -170,7 +176,7 @@ class PolicyGradient(BaseAgent, ABC):
 
     def initial_memory(self) -> Memory:
         require_space(self.observation_space, "observation_space")
-        twice = isinstance(get_visible_space(self.observation_space), PrivilegedObs)
+        twice = has_privileged_state(self.observation_space)
         return (self.core.initial_memory(), self.core.initial_memory()) if twice else self.core.initial_memory()
 
     @property

@@ -54,9 +54,12 @@ class SAC(SoftActorCritic):
 
     @property
     def critic(self) -> Network:
-        """Return the network from observations and actions to values, [*batch, critics]."""
+        """Return the network from observations and actions to values, [*batch, critics].
+
+        If the observation space is a PrivilegedObs, critics see the privileged state, the actor the observation.
+        """
         body = Critics(self.num_critics, self.hidden, self.layer_norm)
-        return Network(self.observation_space, body, self.encoder, self.core)
+        return Network(self.observation_space, body, self.encoder, self.core, privileged=True)
 
     def init(self, key: Key) -> SACState:
         key_actor, key_critic = jax.random.split(key)

@@ -79,7 +79,10 @@ class TD3(BaseAgent):
 
     @property
     def critic(self) -> Network:
-        """Return the network from observations and actions to values, [*batch, critics]."""
+        """Return the network from observations and actions to values, [*batch, critics].
+
+        If the observation space is a PrivilegedObs, critics see the privileged state, the actor the observation.
+        """
         return self.critics(self.num_critics)
 
     def critics(self, n: int) -> Network:
@@ -88,7 +91,8 @@ class TD3(BaseAgent):
         Args:
             n: Number of critics.
         """
-        return Network(self.observation_space, Critics(n, self.hidden, self.layer_norm), self.encoder, self.core)
+        body = Critics(n, self.hidden, self.layer_norm)
+        return Network(self.observation_space, body, self.encoder, self.core, privileged=True)
 
     def init(self, key: Key) -> TD3State:
         key_actor, key_critic = jax.random.split(key)
@@ -100,13 +104,13 @@ class TD3(BaseAgent):
     def initial_memory(self) -> Memory:
         return self.core.initial_memory()
 
-    def act(self, params: Params, obs: Array, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
+    def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """Return the greedy action plus Gaussian noise, clipped to the bounds."""
         action, memory, extras = self.mode(params, obs, memory, key)
         noise = self.explore_std * jax.random.normal(key, action.shape)
         return self.clip(action + self.half_range * noise), memory, extras
 
-    def mode(self, params: Params, obs: Array, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
+    def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         del key
         memory, numbers = self.actor.apply(params, memory, obs, method="step")
         return self.to_action(numbers), memory, {}

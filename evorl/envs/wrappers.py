@@ -211,8 +211,8 @@ class FrameStack(Wrapper):
     """Environment whose observations are the last `count` observations of the inner environment, the newest last.
 
     An episode starts with `count` copies of the first observation. Leaves [*shape] become [count, *shape], a
-    Discrete becomes a MultiDiscrete, and the vectors of a MultiDiscrete are concatenated. The action mask
-    belongs to the newest observation.
+    Discrete becomes a MultiDiscrete, and the vectors of a MultiDiscrete are concatenated. An action mask
+    and a privileged state belong to the newest observation.
 
     Args:
         inner: Wrapped environment.
@@ -260,7 +260,7 @@ class FrameStack(Wrapper):
 class ObservationWrapper(Wrapper, ABC):
     """Base class of wrappers that transform each observation by `transform_obs`, to the space `output_space`.
 
-    The action mask, if there is one, stays unchanged.
+    An action mask and a privileged state stay unchanged.
 
     Args:
         inner: Wrapped environment.
@@ -269,14 +269,14 @@ class ObservationWrapper(Wrapper, ABC):
     @property
     @abstractmethod
     def output_space(self) -> Space:
-        """Return the space of transformed observations, without the action mask."""
+        """Return the space of transformed observations, without action mask and privileged state."""
 
     @abstractmethod
     def transform_obs(self, obs: Any) -> Any:
         """Return the transformed observation.
 
         Args:
-            obs: Observation of the inner environment, without the action mask.
+            obs: Observation of the inner environment, without action mask and privileged state.
         """
 
     @property

@@ -13,7 +13,14 @@ from evorl import tree
 from evorl.keys import require_key
 from evorl.networks.features import features, require_space
 from evorl.networks.mlp import apply_dense_layers, check_layers
-from evorl.spaces import Space, get_visible_obs, get_visible_space, to_shape_structs
+from evorl.spaces import (
+    Space,
+    get_value_obs,
+    get_value_space,
+    get_visible_obs,
+    get_visible_space,
+    to_shape_structs,
+)
 from evorl.types import Key, Memory, Params, Transition
 
 
@@ -124,7 +131,8 @@ class Network(nn.Module):
     """Network of an encoder, a recurrent core and a body; the parameters of the body lie at the top level.
 
     The network does not see the action mask. mask_fn(space, observations, outputs) returns the outputs with
-    invalid actions masked.
+    invalid actions masked. Of a PrivilegedObs, it sees the privileged state if it is `privileged`, as value
+    functions are, else the observation.
     """
 
     space: Space | None
@@ -132,6 +140,7 @@ class Network(nn.Module):
     encoder: Encoder = Flat()
     core: Core = Feedforward()
     mask_fn: Callable[[Space, Any, Any], Any] = ignore_action_mask
+    privileged: bool = False
 
     def setup(self) -> None:
         """Share the scope with the body, so that its parameters have the same names as without this network."""
@@ -161,6 +170,8 @@ class Network(nn.Module):
         """Return the features of observations, shape [*batch, n]."""
         require_space(self.space, "observation_space")
         assert self.space is not None
+        if self.privileged:
+            return self.encoder(get_value_space(self.space), get_value_obs(self.space, obs))
         return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
     def head(self, obs: Any, x: Array, *args: Any) -> Any:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from evorl.networks.mlp import ACTIVATIONS, MLP
 from evorl.networks.network import Network
-from evorl.spaces import Space, get_visible_obs, mask_logits, with_visible_obs
+from evorl.spaces import Space, mask_logits
 from evorl.types import Key, Memory, Params
 
 
@@ -79,9 +79,7 @@ class CentralizedNetwork:
 
     def apply(self, params: Params, memory: Memory, obs: Any, *ended: Array, method: str) -> tuple[Memory, Any]:
         """Return the memory and the outputs of PolicyValue, by the method "step" or "sequence" of Network."""
-        both = get_visible_obs(self.space, obs)
-        given = (memory[0], with_visible_obs(self.space, obs, both["obs"])), (memory[1], both["state"])
-        of_policy: Any = self.policy.apply(params["policy"], *given[0], *ended, method=method)
-        of_value: Any = self.value.apply(params["value"], *given[1], *ended, method=method)
+        of_policy: Any = self.policy.apply(params["policy"], memory[0], obs, *ended, method=method)
+        of_value: Any = self.value.apply(params["value"], memory[1], obs, *ended, method=method)
         (numbers, log_std), value = of_policy[1], of_value[1]
         return (of_policy[0], of_value[0]), mask_policy_logits(self.space, obs, (numbers, log_std, value[..., 0]))

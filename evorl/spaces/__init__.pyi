@@ -1,8 +1,14 @@
 """Observation and action spaces."""
 
+from evorl.spaces.action_mask import fill_privileged_state as fill_privileged_state
+from evorl.spaces.action_mask import get_policy_obs as get_policy_obs
+from evorl.spaces.action_mask import get_policy_space as get_policy_space
+from evorl.spaces.action_mask import get_value_obs as get_value_obs
+from evorl.spaces.action_mask import get_value_space as get_value_space
 from evorl.spaces.action_mask import get_visible_obs as get_visible_obs
 from evorl.spaces.action_mask import get_visible_space as get_visible_space
 from evorl.spaces.action_mask import has_choice as has_choice
+from evorl.spaces.action_mask import has_privileged_state as has_privileged_state
 from evorl.spaces.action_mask import mask_logits as mask_logits
 from evorl.spaces.action_mask import random_action as random_action
 from evorl.spaces.action_mask import split_key as split_key

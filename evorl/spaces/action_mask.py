@@ -1,5 +1,6 @@
-"""Action masks in observations: masked logits, random valid actions, and the observation without its mask."""
+"""Parts of observations: what a policy sees, what a value function sees, and action masks."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,50 +8,129 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.spaces.kinds import Discrete, Members, ObsWithActionMask, Space
-from evorl.spaces.structure import action_from_indices, groups
+from evorl.spaces.kinds import Dict, Discrete, Members, ObsWithActionMask, PrivilegedObs, Space
+from evorl.spaces.structure import action_from_indices, groups, to_shape_structs
 
 MASKED_LOGIT = -1e9  # logit of an invalid choice: lower than any other, but finite
+WITH_PARTS = (ObsWithActionMask, PrivilegedObs)  # spaces of observations with a part that no policy sees
 
 
 def get_visible_space(space: Space) -> Space:
-    """Return the part of an observation space that a network receives, which excludes the action mask.
+    """Return the part of an observation space that a policy sees, without action mask and privileged state.
 
     Args:
         space: Observation space.
     """
-    return space.space if isinstance(space, ObsWithActionMask) else space
+    return get_visible_space(space.space) if isinstance(space, WITH_PARTS) else space
 
 
 def get_visible_obs(space: Space, obs: Any) -> Any:
-    """Return the part of observations that a network receives, which excludes the action mask.
+    """Return the part of observations that a policy sees, without action mask and privileged state.
 
     Args:
         space: Observation space.
         obs: Observations, leaves [*batch, ...].
     """
-    return obs["obs"] if isinstance(space, ObsWithActionMask) else obs
+    return get_visible_obs(space.space, obs["obs"]) if isinstance(space, WITH_PARTS) else obs
+
+
+def get_value_space(space: Space) -> Space:
+    """Return the part of an observation space that a value function sees.
+
+    It is the privileged state of a PrivilegedObs, else the part that a policy sees.
+
+    Args:
+        space: Observation space.
+    """
+    inside = space.space if isinstance(space, ObsWithActionMask) else space
+    return inside.state if isinstance(inside, PrivilegedObs) else inside
+
+
+def get_value_obs(space: Space, obs: Any) -> Any:
+    """Return the part of observations that a value function sees.
+
+    It is the privileged state of a PrivilegedObs, else the part that a policy sees.
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...].
+    """
+    inside, obs = (space.space, obs["obs"]) if isinstance(space, ObsWithActionMask) else (space, obs)
+    return obs["state"] if isinstance(inside, PrivilegedObs) else obs
+
+
+def has_privileged_state(space: Space) -> bool:
+    """Return whether value functions see a privileged state in observations of a space.
+
+    Args:
+        space: Observation space.
+    """
+    return isinstance(space.space if isinstance(space, ObsWithActionMask) else space, PrivilegedObs)
+
+
+def get_policy_space(space: Space) -> Space:
+    """Return an observation space without its privileged state: {"obs": observation} in place of a PrivilegedObs.
+
+    Args:
+        space: Observation space.
+    """
+    match space:
+        case ObsWithActionMask():
+            return replace(space, space=get_policy_space(space.space))
+        case PrivilegedObs():
+            return Dict({"obs": space.space})
+    return space
+
+
+def get_policy_obs(space: Space, obs: Any) -> Any:
+    """Return observations without their privileged state, as values of `get_policy_space`.
+
+    Args:
+        space: Observation space.
+        obs: Observations, leaves [*batch, ...], with or without the privileged state.
+    """
+    match space:
+        case ObsWithActionMask():
+            return {name: get_policy_obs(space.space, x) if name == "obs" else x for name, x in obs.items()}
+        case PrivilegedObs():
+            return {name: x for name, x in obs.items() if name != "state"}
+    return obs
+
+
+def fill_privileged_state(space: Space, obs: Any) -> Any:
+    """Return one observation with a privileged state of zeros, for a policy, which does not see it.
+
+    Args:
+        space: Observation space.
+        obs: Observation without privileged state, a value of `get_policy_space`.
+    """
+    match space:
+        case ObsWithActionMask():
+            return obs | {"obs": fill_privileged_state(space.space, obs["obs"])}
+        case PrivilegedObs():
+            return obs | {"state": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), to_shape_structs(space.state))}
+    return obs
 
 
 def with_visible_space(space: Space, shown: Space) -> Space:
-    """Return the observation space with another visible part and the same action mask.
+    """Return the observation space with another visible part, and the same action mask and privileged state.
 
     Args:
         space: Observation space.
         shown: New space of the visible part.
     """
-    return ObsWithActionMask(shown, space.choices) if isinstance(space, ObsWithActionMask) else shown
+    return replace(space, space=with_visible_space(space.space, shown)) if isinstance(space, WITH_PARTS) else shown
 
 
 def with_visible_obs(space: Space, obs: Any, value: Any) -> Any:
-    """Return observations with another visible part and the same action mask.
+    """Return observations with another visible part, and the same action mask and privileged state.
 
     Args:
         space: Observation space.
         obs: Observations, leaves [*batch, ...].
         value: New value of the visible part.
     """
-    return obs | {"obs": value} if isinstance(space, ObsWithActionMask) else value
+    return obs | {"obs": with_visible_obs(space.space, obs["obs"], value)} if isinstance(space, WITH_PARTS) else value
 
 
 def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:

@@ -255,13 +255,18 @@ class ObsWithActionMask:
 
 @dataclass(frozen=True)
 class PrivilegedObs:
-    """Observations with a privileged state, which a value function may use during training, but no policy.
+    """Observations with a privileged state, which value functions see during training instead of the observation.
 
-    A value is {"obs": value of `space`, "state": value of `state`}.
+    A value is {"obs": value of `space`, "state": value of `state`}. A policy sees only "obs", and a critic or
+    a state value only "state", which should therefore contain all of the observation that matters. With an
+    action mask, the space is ObsWithActionMask(PrivilegedObs(...), choices).
 
     Args:
-        space: Space of the observations.
+        space: Space of the observations, without an action mask.
         state: Space of the privileged state.
+
+    Raises:
+        OptionError: If `space` has an action mask or a privileged state.
     """
 
     space: "Space"
@@ -269,6 +274,8 @@ class PrivilegedObs:
 
     def __post_init__(self) -> None:
         _require_spaces(space=self.space, state=self.state)
+        plain = not isinstance(self.space, ObsWithActionMask | PrivilegedObs)
+        require(plain, "space", self.space, "must have no parts; use ObsWithActionMask(PrivilegedObs(...), choices)")
 
     @property
     def parts(self) -> dict[str, "Space"]:

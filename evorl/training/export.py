@@ -16,7 +16,7 @@ from jax import export as jax_export
 from evorl import package, tree
 from evorl.errors import OptionError, require
 from evorl.numpy_policy import SCHEMA
-from evorl.spaces import to_shape_structs
+from evorl.spaces import fill_privileged_state, get_policy_space, to_shape_structs
 from evorl.training.exported_policy import describe_environment
 from evorl.training.flat_program import FlatProgram
 from evorl.training.pareto_front import Front, with_solution
@@ -186,13 +186,13 @@ def _make_act(policy: Policy, sampled: bool = False, play: PolicyFn | None = Non
     play, key = play or policy.as_policy_fn(sampled), jax.random.key(0)
 
     def act(obs: Any, memory: Any = policy.memory) -> Any:
-        action, after, _ = play(obs, memory, key)
+        action, after, _ = play(fill_privileged_state(policy.env.observation_space, obs), memory, key)
         return (action, after) if policy.is_recurrent else action
 
     return act
 
 
 def _get_inputs(policy: Policy) -> tuple[Any, Any]:
-    """Return an observation of zeros, and the recurrent state at the start of an episode."""
-    obs = tree.zeros_like(to_shape_structs(policy.env.observation_space))
+    """Return an observation of zeros, without privileged state, and the recurrent state at the start of an episode."""
+    obs = tree.zeros_like(to_shape_structs(get_policy_space(policy.env.observation_space)))
     return obs, jax.tree.map(jnp.asarray, policy.memory)

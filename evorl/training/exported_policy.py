@@ -12,7 +12,7 @@ import numpy as np
 import evorl
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.numpy_policy import make_operations, read_policy, run_program, select_solution
-from evorl.spaces import leaf_spaces, to_shape_structs
+from evorl.spaces import get_policy_space, leaf_spaces, to_shape_structs
 from evorl.training.configuration import parts, trust_check
 from evorl.training.pareto_front import Front
 from evorl.training.policy import Policy
@@ -135,7 +135,8 @@ class ExportedPolicy(Policy):
         self.env = env or _make_env(file.about, trust, f"run={path}: its environment")
         self.env_params = as_arrays(self.env.default_params)
         shapes = [(tuple(leaf["shape"]), leaf["dtype"]) for leaf in self._program["obs"]]
-        wanted = [(leaf.shape, str(np.dtype(leaf.dtype))) for leaf in leaf_spaces(self.env.observation_space)]
+        seen = leaf_spaces(get_policy_space(self.env.observation_space))
+        wanted = [(leaf.shape, str(np.dtype(leaf.dtype))) for leaf in seen]
         require(shapes == wanted, "run", path, "its policy does not fit its environment")
         self._arrays = {name: jnp.asarray(x) for name, x in arrays.items() if not name.startswith("front_")}
         self.memory = [self._arrays[name] for name in self._program["memory"]]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -11,7 +12,21 @@ from jax.core import Tracer
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, Members, Simple, Space, Tuple, is_simple, leaf_spaces, subspaces, unflatten
+from evorl.spaces import (
+    Box,
+    Members,
+    Simple,
+    Space,
+    Tuple,
+    fill_privileged_state,
+    get_policy_obs,
+    get_policy_space,
+    has_privileged_state,
+    is_simple,
+    leaf_spaces,
+    subspaces,
+    unflatten,
+)
 from evorl.tree import as_arrays
 from evorl.types import Env, EvolvingWorkflow, Key, PolicyFn, PolicyWorkflow, Population, State, Workflow
 
@@ -63,7 +78,8 @@ class Policy:
 
         Args:
             obs: Observation, [*batch, *shape]: a number, a list, an array, or a dict or tuple of these as in
-                the observation space. It may have any number of batch axes.
+                the observation space. It may have any number of batch axes. A privileged state may be absent,
+                since no policy sees it.
             *given: The recurrent state, leaves [*batch, ...], for a recurrent policy; then, optionally, the
                 key.
             key: Key of jax.random, or a seed below 2^32. None for the greedy action.
@@ -82,7 +98,9 @@ class Policy:
             memory, given = given[0], given[1:]
         require(len(given) < 2, "policy(...)", f"{most + len(given)} arguments", "takes at most obs, memory and key")
         key = given[0] if given else key
-        space = self.env.observation_space
+        space = get_policy_space(self.env.observation_space)
+        if has_privileged_state(self.env.observation_space) and isinstance(obs, Mapping):
+            obs = get_policy_obs(self.env.observation_space, obs)
         parts = [
             _to_array(leaf, *given)
             for leaf, given in zip(leaf_spaces(space), _split_observation(space, obs), strict=True)
@@ -130,7 +148,9 @@ class Policy:
 
     def _act_on_rows(self, rows: Any, memory: Any, key: Key, explores: bool) -> Any:
         keys = jax.random.split(key, jax.tree.leaves(rows)[0].shape[0])
-        return jax.vmap(lambda *given: self._modes[explores](*given)[:2])(rows, memory, keys)
+        fill = partial(fill_privileged_state, self.env.observation_space)
+        act = lambda obs, *given: self._modes[explores](fill(obs), *given)[:2]  # noqa: E731
+        return jax.vmap(act)(rows, memory, keys)
 
 
 def _split_observation(space: Space, obs: Any, name: str = "obs") -> list[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from evorl.spaces import (
     MultiBinary,
     MultiDiscrete,
     ObsWithActionMask,
+    PrivilegedObs,
     Simple,
     Space,
     Tuple,
@@ -63,7 +64,7 @@ def from_gymnasium_space(space: Any) -> Space:
 
 
 def to_gymnasium_space(space: Space) -> Any:
-    """Convert a space to one of Gymnasium; an ObsWithActionMask becomes a Dict of "obs" and "legal"."""
+    """Convert a space to one of Gymnasium; masks and privileged states become entries of a Dict."""
     match space:
         case Box():
             dtype: Any = np.dtype(_gymnasium_dtype(space))
@@ -76,7 +77,7 @@ def to_gymnasium_space(space: Space) -> Any:
             return gymnasium.spaces.MultiDiscrete(numbers, start=starts)
         case MultiBinary():
             return gymnasium.spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
-        case Dict() | ObsWithActionMask():
+        case Dict() | ObsWithActionMask() | PrivilegedObs():
             return gymnasium.spaces.Dict({name: to_gymnasium_space(part) for name, part in space.parts.items()})
         case Tuple():
             return gymnasium.spaces.Tuple([to_gymnasium_space(part) for part in space.parts])
