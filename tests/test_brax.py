@@ -6,6 +6,7 @@ import pytest
 from evorl.envs.suites import brax as adapter
 from evorl.envs.suites.brax import BACKENDS, Brax
 from evorl.errors import OptionError
+from evorl.training.configuration import config, config_file, parts
 
 ENVIRONMENTS = [
     "ant", "fast", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum",
@@ -118,3 +119,38 @@ def test_wrong_names_are_refused():
         Brax("hoper").env  # noqa: B018
     with pytest.raises(OptionError, match="backend=spriing"):
         Brax("ant", "spriing")
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Let JAX say that it runs on a GPU."""
+    adapter.choose_backend.cache_clear()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    yield
+    adapter.choose_backend.cache_clear()
+
+
+def test_the_default_backend_on_a_cpu_is_generalized(capsys):
+    assert Brax("ant").backend == "generalized"
+    assert Brax("ant") == Brax("ant", "generalized")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_default_backend_on_a_gpu_is_spring_and_told_once(on_gpu, capsys):
+    assert Brax("ant").backend == Brax("ant").backend == "spring"
+    told = "env=ant: uses env.backend=spring, because this is a GPU; env.backend=generalized is the default on a CPU\n"
+    assert capsys.readouterr().err == told
+    assert Brax("ant", "generalized").backend == "generalized"
+    assert Brax("swimmer").backend == "generalized"  # it has no other
+    assert capsys.readouterr().err == ""
+
+
+def test_a_saved_configuration_holds_the_backend_that_was_chosen(on_gpu, tmp_path):
+    cfg = config.compose_config(["env=ant", "agent=td3"])
+    assert cfg.env.backend == "auto"
+    config_file.write_config(config.to_savable_data(cfg), tmp_path)
+    assert config_file.read_config(tmp_path, "run")["env"]["backend"] == "spring"
+    nested = {"inner": {"_target_": "evorl.envs.suites.brax.Brax", "name": "swimmer", "backend": "auto"}}
+    assert parts.resolve_auto([nested])[0]["inner"]["backend"] == "generalized"
+    other = {"_target_": "evorl.envs.arcade.CartPole", "distributed": "auto"}
+    assert parts.resolve_auto(other) == other

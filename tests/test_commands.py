@@ -102,7 +102,7 @@ WRONG = {
     "train agent/learner=sacc": "unknown agent/learner sacc; did you mean sac?",
     "train agent/evolver=cma_es": "the state needs ",
     "train env=delayed env.delay=0": "env.delay=0: must be at least 1",
-    "train env.backend=bullet": "env.backend=bullet: must be one of generalized, spring, positional, mjx",
+    "train env.backend=bullet": "env.backend=bullet: must be one of auto, generalized, spring, positional, mjx",
     "train env.max_episode_steps=0": "env.max_episode_steps=0: must be at least 1",
     "train env.name=antt": "unknown Brax environment antt; did you mean ant?",
     "train env=ant +env.options.nonsense=1": "options={'nonsense': 1}: Brax's ant raises TypeError: ",

@@ -312,7 +312,7 @@ WRONG = [
     (["++agent.workflow.agent.actor_lr={}"], "actor_lr={}: must be a number"),
     (["agent/evolver=snes", "agent.workflow.evolver.numbers.std_init=abc"], "numbers.std_init=abc: must be a number"),
     (["agent.workflow.evolver.population_size=1"], "population_size=1: must be at least 2"),
-    (["env.backend=bullet"], "backend=bullet: must be one of generalized, spring, positional, mjx"),
+    (["env.backend=bullet"], "backend=bullet: must be one of auto, generalized, spring, positional, mjx"),
     (["env_steps=-5"], "env_steps=-5: must be a number above 0"),
     (["env_steps=null"], "no budget"),
     (["minutes=abc"], "minutes=abc: must be a number"),
@@ -396,7 +396,7 @@ ant: Grid
     assert "\n  long                      as long: as '#5'\n" in discovery.format_choices()
     assert "\n  deep/2048                 of a folder in it\n" in discovery.format_choices()
     cfg = config.compose_config(["agent=erl", "env=long", "agent/evolver=wide", "wrappers=[twice]"])
-    assert (cfg.env.max_episode_steps, cfg.env.backend) == (5000, "generalized")
+    assert (cfg.env.max_episode_steps, cfg.env.backend) == (5000, "auto")
     assert cfg.agent.workflow.evolver.population_size == 40
     assert config.to_plain_data(cfg)["wrappers"] == [{"_target_": "evorl.envs.actions.ActionRepeat", "count": 2}]
     for name in ("ant", "deep/2048"):

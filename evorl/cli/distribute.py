@@ -150,7 +150,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     from evorl.distributed.executors import SerialExecutor
     from evorl.distributed.task_training import RESULTS_FOLDER
     from evorl.training import runs
-    from evorl.training.configuration import config_file, trust_check
+    from evorl.training.configuration import config_file, parts, trust_check
     from evorl.training.devices import enable_compilation_cache
     from evorl.training.records import files, run_dirs
     from evorl.training.run_recorder import RunContext
@@ -159,6 +159,7 @@ def _train(options: dict[str, Any], rest: Sequence[str], executor: Any = None) -
     enable_compilation_cache()
     cfg, data, kept = _load_resumed(options, rest) if "resume" in options else _load_new(options, rest)
     workflow, _ = runs.build(cfg)
+    data, kept = parts.resolve_auto(data), parts.resolve_auto(kept)  # workers may have other devices
     training = partial(_build_training(workflow, options, rest, data), executor=executor or SerialExecutor())
     run_dir = Path(str(options["resume"])) if "resume" in options else run_dirs.create_run_dir(data)
     (run_dir / RESULTS_FOLDER).mkdir(

@@ -15,7 +15,7 @@ from evorl.sweeps.store import get_trial_folder
 from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
-from evorl.training.configuration import config_file
+from evorl.training.configuration import config_file, parts
 from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
@@ -76,6 +76,7 @@ class TrialRecorder:
 def prepare_trial(definition: SweepDefinition, trial: SweepTrial, sweep: Path) -> tuple[dict[str, Any], Path]:
     """Return the configuration and the run directory of a trial, after writing the configuration there."""
     data, run_dir = definition.build_configuration(trial.values), get_trial_folder(sweep, trial.number)
+    data = parts.resolve_auto(data)
     run_dir.mkdir(parents=True, exist_ok=True)
     config_file.write_config(data, run_dir)
     return data, run_dir

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,9 @@ from evorl.spaces import Box
 from evorl.types import Array, Key, State, TimeStep
 from evorl.vector_env.episodes import SUMMARIES
 
+AUTO = "auto"
 BACKENDS = ("generalized", "spring", "positional", "mjx")
+GENERALIZED_ONLY = ("swimmer",)  # tasks that have no other backend
 
 
 @struct.dataclass
@@ -47,6 +49,24 @@ class BraxScales:
     friction: Float[Array, ""] | float = 1.0  # of each contact
 
 
+@cache
+def choose_backend(name: str) -> str:
+    """Return the physics backend of a Brax task for the devices of JAX: "spring" on a GPU, else "generalized".
+
+    The choice of "spring" is printed on stderr, once per task.
+
+    Args:
+        name: Name in Brax's registry.
+    """
+    if jax.default_backend() != "gpu" or name in GENERALIZED_ONLY:
+        return "generalized"
+    told = (
+        f"env={name}: uses env.backend=spring, because this is a GPU; env.backend=generalized is the default on a CPU"
+    )
+    print(told, file=sys.stderr)
+    return "spring"
+
+
 @dataclass(frozen=True)
 class Brax:
     """Any registered Brax environment, with actions in [-1, 1].
@@ -57,7 +77,8 @@ class Brax:
 
     Args:
         name: Name in Brax's registry, such as "ant".
-        backend: Brax's physics backend: "generalized", "spring", "positional" or "mjx".
+        backend: Brax's physics backend: "generalized", "spring", "positional" or "mjx". "auto" becomes
+            "spring" on a GPU and "generalized" elsewhere, when the environment is created.
         max_episode_steps: Steps after which an episode is truncated.
         options: Keyword arguments of the environment's constructor, such as {"terminate_when_unhealthy":
             False}.
@@ -71,7 +92,7 @@ class Brax:
     """
 
     name: str
-    backend: str = "generalized"
+    backend: str = field(default=AUTO, metadata={"auto": lambda options: choose_backend(options["name"])})
     max_episode_steps: int = 1000
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
     metrics: Mapping[str, str] = field(default_factory=FrozenDict, repr=False)
@@ -85,8 +106,11 @@ class Brax:
         object.__setattr__(self, "metrics", FrozenDict(self.metrics))
         for name, how in self.metrics.items():
             require(how in SUMMARIES, f"metrics.{name}", how, f"must be one of {', '.join(SUMMARIES)}")
-        require(self.backend in BACKENDS, "backend", self.backend, f"must be one of {', '.join(BACKENDS)}")
+        allowed = (AUTO, *BACKENDS)
+        require(self.backend in allowed, "backend", self.backend, f"must be one of {', '.join(allowed)}")
         require_int("max_episode_steps", self.max_episode_steps)
+        if self.backend == AUTO:
+            object.__setattr__(self, "backend", choose_backend(self.name))
 
     @cached_property
     def env(self) -> Any:

@@ -14,7 +14,7 @@ import yaml
 from evorl import package
 from evorl.errors import OptionError, require
 from evorl.training import devices
-from evorl.training.configuration import trust_check
+from evorl.training.configuration import parts, trust_check
 from evorl.training.configuration.nodes import BUILD_SECTIONS, iterate_leaves
 from evorl.training.records import files
 
@@ -39,7 +39,12 @@ NAMED_BY_PATH = ("init_from", "preload")  # only the file name of these options 
 
 
 def write_config(data: Mapping[str, Any], run_dir: Path) -> None:
-    """Write config.yaml with the versions of the packages, and without paths of this machine."""
+    """Write config.yaml with the versions of the packages, and without paths of this machine.
+
+    An option of a component that is "auto" is written with its value on this machine, so that a run that is
+    resumed on another one has the same environment.
+    """
+    data = parts.resolve_auto(dict(data))
     names = {name: data[name] and Path(data[name]).resolve().name for name in NAMED_BY_PATH}
     versions = package.versions() | {"devices": devices.describe_devices()}
     data = {

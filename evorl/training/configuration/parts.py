@@ -23,6 +23,7 @@ from evorl.training.configuration.targets import expand_target, require_target
 from evorl.types import Agent, Env, MultiAgentActor, Prior, Problem
 
 _TYPE_NAMES = {tuple: "list", types.NoneType: "null"}  # names of types in a configuration
+AUTO = "auto"  # value of an option that depends on the machine
 GET_CLASS = "hydra.utils.get_class"  # target of a node that stands for a class
 TEAM_TARGET = "evorl.agents.team.Team"  # target of the agent that plays games
 SINGLE_ACTION = Discrete(1)  # action space that is not of a game
@@ -99,6 +100,29 @@ def _get_value_type(hint: Any) -> Any:
     """Return the type of the values of a mapping type, also within a union; Any for other types."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next((typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is Mapping), Any)
+
+
+def resolve_auto(node: Any) -> Any:
+    """Return a configuration in which options of evorl's classes have the values that "auto" stands for.
+
+    A field with "auto" in its metadata is such an option: its value is that function of the other options, on
+    this machine.
+
+    Args:
+        node: Configuration, or a part of it.
+    """
+    if isinstance(node, list):
+        return [resolve_auto(value) for value in node]
+    if not isinstance(node, dict):
+        return node
+    node = {name: resolve_auto(value) for name, value in node.items()}
+    target = str(node.get("_target_"))
+    if AUTO in [value for value in node.values() if isinstance(value, str)] and target.startswith("evorl."):
+        cls = require_target(target, "_target_")
+        for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+            if "auto" in field.metadata and node.get(field.name) == AUTO:
+                node[field.name] = field.metadata["auto"](node)
+    return node
 
 
 def make_task(data: Mapping[str, Any]) -> Env | Problem:
