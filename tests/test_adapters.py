@@ -1,5 +1,6 @@
 """Adapters of other libraries beside the libraries themselves; each test says which extra it lacks where it skips."""
 
+import sys
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from evorl.envs import check_env, render
 from evorl.envs.arcade import Game2048, game_2048
 from evorl.envs.arcade import connect_four as four
 from evorl.envs.arcade.game_2048 import Game2048State
+from evorl.envs.bodies import find_rendering_problem
 from evorl.envs.suites.craftax import Craftax
 from evorl.envs.suites.jumanji import Jumanji
 from evorl.envs.suites.navix import Navix
@@ -21,7 +23,7 @@ from evorl.envs.suites.pgx import Pgx
 from evorl.envs.suites.playground import Playground
 from evorl.envs.suites.xland import XLand
 from evorl.errors import OptionError
-from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask
+from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, PrivilegedObs
 from evorl.vector_env import EnvBatch
 
 pytestmark = [pytest.mark.program, pytest.mark.filterwarnings("ignore")]
@@ -180,8 +182,6 @@ def test_playground_is_playground():
     np.testing.assert_allclose(obs, state.obs, rtol=1e-6)
     state = jax.jit(theirs.step)(state, action)
     np.testing.assert_allclose(answers[0].obs, state.obs, rtol=1e-5, atol=1e-6)
-    with pytest.raises(OptionError, match="Go1JoystickFlatTerrain: needs the files of MuJoCo Menagerie"):
-        Playground("Go1JoystickFlatTerrain")
     with pytest.raises(OptionError, match="unknown option of CartpoleBalance ctrl_td; did you mean ctrl_dt"):
         Playground("CartpoleBalance", options={"ctrl_td": 1})
 
@@ -223,6 +223,95 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
     np.testing.assert_allclose(obs, obs_own, rtol=1e-5, atol=1e-6)
     shapes = jax.eval_shape(world.reset, keys)
     assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes)} == {n}
+
+
+@pytest.mark.parametrize("room", ["fixed", "by the number of worlds"])
+def test_a_step_of_warp_without_room_for_its_contacts_is_invalid(room):
+    needs("mujoco_playground", "playground")
+    env = Playground("HopperStand", 20, impl="warp", options={"naconmax": 3} if room == "fixed" else {})
+    if room != "fixed":
+        assert env._contacts_per_world == 50_000 / 2048  # contacts and environments of Playground's own settings
+        with env.env._config.unlocked():
+            env.env._config.naconmax = 3
+        env.__dict__["_contacts_per_world"] = 3
+        assert env._with_room_for(1) is env
+    assert env._contacts_per_world == (0 if room == "fixed" else 3)
+    play = jax.vmap(lambda state, action: env.step(KEY, state, action, None))
+    state, _ = jax.jit(jax.vmap(lambda key: env.reset(key, None)))(jax.random.split(KEY, 4))
+    step = jax.jit(play)
+    for _ in range(20):  # the hopper falls on its foot
+        state, timestep = step(state, jnp.zeros((4, 4)))
+    assert jnp.isnan(timestep.reward).all() == (room == "fixed")
+    nested = jax.eval_shape(
+        jax.vmap(play), *jax.tree.map(lambda x: x.reshape(2, 2, *x.shape[1:]), (state, jnp.zeros((4, 4))))
+    )
+    assert jax.tree.structure(nested[0]) == jax.tree.structure(state)
+    assert nested[1].reward.shape == (2, 2)
+
+
+@pytest.fixture
+def robots(monkeypatch, tmp_path):
+    """Let Playground find its robots in an empty folder of the package mujoco-menagerie; returns that package."""
+    needs("mujoco_playground", "playground")
+    from mujoco_playground._src import mjx_env
+
+    monkeypatch.setattr(mjx_env, "MENAGERIE_PATH", tmp_path / "none")
+    for name in ("ROOT", "CACHE_DIR", "BASE_URL"):
+        monkeypatch.delenv(f"MENAGERIE_{name}", raising=False)
+    monkeypatch.setenv("MENAGERIE_CACHE_DIR", str(tmp_path / "cache"))
+    return needs("mujoco_menagerie", "playground")
+
+
+def put_go1(folder):
+    """Write a tetrahedron in place of each mesh of the robot Go1."""
+    corners = np.float32([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
+    facets = np.zeros(4, [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("count", "<u2")])
+    facets["corners"] = corners[[[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]]
+    (folder / "assets").mkdir(parents=True)
+    for name in ("trunk", "hip", "thigh_mirror", "calf", "thigh"):
+        (folder / "assets" / f"{name}.stl").write_bytes(bytes(80) + np.uint32(4).tobytes() + facets.tobytes())
+
+
+@pytest.mark.parametrize("place", ["cache", "root"])
+def test_robots_come_from_the_package_and_are_never_downloaded(robots, tmp_path, place, monkeypatch):
+    monkeypatch.setattr(robots.Cache, "resolve", None)  # it would download
+    with pytest.raises(
+        OptionError, match=r"^env.name=Go1JoystickFlatTerrain: needs the robot unitree_go1 of .* prefetch"
+    ):
+        Playground("Go1JoystickFlatTerrain")
+    folder = robots.Cache().model_path(robots.get("unitree_go1"))
+    if place == "root":
+        folder = tmp_path / "root" / "unitree_go1"
+        monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path / "root"))
+    put_go1(folder)
+    (folder / ".complete").touch()
+    env = Playground("Go1JoystickFlatTerrain")
+    space: Any = env.observation_space
+    assert isinstance(space, PrivilegedObs)
+    assert (space.space.shape, space.state.shape, env.action_space.shape) == ((48,), (123,), (12,))
+    assert jax.eval_shape(env.reset, KEY, None)[1]["obs"].shape == (48,)
+
+
+def test_robots_without_the_package_are_refused(robots, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)
+    with pytest.raises(
+        OptionError, match=r"^env.name=G1JoystickFlatTerrain: needs .* package mujoco-menagerie, .*; pip"
+    ):
+        Playground("G1JoystickFlatTerrain")
+
+
+def test_pictures_of_playground(tmp_path):
+    needs("mujoco_playground", "playground")
+    env = Playground("CheetahRun")
+    state, _ = jax.jit(env.reset)(KEY, None)
+    assert env.render_fps == 100
+    (page,) = env.draw([state, state], tmp_path)
+    assert "CheetahRun, Playground" in page.read_text()
+    if problem := find_rendering_problem():
+        pytest.skip(problem)
+    paths = render.save_episode(env, [state] * 8, tmp_path)
+    assert {path.name for path in paths} >= {"viewer.html", "episode.gif", "episode.png"}
+    assert render.render_states(env, [state])[0].shape == (480, 640, 3)
 
 
 @pytest.mark.parametrize("name", ["ppo", "openes", "pbt"])

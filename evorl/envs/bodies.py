@@ -58,12 +58,16 @@ def _build_mesh(model: Any, i: int) -> Shape:
     return viewer.build_mesh(model.mesh_vert[points : points + model.mesh_vertnum[i]], triangles)
 
 
-def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray]:
+def render_poses(
+    model: Any, positions: Sequence[np.ndarray], mocaps: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> list[np.ndarray]:
     """Render a mujoco.MjModel at generalized positions, with a camera that keeps the moving bodies in view.
 
     Args:
         model: The mujoco.MjModel.
         positions: Generalized positions, [nq] each.
+        mocaps: Positions and orientations of the mocap bodies for each of them, [nmocap, 3] and [nmocap, 4];
+            by default, those of the model.
 
     Returns:
         Frames, uint8 [480, 640, 3].
@@ -80,8 +84,10 @@ def render_poses(model: Any, positions: Sequence[np.ndarray]) -> list[np.ndarray
     model.vis.global_.offwidth, model.vis.global_.offheight = WIDTH, MIN_HEIGHT
     frames = []
     with mujoco.Renderer(model, height=MIN_HEIGHT, width=WIDTH) as renderer:
-        for position in positions:
+        for i, position in enumerate(positions):
             data.qpos[:] = position
+            if mocaps:
+                data.mocap_pos[:], data.mocap_quat[:] = mocaps[i]
             mujoco.mj_forward(model, data)
             renderer.update_scene(data, camera)
             frames.append(renderer.render().copy())

@@ -1,5 +1,6 @@
 """Helpers shared by the adapters for environments of other libraries."""
 
+import copy
 import functools
 import importlib
 from collections.abc import Callable, Mapping
@@ -55,7 +56,16 @@ class SharedLeaves:
             shapes, self._structure = jax.tree.flatten(one)
             is_shared = [b.shape != (2, *a.shape) for a, b in zip(shapes, jax.tree.leaves(two), strict=True)]
             values = jax.tree.leaves(jax.jit(reset)(keys[0])) if any(is_shared) else shapes
-        self._shared = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
+        self._shared: list[Any] = [np.asarray(x) if so else None for x, so in zip(values, is_shared, strict=True)]
+
+    def resize(self, reset: Callable[[Any], Any]) -> "SharedLeaves":
+        """Return the same leaves with the shapes that another `reset` gives them; those that change are zeros."""
+        with mesh.eager_mode():
+            shapes, structure = jax.tree.flatten(jax.eval_shape(reset, jax.random.key(0)))
+        of_others, known = copy.copy(self), zip(self._shared, shapes, strict=True)
+        of_others._structure = structure
+        of_others._shared = [x if x is None or x.shape == to.shape else to for x, to in known]
+        return of_others
 
     def remove(self, state: Any) -> Any:
         """Return the state of one environment with None in place of each shared leaf."""
@@ -65,7 +75,11 @@ class SharedLeaves:
     def restore(self, state: Any) -> Any:
         """Return the state with its shared leaves, the inverse of `remove`."""
         leaves = iter(jax.tree.leaves(state))
-        return self._structure.unflatten([next(leaves) if x is None else jnp.asarray(x) for x in self._shared])
+        return self._structure.unflatten([next(leaves) if x is None else _to_array(x) for x in self._shared])
+
+
+def _to_array(value: Any) -> Array:
+    return jnp.zeros(value.shape, value.dtype) if isinstance(value, jax.ShapeDtypeStruct) else jnp.asarray(value)
 
 
 def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
