@@ -1,8 +1,11 @@
 """Adapters of other libraries beside the libraries themselves; each test says which extra it lacks where it skips."""
 
+import importlib
+import inspect
 import sys
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +27,7 @@ from evorl.envs.suites.playground import Playground
 from evorl.envs.suites.xland import XLand
 from evorl.errors import OptionError
 from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, PrivilegedObs
+from evorl.training.configuration import config
 from evorl.vector_env import EnvBatch
 
 pytestmark = [pytest.mark.program, pytest.mark.filterwarnings("ignore")]
@@ -314,6 +318,65 @@ def test_pictures_of_playground(tmp_path):
     assert render.render_states(env, [state])[0].shape == (480, 640, 3)
 
 
+@pytest.mark.parametrize(
+    ("experiment", "task", "params"),
+    [
+        ("ppo_cheetah_run", "CheetahRun", "dm_control_suite_params"),
+        ("ppo_cartpole_balance", "CartpoleBalance", "dm_control_suite_params"),
+        ("ppo_go1_joystick", "Go1JoystickFlatTerrain", "locomotion_params"),
+    ],
+)
+def test_experiments_with_ppo_have_the_settings_of_playground(experiment, task, params):
+    needs("mujoco_playground", "playground")
+    wanted = importlib.import_module(f"mujoco_playground.config.{params}").brax_ppo_config(task)
+    from brax.training.agents.ppo.networks import make_ppo_networks
+
+    defaults = {name: p.default for name, p in inspect.signature(make_ppo_networks).parameters.items()}
+    networks = defaults | dict(wanted.get("network_factory", {}))
+    cfg = config.to_plain_data(config.compose_config([f"experiment=playground/{experiment}"]))
+    workflow = cfg["agent"]["workflow"]
+    agent = workflow["agent"]
+    assert cfg["env_steps"] == wanted.num_timesteps
+    assert cfg["env"]["name"] == task
+    assert workflow["num_envs"] == wanted.num_envs
+    assert (
+        workflow["num_envs"] * workflow["num_steps"]
+        == wanted.batch_size * wanted.num_minibatches * wanted.unroll_length
+    )
+    assert workflow["batch_size"] == wanted.batch_size * wanted.unroll_length
+    assert workflow["num_epochs"] == wanted.num_updates_per_batch
+    assert agent["hidden"] == [*networks["policy_hidden_layer_sizes"]]
+    assert (agent["value_hidden"] or agent["hidden"]) == [*networks["value_hidden_layer_sizes"]]
+    assert (agent["activation"], networks["activation"]) == ("swish", nn.swish)
+    assert agent["distribution"] == networks["distribution_type"]
+    own = {"learning_rate": "learning_rate", "entropy_cost": "entropy_weight", "discounting": "discount"}
+    for theirs, ours in own.items():
+        assert agent[ours] == wanted[theirs]
+    assert agent["reward_scale"] == wanted.get("reward_scaling", 1)
+    assert agent["max_grad_norm"] == wanted.get("max_grad_norm", float("inf"))
+    signature = inspect.signature(importlib.import_module("brax.training.agents.ppo.train").train).parameters
+    assert agent["clip"] == signature["clipping_epsilon"].default
+    assert agent["critic_weight"] == signature["vf_loss_coefficient"].default
+    assert agent["gae_lambda"] == signature["gae_lambda"].default
+
+
+@pytest.mark.parametrize(
+    ("experiment", "task"), [("sac_cheetah_run", "CheetahRun"), ("sac_cartpole_balance", "CartpoleBalance")]
+)
+def test_experiments_with_sac_have_the_settings_of_playground(experiment, task):
+    needs("mujoco_playground", "playground")
+    wanted = importlib.import_module("mujoco_playground.config.dm_control_suite_params").brax_sac_config(task)
+    cfg = config.to_plain_data(config.compose_config([f"experiment=playground/{experiment}"]))
+    workflow = cfg["agent"]["workflow"]
+    agent = workflow["agent"]
+    assert (cfg["env_steps"], cfg["env"]["name"]) == (wanted.num_timesteps, task)
+    assert (workflow["num_envs"], workflow["num_steps"], workflow["actor_interval"]) == (wanted.num_envs, 1, 1)
+    assert (workflow["num_updates"], workflow["batch_size"]) == (wanted.grad_updates_per_step, wanted.batch_size)
+    assert (workflow["capacity"], workflow["random_steps"]) == (wanted.max_replay_size, wanted.min_replay_size)
+    assert agent["actor_lr"] == agent["critic_lr"] == wanted.learning_rate
+    assert (agent["discount"], agent["layer_norm"]) == (wanted.discounting, wanted.network_factory.q_network_layer_norm)
+
+
 @pytest.mark.parametrize("name", ["ppo", "openes", "pbt"])
 def test_playground_by_warp_trains(name):
     needs("mujoco_playground", "playground")
@@ -332,8 +395,6 @@ def test_playground_by_warp_trains(name):
 
 
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
-    import importlib
-
     def gone(name, *rest):
         raise ImportError(f"No module named {name!r}", name=name)
 

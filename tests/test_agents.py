@@ -28,7 +28,7 @@ from evorl.errors import OptionError
 from evorl.networks.network import FLAT
 from evorl.parts import bind, resolve_numbers
 from evorl.schedules import Linear
-from evorl.spaces import Box, Discrete, MultiDiscrete
+from evorl.spaces import Box, Discrete, MultiDiscrete, PrivilegedObs
 from evorl.types import Batch, Transition
 
 OBS, REAL, CHOICE = Box(-1.0, 1.0, (3,)), Box((-2.0, 0.0), (2.0, 1.0), (2,)), Discrete(4)
@@ -397,3 +397,32 @@ def test_an_optimizer_with_a_rate_of_its_own_is_refused(optimizer):
         OptionError, match=r"optimizer=.*: must return the direction to subtract, without a learning rate"
     ):
         jax.eval_shape(agent.init, jax.random.key(0))
+
+
+@pytest.mark.parametrize("privileged", [False, True])
+def test_standard_deviations_that_depend_on_the_state_are_outputs_of_the_policy(privileged):
+    box = Box(-1.0, 1.0, (2,))
+    space = PrivilegedObs(Box(-1.0, 1.0, (3,)), Box(-1.0, 1.0, (5,))) if privileged else Box(-1.0, 1.0, (3,))
+    agent = PPO((4,), "swish", state_dependent_std=True, value_hidden=(7, 6), observation_space=space, action_space=box)
+    params = agent.init(jax.random.key(0)).actor.params
+    of_policy = params["policy"] if privileged else params
+    assert "log_std" not in of_policy["params"]
+    x = jnp.float32([[0.3, -0.2, 0.5], [0.1, 0.9, -0.4]])
+    layers = of_policy["params"]["policy"]
+    hidden = x @ layers["Dense_0"]["kernel"] + layers["Dense_0"]["bias"]
+    hidden = hidden / (1 + np.exp(-hidden))
+    raw = hidden @ layers["Dense_1"]["kernel"] + layers["Dense_1"]["bias"]
+    obs = {"obs": x, "state": jnp.zeros((2, 5))} if privileged else x
+    policy, value = agent.apply(params, obs)
+    np.testing.assert_allclose(policy.normal.mean, raw[:, :2], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(jnp.exp(policy.normal.log_std), np.log1p(np.exp(raw[:, 2:])) + 1e-3, rtol=1e-5)
+    assert value.shape == (2,)
+    of_value = params["value"]["params"] if privileged else params["params"]["value"]
+    assert [layer["kernel"].shape[1] for layer in of_value.values()] == [7, 6, 1]
+
+
+def test_hidden_layers_of_the_value_that_are_refused():
+    with pytest.raises(OptionError, match=r"value_hidden=\[0\]: widths must be whole numbers, at least 1"):
+        PPO(value_hidden=(0,))
+    with pytest.raises(OptionError, match=r"value_hidden=\[8\]: must be null if .*shared_trunk"):
+        PPO(value_hidden=(8,), shared_trunk=True)

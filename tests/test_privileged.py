@@ -93,7 +93,7 @@ ENV, CHOICES = Target(), Target(3)
 SMALL = {"num_envs": 4, "num_steps": 3, "num_updates": 2, "batch_size": 4, "capacity": 64, "random_steps": 12}
 OF_ROLLOUTS = {"num_envs": 4, "num_steps": 6, "batch_size": 12, "eval_episodes": 4}
 AGENTS = {
-    "ppo": PPO(hidden=(4,)),
+    "ppo": PPO(hidden=(4,), activation="swish", state_dependent_std=True, value_hidden=(5,)),
     "recurrent": PPO(hidden=(4,), core=GRU(3)),
     "a2c": A2C(hidden=(4,)),
     "impala": IMPALA(hidden=(4,)),

@@ -45,11 +45,13 @@ class PolicyGradient(BaseAgent, ABC):
         shared_trunk: Whether policy and value share the hidden layers.
         num_values: Size of the value ensemble. Each of its members has a separate network and the same
             targets; the value is their mean.
-        distribution: Distribution of continuous actions: "tanh_normal" or "normal". Its standard deviations
-            are parameters.
+        distribution: Distribution of continuous actions: "tanh_normal" or "normal".
         encoder: Module that maps observations to features.
         core: Recurrent core, such as GRU, LSTM or S5; FEEDFORWARD for none.
         optimizer: Gradient transformation without a learning rate.
+        state_dependent_std: Whether the standard deviations of continuous actions are outputs of the policy
+            network, softplus(output) + 0.001. Otherwise, they are parameters.
+        value_hidden: Widths of the hidden layers of the value function; None for those of `hidden`.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -60,6 +62,8 @@ class PolicyGradient(BaseAgent, ABC):
     encoder: Encoder = FLAT
     core: Core = FEEDFORWARD
     optimizer: Optimizer = ADAM
+    state_dependent_std: bool = False
+    value_hidden: tuple[int, ...] | None = None
     learning_rate: Number = number(
         3e-4, 0, 1, "learning rate of the policy and the value function", LEARNING_RATE_PRIOR
     )
@@ -75,6 +79,10 @@ class PolicyGradient(BaseAgent, ABC):
     def __post_init__(self) -> None:
         check_layers(self.hidden, self.activation)
         require_int("num_values", self.num_values)
+        if self.value_hidden is not None:
+            check_layers(self.value_hidden, self.activation, "value_hidden")
+            why = "must be null if the value function shares the layers of the policy (shared_trunk)"
+            require(not self.shared_trunk, "value_hidden", list(self.value_hidden), why)
         super().__post_init__()
 
     def check_spaces(self) -> None:
@@ -164,10 +172,12 @@ class PolicyGradient(BaseAgent, ABC):
         """
         space, sizes = self.observation_space, (self.head.size, self.head.num_stds, self.hidden, self.activation)
         if has_privileged_state(space):
-            policy = Network(space, PolicyHead(*sizes), self.encoder, self.core)
-            value = Network(space, MLP(self.hidden, 1, self.activation), self.encoder, self.core, privileged=True)
+            hidden = self.hidden if self.value_hidden is None else self.value_hidden
+            policy = Network(space, PolicyHead(*sizes, self.state_dependent_std), self.encoder, self.core)
+            value = Network(space, MLP(hidden, 1, self.activation), self.encoder, self.core, privileged=True)
             return CentralizedNetwork(space, policy, value)
-        body = PolicyValue(*sizes, self.shared_trunk, self.num_values)
+        options = self.shared_trunk, self.num_values, self.state_dependent_std, self.value_hidden
+        body = PolicyValue(*sizes, *options)
         return Network(space, body, self.encoder, self.core, mask_policy_logits)
 
     def init(self, key: Key) -> PolicyGradientState:

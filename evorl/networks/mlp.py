@@ -41,10 +41,10 @@ def apply_dense_layers(
     return x
 
 
-def check_layers(hidden: tuple[int, ...], activation: str = "relu") -> None:
+def check_layers(hidden: tuple[int, ...], activation: str = "relu", name: str = "hidden") -> None:
     """Raise OptionError if a width or the name of the activation is invalid."""
     widths = all(isinstance(width, int) and width >= 1 for width in hidden)
-    require(widths, "hidden", list(hidden), "widths must be whole numbers, at least 1")
+    require(widths, name, list(hidden), "widths must be whole numbers, at least 1")
     if activation not in ACTIVATIONS:
         raise unknown_name_error("activation", activation, ACTIVATIONS)
 

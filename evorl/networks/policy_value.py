@@ -13,12 +13,15 @@ from evorl.networks.network import Network
 from evorl.spaces import Space, mask_logits
 from evorl.types import Key, Memory, Params
 
+MIN_STD = 1e-3  # smallest standard deviation that depends on the observation
+
 
 class PolicyValue(nn.Module):
     """Policy and value networks, with a shared trunk or separate ones.
 
     The outputs are the parameters of the distribution, the log standard deviations, and the value [*batch] or
-    an ensemble of values [*batch, values].
+    an ensemble of values [*batch, values]. The log standard deviations are parameters [num_stds], or outputs
+    [*batch, num_stds] of the policy network. `value_hidden` None stands for `hidden`.
     """
 
     numbers: int
@@ -27,17 +30,19 @@ class PolicyValue(nn.Module):
     activation: str
     shared_trunk: bool
     num_values: int = 1
+    state_dependent_std: bool = False
+    value_hidden: tuple[int, ...] | None = None
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch features"]) -> tuple[Array, Array, Array]:
         hidden = self.hidden
+        of_value = hidden if self.value_hidden is None else self.value_hidden
         if self.shared_trunk and hidden:
             x = ACTIVATIONS[self.activation](MLP(hidden[:-1], hidden[-1], self.activation, name="trunk")(x))
-            hidden = ()
-        numbers = MLP(hidden, self.numbers, self.activation, output_scale=0.01, name="policy")(x)
+            hidden = of_value = ()
+        numbers, log_std = _apply_policy(self, x, hidden)
         names = [f"value_{i}" for i in range(self.num_values)] if self.num_values > 1 else ["value"]
-        values = jnp.concatenate([MLP(hidden, 1, self.activation, name=name)(x) for name in names], axis=-1)
-        log_std = self.param("log_std", nn.initializers.zeros, (self.num_stds,))
+        values = jnp.concatenate([MLP(of_value, 1, self.activation, name=name)(x) for name in names], axis=-1)
         return numbers, log_std, values if self.num_values > 1 else values[..., 0]
 
 
@@ -54,11 +59,23 @@ class PolicyHead(nn.Module):
     num_stds: int
     hidden: tuple[int, ...]
     activation: str
+    state_dependent_std: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch features"]) -> tuple[Array, Array]:
-        numbers = MLP(self.hidden, self.numbers, self.activation, output_scale=0.01, name="policy")(x)
-        return numbers, self.param("log_std", nn.initializers.zeros, (self.num_stds,))
+        return _apply_policy(self, x, self.hidden)
+
+
+def _apply_policy(
+    module: PolicyValue | PolicyHead, x: Float[Array, "*batch features"], hidden: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Return the parameters of the distribution and the log standard deviations, with submodules of `module`."""
+    size, stds = module.numbers, module.num_stds
+    if not module.state_dependent_std:
+        numbers = MLP(hidden, size, module.activation, output_scale=0.01, name="policy")(x)
+        return numbers, module.param("log_std", nn.initializers.zeros, (stds,))
+    both = MLP(hidden, size + stds, module.activation, output_scale=0.01, name="policy")(x)
+    return both[..., :size], jnp.log(nn.softplus(both[..., size:]) + MIN_STD)
 
 
 @dataclass(frozen=True)
