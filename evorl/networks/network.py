@@ -131,8 +131,8 @@ class Network(nn.Module):
     """Network of an encoder, a recurrent core and a body; the parameters of the body lie at the top level.
 
     The network does not see the action mask. mask_fn(space, observations, outputs) returns the outputs with
-    invalid actions masked. Of a PrivilegedObs, it sees the privileged state if it is `privileged`, as value
-    functions are, else the observation.
+    invalid actions masked. It also does not see the privileged state of a PrivilegedObs, except with
+    `privileged`, as critics have it: it then sees only that state.
     """
 
     space: Space | None
