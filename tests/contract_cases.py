@@ -153,6 +153,7 @@ SINGLE = [
     ),
     Case("sac", off_policy(SAC, of_agent=SOFTLY)),
     Case("discrete_sac", off_policy(DiscreteSAC, CHOICES, of_agent={"temperature_lr": 1e-2})),
+    Case("normalized_sac", off_policy(SAC, normalize_observations=True, n_step=2)),
     Case("evolution_vbn", evolution(OpenES(4, std=0.5), "vbn")),
     Case("evolution_running", evolution(ARS(4, 2), "running")),
 ]

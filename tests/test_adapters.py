@@ -374,6 +374,7 @@ def test_experiments_with_sac_have_the_settings_of_playground(experiment, task):
     assert (workflow["num_updates"], workflow["batch_size"]) == (wanted.grad_updates_per_step, wanted.batch_size)
     assert (workflow["capacity"], workflow["random_steps"]) == (wanted.max_replay_size, wanted.min_replay_size)
     assert agent["actor_lr"] == agent["critic_lr"] == wanted.learning_rate
+    assert workflow["normalize_observations"] == wanted.normalize_observations
     assert (agent["discount"], agent["layer_norm"]) == (wanted.discounting, wanted.network_factory.q_network_layer_norm)
 
 

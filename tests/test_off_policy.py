@@ -101,7 +101,59 @@ def test_a_chunk_stores_no_more_steps_than_are_left(left):
         env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, chunk=3, batch_size=4, random_steps=0
     )
     state = jax.jit(workflow.init)(jax.random.key(0))
-    given = (state.replay, state.window, jnp.int32(left)), state.window.rows, jnp.ones((3, 2), bool)
-    _, window, after = jax.jit(lambda: workflow.make_store_function(jnp.bool_(True))(*given))()
+    given = (state.replay, state.window, jnp.int32(left), None), state.window.rows, jnp.ones((3, 2), bool)
+    _, window, after, _ = jax.jit(lambda: workflow.make_store_function(jnp.bool_(True))(*given))()
     assert int(after) == max(left - 3, 0)
     assert int(window.num_filled) == min(left, 3)
+
+
+@pytest.mark.program
+def test_observations_are_normalized_by_all_that_were_collected(key):
+    env = probe.ObsActionReward()
+    workflow = off_policy(env, random_steps=64, num_updates=2, num_steps=2, normalize_observations=True)
+    step = jax.jit(workflow.step)
+    state, _ = step(jax.jit(workflow.init)(key), key)
+    state, _ = step(state, jax.random.fold_in(key, 1))
+    rows = state.replay.row.unpack(state.replay.tables)
+    stored = np.asarray(rows.obs[: int(state.replay.size)])
+    statistics = state.obs_statistics
+    assert int(statistics.count) == len(stored) == 64 + 16
+    np.testing.assert_allclose(statistics.mean, stored.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(statistics.sum_of_squares / statistics.count, stored.var(0), rtol=1e-5)
+    seen = jnp.asarray((stored[0] - stored.mean(0)) / stored.std(0))
+    policy = workflow.policy(state)
+    wanted = workflow.agent.mode(state.agent.actor.params, seen, None, key)[0]
+    np.testing.assert_allclose(policy(jnp.asarray(stored[0]), None, key)[0], wanted, rtol=1e-4, atol=1e-6)
+    evaluated = step_or_evaluate(workflow, state, key, True)[0]
+    assert leaves_equal(evaluated.obs_statistics, statistics)
+
+
+@pytest.mark.program
+def test_learning_sees_normalized_observations(key):
+    """A critic of replayed observations x is that of a replay buffer of (x - mean) / std without normalization."""
+    env = probe.ObsActionReward()
+    plain = off_policy(env, num_updates=2, batch_size=4, random_steps=0)
+    workflow = off_policy(env, num_updates=2, batch_size=4, random_steps=0, normalize_observations=True)
+    state, other = workflow.init(key), plain.init(key)
+    row = jax.tree.map(lambda x: jnp.zeros((1, 1, *x.shape[1:]), x.dtype), state.replay.row.unpack(state.replay.tables))
+    obs = jnp.float32([[[3.0]]])
+    ones = jnp.ones((1, 1), bool)
+    state = with_transition(state, row, obs, obs + 2, ones)
+    statistics = state.obs_statistics.update(jnp.float32([[1.0], [5.0]]))  # mean 3, std 2
+    state = state.replace(obs_statistics=statistics)
+    other = with_transition(other, row, jnp.zeros_like(obs), jnp.ones_like(obs), ones)
+    one, _ = jax.jit(workflow.learn)(state, key, jnp.int32(1))
+    two, _ = jax.jit(plain.learn)(other, key, jnp.int32(1))
+    for a, b in zip(jax.tree.leaves(one.agent), jax.tree.leaves(two.agent), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def with_transition(state, row, obs, next_obs, mask):
+    """Return a state whose replay buffer holds one transition."""
+    row = row.replace(obs=obs, next_obs=next_obs, reward=jnp.ones_like(row.reward))
+    return state.replace(replay=state.replay.add(row, mask))
+
+
+def test_normalization_without_rollouts_is_refused():
+    with pytest.raises(OptionError, match="normalize_observations=true: needs rollouts"):
+        off_policy(probe.ObsActionReward(), num_steps=0, random_steps=0, normalize_observations=True)

@@ -118,7 +118,7 @@ def make_workflow(name):
     if name == "cemrl":
         return CEMRL(env, TD3(hidden=(4,)), CEM(4), capacity=64, batch_size=4, random_steps=12, eval_episodes=4)
     if name in ("td3", "ddpg", "sac", *DISCRETE):
-        return OffPolicy(env, agent, actor_interval=1, eval_episodes=4, **SMALL)
+        return OffPolicy(env, agent, actor_interval=1, eval_episodes=4, normalize_observations=name == "sac", **SMALL)
     return OnPolicy(env, agent, **OF_ROLLOUTS)
 
 

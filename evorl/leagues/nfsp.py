@@ -98,6 +98,8 @@ class NFSP(base.BaseStagedWorkflow):
             "must be a replay buffer of single transitions",
         )
         require(off.n_step == 1, "response.n_step", off.n_step, "must be 1")
+        plain = not off.normalize_observations
+        require(plain, "response.normalize_observations", "true", "must be false")
         teams = any(role.is_team for role in self.roles.roles)
         require(not teams, "env", type(self.env).__name__, "must have one agent in each group")
 

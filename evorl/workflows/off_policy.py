@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from evorl import mesh, tree
 from evorl.agents.td3 import TD3
 from evorl.errors import require, require_int
 from evorl.n_step import NStepWindow, to_single_step
+from evorl.normalize import RunningStatistics
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
@@ -51,6 +53,7 @@ class OffPolicyState:
     replay: ReplayBuffer
     window: NStepWindow | None  # transitions with less than n steps so far; None if not needed
     iteration: Int[Array, ""]
+    obs_statistics: RunningStatistics | None  # of observations; None if they are not normalized
 
 
 @part
@@ -82,6 +85,8 @@ class OffPolicy(base.BaseStagedWorkflow):
         eval_episodes: Number of episodes of an evaluation.
         chunk: Maximum number of steps after which transitions are stored and the end of the rollout is
             tested.
+        normalize_observations: Whether to normalize observations by the statistics of all collected ones; the
+            replay buffer stores them as they are.
     """
 
     env: Env
@@ -97,6 +102,7 @@ class OffPolicy(base.BaseStagedWorkflow):
     n_step: int = 1
     eval_episodes: int = 16
     chunk: int = 20
+    normalize_observations: bool = False
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
@@ -109,6 +115,8 @@ class OffPolicy(base.BaseStagedWorkflow):
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
+        collects = self.num_steps > 0 or not self.normalize_observations
+        require(collects, "normalize_observations", "true", "needs rollouts (num_steps above 0)")
 
     @property
     def has_n_step_window(self) -> bool:
@@ -156,13 +164,14 @@ class OffPolicy(base.BaseStagedWorkflow):
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
+        statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else None
         window = None
         if self.has_n_step_window:
             hosted, apart = bool(hosts.collect_leases(envs)), hosts.has_late_answers(env_params)
             window = NStepWindow.empty(self.n_step - 1, self.num_envs, row, hosted, apart)
             row = window.widen_row(row)
         replay = self.replay.empty(self.capacity, row, self.num_envs)
-        return OffPolicyState(numbers, env_params, agent, envs, replay, window, jnp.int32(0))
+        return OffPolicyState(numbers, env_params, agent, envs, replay, window, jnp.int32(0), statistics)
 
     def count_env_steps(self, state: OffPolicyState) -> Array:
         """Return the number of env steps so far, as if the first iteration had the same length as the others.
@@ -201,11 +210,12 @@ class OffPolicy(base.BaseStagedWorkflow):
             window = replace(window, num_filled=jnp.where(jnp.asarray(plan.random_actions), 0, window.num_filled))
             if hosts.collect_leases(state.envs):
                 window = window.truncate(hosts.get_leases(state.envs.env_state) <= 0)
-        into = state.replay, window, jnp.int32(plan.steps)
+        into = state.replay, window, jnp.int32(plan.steps), state.obs_statistics
         store = TransitionStore(self.vector_env.chunk, into, self.make_store_function(jnp.asarray(plan.stores)))
         played = self.vector_env.rollout(self.behaviour(state), state.env_params, plan, state.envs, key, store)
-        replay, window, _ = played.stored
-        return replace(state, replay=replay, window=window), replace(played, stored=None)
+        replay, window, _, statistics = played.stored
+        state = replace(state, replay=replay, window=window, obs_statistics=statistics)
+        return state, replace(played, stored=None)
 
     def learn_from(
         self, state: OffPolicyState, carry: None, played: Rollout, key: Key
@@ -221,12 +231,23 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def behaviour(self, state: OffPolicyState) -> Behaviour:
         """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent)
+        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
+
+    def normalize_obs(self, state: OffPolicyState, obs: Any) -> Any:
+        """Return observations as the agent sees them: normalized, if the workflow normalizes observations.
+
+        Args:
+            state: State of the workflow, with the statistics.
+            obs: Observations of the environment, leaves [*batch, ...].
+        """
+        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def make_store_function(
         self, storing: Bool[Array, ""]
-    ) -> Callable[[tuple[ReplayBuffer, Any, Array], Transition, Array], Any]:
+    ) -> Callable[[tuple[ReplayBuffer, Any, Array, Any], Transition, Array], Any]:
         """Return the function that adds the complete transitions of each chunk to the replay buffer.
+
+        It also adds their observations to the statistics.
 
         When it stores, every environment takes the same number of steps, except on the host if a step does
         not wait for all of them.
@@ -235,15 +256,20 @@ class OffPolicy(base.BaseStagedWorkflow):
             storing: Whether to store transitions, [].
 
         Returns:
-            A function of (replay buffer, window, remaining steps), transitions with leaves [chunk, n, ...]
-            and their mask [chunk, n], which returns the new (replay buffer, window, remaining steps).
+            A function of (replay buffer, window, remaining steps, statistics), transitions with leaves [chunk,
+            n, ...] and their mask [chunk, n], which returns the new (replay buffer, window, remaining steps,
+            statistics).
         """
 
         def store(
-            stored: tuple[ReplayBuffer, Any, Array], transitions: Transition, mask: Array
-        ) -> tuple[ReplayBuffer, Any, Array]:
-            replay, window, left = stored
+            stored: tuple[ReplayBuffer, Any, Array, Any], transitions: Transition, mask: Array
+        ) -> tuple[ReplayBuffer, Any, Array, Any]:
+            replay, window, left, statistics = stored
             steps = jnp.minimum(left, len(mask))
+            if statistics is not None:
+                obs = tree.merge_axes(transitions.obs)
+                counted = (mask & storing).reshape(-1) & tree.find_finite_rows(obs)
+                statistics = statistics.update(obs, counted)
             if self.has_n_step_window:
                 taken = steps
                 if window.num_filled.ndim:
@@ -253,7 +279,7 @@ class OffPolicy(base.BaseStagedWorkflow):
                     lost = None if window.lost_mask is None else ~mask & (jnp.arange(len(mask)) < steps)[:, None]
                 window, transitions, there = window.push(transitions, jnp.where(storing, taken, 0), lost)
                 mask = jnp.broadcast_to(there if there.ndim == 2 else there[:, None], mask.shape)
-            return replay.add(transitions, mask & storing), window, left - steps
+            return replay.add(transitions, mask & storing), window, left - steps, statistics
 
         return store
 
@@ -293,6 +319,8 @@ class OffPolicy(base.BaseStagedWorkflow):
             samples = mesh.spread_rows(samples, mesh.ENVS, at=1)
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
+            seen = {name: self.normalize_obs(state, getattr(samples.rows, name)) for name in ("obs", "next_obs")}
+            samples = replace(samples, rows=replace(samples.rows, **seen))
             keys = jax.random.split(key_critic, self.actor_interval)
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (samples, keys))
             replay, critic_metrics = update_priorities(replay, samples.index, critic_metrics)
@@ -316,12 +344,12 @@ class OffPolicy(base.BaseStagedWorkflow):
         return self.behaviour(state).bind_params(state.agent.actor.params, explores)
 
     def inherit(self, state: OffPolicyState, parent: OffPolicyState) -> OffPolicyState:
-        """Return the state with the agent and hyperparameters of the parent; replay buffer and environments stay.
+        """Return the state with the agent, statistics and hyperparameters of the parent; the rest stays.
 
         The agent includes the optimizer state. An environment that contains NaN, or whose last transitions
         do, is replaced by the parent's environment with the same index.
         """
-        state = replace(state, agent=parent.agent, numbers=parent.numbers)
+        state = replace(state, agent=parent.agent, numbers=parent.numbers, obs_statistics=parent.obs_statistics)
         window, theirs = state.window, parent.window
         if window is None or theirs is None:
             return replace(state, envs=replace_nan_envs(state.envs, parent.envs))
