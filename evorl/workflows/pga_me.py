@@ -104,7 +104,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     @property
     def learner(self) -> OffPolicy:
         """Return the off-policy workflow by which the critic and the greedy actor learn from the replay buffer."""
-        sizes = {"num_updates": self.critic_updates, "actor_interval": self.actor_interval}
+        sizes: dict[str, Any] = {"num_updates": self.critic_updates, "actor_interval": self.actor_interval}
         sizes |= {"batch_size": self.batch_size, "capacity": self.capacity, "random_steps": 0}
         return OffPolicy(self.env, self.agent, replay=self.replay, **sizes)
 
