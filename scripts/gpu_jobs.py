@@ -406,10 +406,9 @@ def make_commands() -> dict[str, Command]:
         "sweep agent=ppo env=cartpole env_steps=50_000 trials=64 vmapped=64", "trials=2 vmapped=2 env_steps=2_000"
     )
     found["S7 two processes"] = Command("train agent=ppo env=cartpole iterations=20", "iterations=2", 2, share=0.45)
-    cheetah = "env=playground/CheetahRun agent.workflow.num_envs=2048 agent.workflow.num_steps=32"
     found["S8 PPO CheetahRun"] = Command(
-        f"train agent=ppo {cheetah} env_steps=60_000_000 evaluations=20",
-        "env=fast agent.workflow.num_envs=8 env_steps=2_000 evaluations=2",
+        "train experiment=playground/ppo_cheetah_run",
+        "experiment=null agent=ppo env=fast agent.workflow.num_envs=8 env_steps=2_000 evaluations=2",
         metrics=("return", "env_steps", "seconds"),
     )
     found["S8 PBT CheetahRun"] = Command(
