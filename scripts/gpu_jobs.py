@@ -115,7 +115,7 @@ def off_policy(which: str, name: str, tiny: bool, envs: int, updates: int = 2) -
 
     agent, envs = {"td3": TD3, "sac": SAC}[which](hidden=(8,) if tiny else HIDDEN), min(envs, 2) if tiny else envs
     workflow = OffPolicy(make_physics(name, tiny), agent, num_envs=envs, num_steps=1, num_updates=updates)
-    return replace(workflow, capacity=200 * envs, random_steps=2 * envs)
+    return replace(workflow, capacity=max(200 * envs, 1024), random_steps=max(2 * envs, 256))
 
 
 def pbt(tiny: bool, members: int) -> Any:

@@ -9,7 +9,8 @@ python scripts/trust/gpu_programs.py NAME --text FILE      writes the optimized 
 kernels is the number of kernels, library calls and copies that an iteration of the workflow launches; the body of a
 loop counts as often as it runs if the compiler knows the number, once otherwise. dynamic_loops are loops whose trip
 count the compiler does not know: before each of their iterations, the host waits for the GPU. branches are conditions
-for which it waits, too. The sizes are those of `guard_workloads.py`. Kernels are chosen without timing them
+for which it waits, too. temporary_mb is the memory in addition to the state. The sizes are those of `guard_workloads.py`,
+and of `gpu_jobs.py` for names that begin with S. Kernels are chosen without timing them
 (autotuning level 0), for the description of an H100 in `gpu_target.py`.
 """
 
@@ -29,7 +30,7 @@ from gpu_target import H100
 from hlo import Instruction, Module
 
 RECORDED = Path(__file__).with_suffix(".json")
-FIGURES = ("kernels", "dynamic_loops", "branches")
+FIGURES = ("kernels", "dynamic_loops", "branches", "temporary_mb")
 NO_KERNEL = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"),
     *("copy-done", "async-done", "async-update", "opt-barrier", "while", "conditional", "call"),
@@ -44,6 +45,9 @@ def list_workloads() -> dict[str, Any]:
     from evorl import SAC, TD3, Brax, Gymnax
     from evorl.population import Pairs, Swarm, Truncation
 
+    sys.path.append(str(Path(__file__).parents[1]))
+    import gpu_jobs as full
+
     return {
         "E1 OpenES": small.evolution,
         "E4 CEM-RL": small.cem_rl,
@@ -56,6 +60,11 @@ def list_workloads() -> dict[str, Any]:
         "M2 PSRO": small.psro,
         "P1 Puffer": small.puffer,
         "U2 PPO on mazes": small.maze_student,
+        "S2 PPO ant/spring": lambda: full.ppo("ant/spring", False),
+        "S2 SAC ant/spring": lambda: full.off_policy("sac", "ant/spring", False, 128, 64),
+        "S4 openes 32768": lambda: full.evolution("openes", 32_768, False),
+        "S4 low_rank 1048576": lambda: full.evolution("low_rank", 2**20, False),
+        "S6 td3 1 envs": lambda: full.off_policy("td3", "inverted_pendulum/spring", False, 1),
     }
 
 
@@ -124,7 +133,8 @@ def compile_step(workflow: Any) -> Any:
 def measure(name: str) -> tuple[dict[str, int], str]:
     """Return the figures of a workload and the text of its program."""
     os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_gpu_autotune_level=0", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    text = compile_step(list_workloads()[name]()).as_text()
+    compiled = compile_step(list_workloads()[name]())
+    text = compiled.as_text()
     module = Module.parse(text)
     entry = text.partition("\nENTRY %")[2].partition(" ")[0]
     launched = find_launching(module, entry)
@@ -133,6 +143,7 @@ def measure(name: str) -> tuple[dict[str, int], str]:
         "kernels": count_launches(module, entry),
         "dynamic_loops": sum(find_trip_count(one) is None for one in loops),
         "branches": sum(one.opcode == "conditional" for one in launched),
+        "temporary_mb": round(compiled.memory_analysis().temp_size_in_bytes / 1e6),
     }, text
 
 
@@ -148,7 +159,7 @@ def main() -> None:
     recorded: Table = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {}
     found: Table = {}
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        print(f"| workload | {' | '.join(FIGURES)} |", "|---|---|---|---|", sep="\n", flush=True)
+        print(f"| workload | {' | '.join(FIGURES)} |", "|---|---|---|---|---|", sep="\n", flush=True)
         for name, (figures, text) in zip(chosen, pool.map(measure, chosen), strict=True):
             found[name] = figures
             before = recorded.get(name, {})
