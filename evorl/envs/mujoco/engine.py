@@ -143,15 +143,18 @@ class Engine:
             rig = self._idle.pop()
         except IndexError:
             env = make_env(self.name, self.options)
-            rig = Simulator(env, env.model, env.data, self.task.data_views(env.data))
+            rig = Simulator(env, env.model, env.data, self._view_arrays(env.data))
         try:
             yield rig
         finally:
             self._idle.append(rig)
 
     def _allocate_rows(self, n: int) -> Rows:
-        views = self.task.data_views(self.env.data)
+        views = self._view_arrays(self.env.data)
         return np.empty((n, self._own)), {name: np.empty((n, *view.shape)) for name, view in views.items()}
+
+    def _view_arrays(self, data: Any) -> Mapping[str, np.ndarray]:
+        return {name: getattr(data, name) for name in self.task.reads}
 
     def _name_quantities(self, rows: np.ndarray, seen: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         nq, nv = self.env.model.nq, self.env.model.nv
