@@ -1,8 +1,9 @@
 """Pictures of a MuJoCo model: rendered frames, and solids for the 3-D viewer."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,32 @@ def render_poses(
             renderer.update_scene(data, camera)
             frames.append(renderer.render().copy())
     return frames
+
+
+def write_viewer(model: Any, title: str, positions: Iterable[np.ndarray], fps: float, folder: Path) -> list[Path]:
+    """Write viewer.html, a page that shows a mujoco.MjModel at generalized positions in 3D.
+
+    Args:
+        model: The mujoco.MjModel.
+        title: Title of the page.
+        positions: Generalized positions, [nq] each.
+        fps: Positions per second of simulated time.
+        folder: Folder to write into.
+
+    Returns:
+        Paths of the written files.
+    """
+    import mujoco as imported
+
+    mujoco: Any = imported
+    data, poses = mujoco.MjData(model), []
+    for position in positions:
+        data.qpos[:] = position
+        mujoco.mj_kinematics(model, data)
+        poses.append(np.concatenate([data.xpos, data.xquat], 1)[1:])
+    shown, (bodies, ground) = folder / "viewer.html", build_solids(model)
+    shown.write_text(viewer.build_page(title, bodies, np.array(poses), 1 / fps, ground), "utf-8")
+    return [shown]
 
 
 @cache

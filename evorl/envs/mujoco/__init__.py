@@ -1,4 +1,4 @@
-"""MuJoCo's C engine, with Gymnasium's tasks."""
+"""Gymnasium's MuJoCo tasks, on MuJoCo's C engine and on MJX."""
 
 from evorl import lazy
 

@@ -170,12 +170,12 @@ class Engine:
         return np.concatenate([rows, self.task.tracked_position(self.env, seen)[:, None]], 1)
 
 
-def make_env(name: str, options: Mapping[str, Any]) -> Any:
+def make_env(name: str, options: Mapping[str, Any], suite: str = "mujoco") -> Any:
     """Create Gymnasium's environment without its wrappers; raise OptionError for an unknown task or option."""
     import gymnasium
 
     if name not in TASKS:
-        raise unknown_name_error("task of Gymnasium's MuJoCo", name, TASKS, "--list env=mujoco")
+        raise unknown_name_error("task of Gymnasium's MuJoCo", name, TASKS, f"--list env={suite}")
     import_extra("gymnasium.envs.mujoco", "mujoco")
     module, _, kind = str(gymnasium.spec(name).entry_point).partition(":")
     allowed = inspect.signature(vars(importlib.import_module(module))[kind]).parameters.values()

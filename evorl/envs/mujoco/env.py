@@ -14,10 +14,9 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
-from evorl.envs import viewer
-from evorl.envs.bodies import build_solids, render_poses
+from evorl.envs.bodies import render_poses, write_viewer
 from evorl.envs.host.host_callback import CHUNK_BYTES
-from evorl.envs.mujoco.engine import Engine, mujoco
+from evorl.envs.mujoco.engine import Engine
 from evorl.envs.mujoco.tasks import TASKS
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import require_int
@@ -158,16 +157,8 @@ class MuJoCo:
         Returns:
             Paths of the written files.
         """
-        model, poses = self._engine.env.model, []
-        data = mujoco.MjData(model)
-        for position in self._get_positions(states):
-            data.qpos[:] = position
-            mujoco.mj_kinematics(model, data)
-            poses.append(np.concatenate([data.xpos, data.xquat], 1)[1:])
-        shown, (bodies, ground) = folder / "viewer.html", build_solids(model)
-        page = viewer.build_page(f"{self.name}, MuJoCo", bodies, np.array(poses), 1 / self.render_fps, ground)
-        shown.write_text(page, "utf-8")
-        return [shown]
+        positions = self._get_positions(states)
+        return write_viewer(self._engine.env.model, f"{self.name}, MuJoCo", positions, self.render_fps, folder)
 
     def _get_positions(self, states: Sequence[MuJoCoState]) -> np.ndarray:
         """Return the generalized positions of states, shape [n, nq]."""

@@ -21,6 +21,7 @@ ID_PATTERN = re.compile(r"([\w+\-][\w.+\-]{0,99}/){0,4}[\w+\-][\w.+\-]{0,99}", r
 LIBRARY_BY_CLASS = {  # classes whose library opens a file if an option is a path
     "HostEnv": "gymnasium",
     "MuJoCo": "gymnasium",
+    "MJX": "gymnasium",
     "EnvPool": "envpool",
     "HostGame": "pettingzoo",
     "Playground": "mujoco_playground",

@@ -1,0 +1,232 @@
+"""Gymnasium's MuJoCo tasks on MJX, MuJoCo in JAX."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from flax.core import FrozenDict
+from jaxtyping import Array, Float, Int
+
+from evorl import mesh, tree
+from evorl.envs.bodies import render_poses, write_viewer
+from evorl.envs.mujoco.engine import make_env, mujoco
+from evorl.envs.mujoco.initial_states import sample_initial_state
+from evorl.envs.mujoco.tasks import TASKS, MuJoCoTask, StepQuantities
+from evorl.envs.suites.common import import_extra, set_default_limit
+from evorl.errors import OptionError, require
+from evorl.spaces import Box, to_bound
+from evorl.types import Key, TimeStep
+
+SOLVERS = ("exact", "fast")
+FAST_ITERATIONS, FAST_LS_ITERATIONS = 4, 8  # Newton steps, and steps of the line search in each
+INTEGRATORS = ("EULER", "RK4", "IMPLICITFAST")
+
+
+@struct.dataclass
+class MJXState:
+    """The state of an MJX environment: all that MJX integrates.
+
+    Args:
+        qpos: Generalized positions.
+        qvel: Generalized velocities.
+        act: Activations of the actuators; None if they have none.
+        qacc_warmstart: Accelerations of the last step, where the solver begins.
+        position: The x position whose velocity is rewarded; None for tasks that reward that of qpos[0].
+        steps: Number of steps in the episode.
+    """
+
+    qpos: Float[Array, " nq"]
+    qvel: Float[Array, " nv"]
+    act: Float[Array, " na"] | None
+    qacc_warmstart: Float[Array, " nv"]
+    position: Float[Array, ""] | None
+    steps: Int[Array, ""]
+
+
+class System(NamedTuple):
+    """A task and its model on MJX."""
+
+    env: Any  # Gymnasium's MujocoEnv, for its options, spaces and model
+    task: MuJoCoTask
+    model: Any  # mjx.Model
+    data: Any  # mjx.Data of the model before any step
+    limit: int  # Gymnasium's time limit, in steps
+
+
+@dataclass(frozen=True)
+class MJX:
+    """One of Gymnasium's v5 MuJoCo tasks by its id, such as MJX("HalfCheetah-v5"), simulated by MJX in JAX.
+
+    Observations, rewards and ends are computed by the equations of `MuJoCo`, the same tasks on MuJoCo's C
+    engine. States are float32.
+
+    Args:
+        name: Id of the task in Gymnasium.
+        options: Keyword arguments of Gymnasium's environment, such as {"ctrl_cost_weight": 0.2}.
+        solver: "exact" takes solver, iterations and tolerance of the task's model, with Newton's method in
+            place of PGS, which MJX does not have. "fast" takes at most 4 iterations of Newton's method with 8
+            iterations of the line search each.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit.
+
+    Raises:
+        OptionError: If a value is not allowed, the task or an option is unknown, or MJX cannot simulate the
+            model.
+
+    Source: Todorov et al. 2012, MuJoCo; MJX, https://mujoco.readthedocs.io/en/stable/mjx.html.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    solver: str = "exact"
+    max_episode_steps: int = 0
+
+    default_params = None
+    fresh_reset = False
+
+    def __post_init__(self) -> None:
+        plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
+        object.__setattr__(self, "options", FrozenDict(plain))
+        require(self.solver in SOLVERS, "solver", self.solver, f"must be one of {', '.join(SOLVERS)}")
+        set_default_limit(self, lambda: self._system.limit)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the ids of all tasks."""
+        return list(TASKS)
+
+    @cached_property
+    def _system(self) -> System:
+        import gymnasium
+
+        mjx, env = import_mjx(), make_env(self.name, self.options, "mjx")
+        option = env.model.opt
+        if option.solver == mujoco.mjtSolver.mjSOL_PGS or self.solver == "fast":
+            option.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        if self.solver == "fast":
+            option.iterations = min(option.iterations, FAST_ITERATIONS)
+            option.ls_iterations = min(option.ls_iterations, FAST_LS_ITERATIONS)
+        given = f"env.options={dict(self.options)}"
+        integrator = mujoco.mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
+        allowed = f"must be one of {', '.join(INTEGRATORS)} on MJX; env=mujoco/{self.name} has all"
+        require(integrator in INTEGRATORS, f"{given}: integrator", integrator, allowed)
+        with mesh.eager_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = mjx.put_model(env.model, impl="jax")
+                data = mjx.make_data(model, impl="jax")
+            except NotImplementedError as error:
+                raise OptionError(
+                    f"{given}: MJX cannot simulate this model ({error}); env=mujoco/{self.name} can"
+                ) from error
+        return System(env, TASKS[self.name], model, data, int(gymnasium.spec(self.name).max_episode_steps or 0))
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-np.inf, np.inf, self._system.env.observation_space.shape)
+
+    @property
+    def action_space(self) -> Box:
+        space = self._system.env.action_space
+        return Box(to_bound(space.low), to_bound(space.high), space.shape)
+
+    @partial(jax.jit, static_argnums=0)  # so that it is traced only once
+    def reset(self, key: Key, params: Any) -> tuple[MJXState, Any]:
+        """Sample an initial state from the distribution of Gymnasium's reset."""
+        del params
+        qpos, qvel = sample_initial_state(self.name, self._system.env, key)
+        data = self._system.data.replace(qpos=qpos, qvel=qvel)
+        with jax.default_matmul_precision("highest"):
+            data = self._compute_reads(data)
+        state = self._build_state(data, jnp.int32(0))
+        return state, self._build_obs(data)
+
+    @partial(jax.jit, static_argnums=0)
+    def step(self, key: Key, env_state: MJXState, action: Any, params: Any) -> tuple[MJXState, TimeStep]:
+        del key, params
+        mjx, (env, task, model, data, _) = import_mjx(), self._system
+        action = jnp.float32(action)
+        data = data.replace(
+            qpos=env_state.qpos, qvel=env_state.qvel, qacc_warmstart=env_state.qacc_warmstart, ctrl=action
+        )
+        data = data if env_state.act is None else data.replace(act=env_state.act)
+        with jax.default_matmul_precision("highest"):
+            data = jax.lax.fori_loop(0, env.frame_skip, lambda _, data: mjx.step(model, data), data)
+            data = mjx.rne_postconstraint(model, data) if "cfrc_ext" in task.reads else data
+        state = self._build_state(data, env_state.steps + 1)
+        before, after = (state.qpos[0] if state.position is None else state.position for state in (env_state, state))
+        step = StepQuantities(self._name_quantities(data), action[None], ((after - before) / env.dt)[None])
+        reward, terminated = (part[0] for part in task.outcome(env, step))
+        truncated = ~terminated & (state.steps >= self.max_episode_steps)
+        return state, TimeStep(self._build_obs(data), jnp.float32(reward), terminated, truncated)
+
+    def _compute_reads(self, data: Any) -> Any:
+        """Compute what the task reads of a state that was not reached by a step."""
+        mjx, (_, task, model, _, _) = import_mjx(), self._system
+        if "qfrc_constraint" in task.reads:
+            return mjx.forward(model, data)
+        parts = [mjx.kinematics, mjx.com_pos, mjx.tendon, mjx.transmission, mjx.fwd_velocity, mjx.fwd_actuation]
+        for part in parts if "cvel" in task.reads else parts[:1] if task.reads else []:
+            data = part(model, data)
+        return data
+
+    def _name_quantities(self, data: Any) -> dict[str, Any]:
+        """Return qpos, qvel and what the task reads, by name, as one row."""
+        names = ("qpos", "qvel", *self._system.task.reads)
+        return {name: getattr(data._impl if hasattr(data._impl, name) else data, name)[None] for name in names}
+
+    def _build_obs(self, data: Any) -> Float[Array, " size"]:
+        parts = self._system.task.obs(self._system.env, self._name_quantities(data))
+        return jnp.concatenate(parts, 1)[0].astype(jnp.float32)
+
+    def _build_state(self, data: Any, steps: Any) -> MJXState:
+        env, task, *_ = self._system
+        tracked = task.tracked_position and task.tracked_position(env, self._name_quantities(data))[0]
+        act = data.act if env.model.na else None
+        return tree.drop_weak_types(MJXState(data.qpos, data.qvel, act, data.qacc_warmstart, tracked, steps))
+
+    @property
+    def render_fps(self) -> float:
+        """Return the environment steps per second of simulated time."""
+        return 1 / float(self._system.env.dt)
+
+    def render_frames(self, states: Sequence[MJXState]) -> list[np.ndarray]:
+        """Render states with MuJoCo.
+
+        Args:
+            states: States of one episode, in order.
+
+        Returns:
+            A frame for each state, uint8 [height, width, 3].
+
+        Raises:
+            OptionError: If MuJoCo finds no OpenGL on this machine.
+        """
+        return render_poses(self._system.env.model, [np.asarray(state.qpos) for state in states])
+
+    def draw(self, states: list[MJXState], folder: Path) -> list[Path]:
+        """Write viewer.html, a page that shows the bodies in 3D.
+
+        Args:
+            states: States of one episode, in order.
+            folder: Folder to write into.
+
+        Returns:
+            Paths of the written files.
+        """
+        positions = [np.asarray(state.qpos) for state in states]
+        return write_viewer(self._system.env.model, f"{self.name}, MJX", positions, self.render_fps, folder)
+
+
+def import_mjx() -> Any:
+    """Import MJX without its messages about Warp, which it does not need."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return import_extra("mujoco.mjx", "mujoco")
