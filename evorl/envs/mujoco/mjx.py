@@ -1,9 +1,10 @@
 """Gymnasium's MuJoCo tasks on MJX, MuJoCo in JAX."""
 
 import contextlib
+import importlib
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from evorl.types import Key, TimeStep
 
 SOLVERS = ("exact", "fast")
 FAST_ITERATIONS, FAST_LS_ITERATIONS = 4, 8  # Newton steps, and steps of the line search in each
+MIN_TANGENT = 1e-6  # a capsule is exactly upright on a plane if its axis is shorter than this along the plane
 INTEGRATORS = ("EULER", "RK4", "IMPLICITFAST")
 
 
@@ -144,7 +146,7 @@ class MJX:
         del params
         qpos, qvel = sample_initial_state(self.name, self._system.env, key)
         data = self._system.data.replace(qpos=qpos, qvel=qvel)
-        with jax.default_matmul_precision("highest"):
+        with align_contact_frames(), jax.default_matmul_precision("highest"):
             data = self._compute_reads(data)
         state = self._build_state(data, jnp.int32(0))
         return state, self._build_obs(data)
@@ -158,7 +160,7 @@ class MJX:
             qpos=env_state.qpos, qvel=env_state.qvel, qacc_warmstart=env_state.qacc_warmstart, ctrl=action
         )
         data = data if env_state.act is None else data.replace(act=env_state.act)
-        with jax.default_matmul_precision("highest"):
+        with align_contact_frames(), jax.default_matmul_precision("highest"):
             data = jax.lax.fori_loop(0, env.frame_skip, lambda _, data: mjx.step(model, data), data)
             data = mjx.rne_postconstraint(model, data) if "cfrc_ext" in task.reads else data
         state = self._build_state(data, env_state.steps + 1)
@@ -224,6 +226,33 @@ class MJX:
         """
         positions = [np.asarray(state.qpos) for state in states]
         return write_viewer(self._system.env.model, f"{self.name}, MJX", positions, self.render_fps, folder)
+
+
+@contextlib.contextmanager
+def align_contact_frames() -> Iterator[None]:
+    """Let MJX align the friction directions of a capsule on a plane with the capsule's axis, as MuJoCo's C engine does.
+
+    Within this context, traced programs do so. MJX 3.17 takes other directions if the capsule is within 30
+    degrees of the plane's normal. The pyramidal friction cone depends on them.
+    """
+    driver = importlib.import_module("mujoco.mjx._src.collision_driver")
+    functions, pair = driver._COLLISION_FUNC, (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+    original = functions[pair]
+
+    def collide(model: Any, data: Any, key: Any, geom: Any) -> tuple[Any, Any, Any]:
+        dist, pos, frame = original(model, data, key, geom)  # two contacts for each capsule
+        axis, normal = jnp.repeat(data.geom_xmat[geom[:, 1], :, 2], 2, axis=0), frame[:, 0]
+        along = axis - normal * (axis * normal).sum(1, keepdims=True)
+        size = jnp.linalg.norm(along, axis=1, keepdims=True)
+        first = jnp.where(size < MIN_TANGENT, frame[:, 1], along / jnp.maximum(size, MIN_TANGENT))
+        return dist, pos, jnp.stack([normal, first, jnp.cross(normal, first)], 1)
+
+    collide.ncon = original.ncon
+    functions[pair] = collide
+    try:
+        yield
+    finally:
+        functions[pair] = original
 
 
 def import_mjx() -> Any:
