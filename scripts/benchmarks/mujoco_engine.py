@@ -1,7 +1,8 @@
-"""Compare MuJoCo's C engine inside a jitted program with Gymnasium, EnvPool and Brax: steps per second of one core.
+"""Compare MuJoCo's C engine in a jitted program with Gymnasium, EnvPool, Brax and MJX: steps per second of one core.
 
     python scripts/benchmarks/mujoco_engine.py                     about four minutes
     python scripts/benchmarks/mujoco_engine.py --envpool PYTHON    also EnvPool, which that interpreter has
+    python scripts/benchmarks/mujoco_engine.py --mjx               MJX with both solvers, six minutes
 
 Seconds are CPU time of all threads of the process. Each pair is measured in turns; the ratio is the median of the
 rounds' ratios.
@@ -20,7 +21,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
 from evorl.envs.bodies import suppress_warnings
-from evorl.envs.mujoco import MuJoCo
+from evorl.envs.mujoco import MJX, MuJoCo
 from evorl.envs.suites.brax import Brax
 
 NUM_ENVS = 64
@@ -101,15 +102,27 @@ def compared(label, first, second, repeats):
     print(f"| {label} | {a:,.0f} | {b:,.0f} | {median(y / x for x, y in rates):.2f} |", flush=True)
 
 
+def compared_with_mjx(name, repeats, steps=10):
+    """Print the rows of MJX on a task."""
+    exact, fast, engine = (jitted(env, steps) for env in (MJX(name), MJX(name, solver="fast"), MuJoCo(name, threads=1)))
+    compared(f"{name}: MJX exact, MJX fast", exact, fast, repeats)
+    compared(f"{name}: MJX exact, MuJoCo C", exact, engine, repeats)
+
+
 def main():
     """Print the table of all pairs."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--envpool", metavar="PYTHON")
+    parser.add_argument("--mjx", action="store_true")
     given = parser.parse_args()
     cheetah, ant = "HalfCheetah-v5", "Ant-v5"
-    ours = jitted(MuJoCo(cheetah, threads=1), 500)
     print("| 64 environments, steps a CPU second | first | second | ratio |\n|---|---|---|---|")
+    if given.mjx:
+        for name in (cheetah, "Hopper-v5", ant):
+            compared_with_mjx(name, given.repeats)
+        return
+    ours = jitted(MuJoCo(cheetah, threads=1), 500)
     compared("HalfCheetah: SyncVectorEnv alone, in jit", alone(cheetah, 500), ours, given.repeats)
     if given.envpool:
         compared("HalfCheetah: EnvPool alone, in jit", envpool(given.envpool, cheetah, 500), ours, given.repeats)

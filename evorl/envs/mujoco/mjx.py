@@ -117,9 +117,8 @@ class MJX:
             option.iterations = min(option.iterations, FAST_ITERATIONS)
             option.ls_iterations = min(option.ls_iterations, FAST_LS_ITERATIONS)
         given = f"env.options={dict(self.options)}"
-        integrator = mujoco.mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
-        allowed = f"must be one of {', '.join(INTEGRATORS)} on MJX; env=mujoco/{self.name} has all"
-        require(integrator in INTEGRATORS, f"{given}: integrator", integrator, allowed)
+        if problem := find_unsupported(env.model):
+            raise OptionError(f"{given}: MJX cannot simulate this model ({problem}); env=mujoco/{self.name} can")
         with mesh.eager_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -226,6 +225,16 @@ class MJX:
         """
         positions = [np.asarray(state.qpos) for state in states]
         return write_viewer(self._system.env.model, f"{self.name}, MJX", positions, self.render_fps, folder)
+
+
+def find_unsupported(model: Any) -> str:
+    """Return what MJX would ignore or refuse only when it is traced in a mujoco.MjModel; empty if there is nothing."""
+    integrator = mujoco.mjtIntegrator(model.opt.integrator).name.removeprefix("mjINT_")
+    if integrator not in INTEGRATORS:
+        return f"integrator {integrator}; allowed: {', '.join(INTEGRATORS)}"
+    ignored = {"noslip_iterations": model.opt.noslip_iterations, "actuator delays": model.nhistory}
+    ignored["plugins"] = model.nplugin
+    return ", ".join(name for name, count in ignored.items() if count)
 
 
 @contextlib.contextmanager
