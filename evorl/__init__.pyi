@@ -53,7 +53,6 @@ from evorl.envs.maze.maze import Maze as Maze
 from evorl.envs.maze.point_maze import PointMaze as PointMaze
 from evorl.envs.mpe.env import MPE as MPE
 from evorl.envs.mujoco.env import MuJoCo as MuJoCo
-from evorl.envs.mujoco.mjx import MJX as MJX
 from evorl.envs.suites.brax import Brax as Brax
 from evorl.envs.suites.craftax import Craftax as Craftax
 from evorl.envs.suites.gymnax import Gymnax as Gymnax

@@ -1,6 +1,8 @@
 """Gymnasium's MuJoCo tasks on MJX, beside Gymnasium's own and beside MuJoCo's C engine."""
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import jax
@@ -13,13 +15,11 @@ from evorl.agents import PPO
 
 pytest.importorskip("imageio", reason="needs the extra mujoco")
 
-import mujoco
-
 from evorl import Evolution, MLPPolicy, OnPolicy, OpenES
 from evorl.envs import check_env, render
 from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MJX, MuJoCo
-from evorl.envs.mujoco.engine import make_env
+from evorl.envs.mujoco.engine import make_env, mujoco
 from evorl.envs.mujoco.initial_states import sample_initial_state
 from evorl.envs.mujoco.mjx import align_contact_frames, import_mjx
 from evorl.envs.mujoco.tasks import TASKS, StepQuantities
@@ -66,7 +66,8 @@ def test_initial_states_are_distributed_as_gymnasiums(name):
         assert mine.min() >= its.min() - 0.5 * wide - 1e-6
         assert mine.max() <= its.max() + 0.5 * wide + 1e-6
         if wide:
-            assert stats.ks_2samp(mine, its).pvalue > 1e-3
+            test: Any = stats.ks_2samp(mine, its)
+            assert test.pvalue > 1e-3
     if name == "Reacher-v5":
         assert 0.19 < np.linalg.norm(ours[:, 2:4], axis=1).max() < 0.2
     elif name == "Pusher-v5":
@@ -149,7 +150,7 @@ def test_the_first_observation_is_gymnasiums(name, key):
     env = MJX(name)
     state, obs = jax.jit(env.reset)(key, None)
     with suppress_warnings(mujoco):
-        theirs = gymnasium.make(name).unwrapped
+        theirs: Any = gymnasium.make(name).unwrapped
     theirs.reset(seed=0)
     theirs.set_state(np.float64(state.qpos), np.float64(state.qvel))
     its = theirs._get_obs()
@@ -164,8 +165,7 @@ def test_the_first_observation_is_gymnasiums(name, key):
 def test_a_step_is_the_c_engines(name, options, monkeypatch):
     """The other tasks are measured by scripts/trust/mjx.py."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    import mjx as trust
-
+    trust = importlib.import_module("mjx")
     given = trust.step_in_gymnasium(name, 100, options)
     obs, rewards, terminated = trust.step_on_mjx(MJX(name, options), given)
     assert 20 < given.contact.sum() < 80

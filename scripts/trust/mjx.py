@@ -15,15 +15,16 @@ so Pusher has a second row, with states in which the arm touches it.
 import argparse
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 
 from evorl.envs.bodies import suppress_warnings
 from evorl.envs.mujoco import MJX, MJXState
+from evorl.envs.mujoco.engine import mujoco
 from evorl.envs.mujoco.tasks import TASKS
 
 NUM_STATES, STEPS_BETWEEN = 100, 4
@@ -34,7 +35,7 @@ BOUNDS = {False: 1e-3, True: 1e-2}  # by contact
 class Steps:
     """Steps from many states, leaves [n, ...]."""
 
-    states: MJXState | None
+    states: MJXState
     actions: np.ndarray
     obs: np.ndarray
     rewards: np.ndarray
@@ -86,7 +87,7 @@ def push_in_gymnasium(num_states, seed=0):
 def make_gymnasium(name, options=None):
     """Create Gymnasium's environment, which keeps in `touched` if its last step was with contact."""
     with suppress_warnings(mujoco):
-        env = gymnasium.make(name, **(options or {})).unwrapped
+        env: Any = gymnasium.make(name, **(options or {})).unwrapped
     model, data = env.model, env.data
 
     def simulate(ctrl, n_frames):
@@ -123,7 +124,7 @@ def stack(found):
 
 def step_on_mjx(env, given):
     """Step MJX once from the same states with the same actions, and return obs, rewards and terminated."""
-    step = jax.jit(jax.vmap(lambda state, action: env.step(None, state, action, None)[1]))
+    step = jax.jit(jax.vmap(lambda state, action: env.step(jax.random.key(0), state, action, None)[1]))
     found = step(given.states, given.actions)
     return np.float64(found.obs), np.float64(found.reward), np.asarray(found.terminated)
 
