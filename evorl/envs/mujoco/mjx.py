@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,6 +248,7 @@ def align_contact_frames() -> Iterator[None]:
     functions, pair = driver._COLLISION_FUNC, (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE)
     original = functions[pair]
 
+    @wraps(original)  # copies its number of contacts, too
     def collide(model: Any, data: Any, key: Any, geom: Any) -> tuple[Any, Any, Any]:
         dist, pos, frame = original(model, data, key, geom)  # two contacts for each capsule
         axis, normal = jnp.repeat(data.geom_xmat[geom[:, 1], :, 2], 2, axis=0), frame[:, 0]
@@ -256,7 +257,6 @@ def align_contact_frames() -> Iterator[None]:
         first = jnp.where(size < MIN_TANGENT, frame[:, 1], along / jnp.maximum(size, MIN_TANGENT))
         return dist, pos, jnp.stack([normal, first, jnp.cross(normal, first)], 1)
 
-    collide.ncon = original.ncon
     functions[pair] = collide
     try:
         yield
