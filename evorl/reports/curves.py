@@ -44,9 +44,7 @@ class Curve:
         while isinstance(env, dict) and env.get("_target_") == REWARDS_WRAPPER:
             env = env.get("inner")
         around = [one for one in self.cfg.get("wrappers") or () if one["_target_"] != REWARDS_WRAPPER]
-        return dict(
-            nodes.iterate_leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, "")
-        )
+        return dict(nodes.iterate_leaves({"env": env, "wrappers": around, "problem": self.cfg.get("problem")}, ""))
 
     @property
     def runs(self) -> list[Path]:

@@ -9,8 +9,8 @@ python scripts/trust/gpu_programs.py NAME --text FILE      writes the optimized 
 kernels is the number of kernels, library calls and copies that an iteration of the workflow launches; the body of a
 loop counts as often as it runs if the compiler knows the number, once otherwise. dynamic_loops are loops whose trip
 count the compiler does not know: before each of their iterations, the host waits for the GPU. branches are conditions
-for which it waits, too. temporary_mb is the memory in addition to the state. The sizes are those of `guard_workloads.py`,
-and of `gpu_jobs.py` for names that begin with S. Kernels are chosen without timing them
+for which it waits, too. temporary_mb is the memory in addition to the state. The sizes are those of
+`guard_workloads.py`, and of `gpu_jobs.py` for names that begin with S. Kernels are chosen without timing them
 (autotuning level 0), for the description of an H100 in `gpu_target.py`.
 """
 

@@ -3,8 +3,9 @@
 import contextlib
 import importlib
 import io
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from pathlib import Path
@@ -22,7 +23,7 @@ from evorl.envs.bodies import render_poses, write_viewer
 from evorl.envs.mujoco.engine import make_env, mujoco
 from evorl.envs.mujoco.initial_states import sample_initial_state
 from evorl.envs.mujoco.tasks import TASKS, MuJoCoTask, StepQuantities
-from evorl.envs.suites.common import import_extra, set_default_limit
+from evorl.envs.suites.common import import_extra, in_full_precision, set_default_limit
 from evorl.errors import OptionError, require
 from evorl.spaces import Box, to_bound
 from evorl.types import Key, TimeStep
@@ -31,6 +32,7 @@ SOLVERS = ("exact", "fast")
 FAST_ITERATIONS, FAST_LS_ITERATIONS = 4, 8  # Newton steps, and steps of the line search in each
 MIN_TANGENT = 1e-6  # a capsule is exactly upright on a plane if its axis is shorter than this along the plane
 INTEGRATORS = ("EULER", "RK4", "IMPLICITFAST")
+_trace_lock = threading.RLock()  # MJX's table of collision functions is that of all threads
 
 
 @struct.dataclass
@@ -139,17 +141,19 @@ class MJX:
         space = self._system.env.action_space
         return Box(to_bound(space.low), to_bound(space.high), space.shape)
 
+    @in_full_precision
     @partial(jax.jit, static_argnums=0)  # so that it is traced only once
     def reset(self, key: Key, params: Any) -> tuple[MJXState, Any]:
         """Sample an initial state from the distribution of Gymnasium's reset."""
         del params
         qpos, qvel = sample_initial_state(self.name, self._system.env, key)
         data = self._system.data.replace(qpos=qpos, qvel=qvel)
-        with align_contact_frames(), jax.default_matmul_precision("highest"):
+        with align_contact_frames():
             data = self._compute_reads(data)
         state = self._build_state(data, jnp.int32(0))
         return state, self._build_obs(data)
 
+    @in_full_precision
     @partial(jax.jit, static_argnums=0)
     def step(self, key: Key, env_state: MJXState, action: Any, params: Any) -> tuple[MJXState, TimeStep]:
         del key, params
@@ -159,7 +163,7 @@ class MJX:
             qpos=env_state.qpos, qvel=env_state.qvel, qacc_warmstart=env_state.qacc_warmstart, ctrl=action
         )
         data = data if env_state.act is None else data.replace(act=env_state.act)
-        with align_contact_frames(), jax.default_matmul_precision("highest"):
+        with align_contact_frames():
             data = jax.lax.fori_loop(0, env.frame_skip, lambda _, data: mjx.step(model, data), data)
             data = mjx.rne_postconstraint(model, data) if "cfrc_ext" in task.reads else data
         state = self._build_state(data, env_state.steps + 1)
@@ -246,7 +250,17 @@ def align_contact_frames() -> Iterator[None]:
     """
     driver = importlib.import_module("mujoco.mjx._src.collision_driver")
     functions, pair = driver._COLLISION_FUNC, (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE)
-    original = functions[pair]
+    with _trace_lock:
+        original = functions[pair]
+        functions[pair] = align_with_axis(original)
+        try:
+            yield
+        finally:
+            functions[pair] = original
+
+
+def align_with_axis(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return MJX's collision of capsules with a plane, with friction directions along the axis of each capsule."""
 
     @wraps(original)  # copies its number of contacts, too
     def collide(model: Any, data: Any, key: Any, geom: Any) -> tuple[Any, Any, Any]:
@@ -257,11 +271,7 @@ def align_contact_frames() -> Iterator[None]:
         first = jnp.where(size < MIN_TANGENT, frame[:, 1], along / jnp.maximum(size, MIN_TANGENT))
         return dist, pos, jnp.stack([normal, first, jnp.cross(normal, first)], 1)
 
-    functions[pair] = collide
-    try:
-        yield
-    finally:
-        functions[pair] = original
+    return collide
 
 
 def import_mjx() -> Any:
