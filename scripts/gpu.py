@@ -20,7 +20,8 @@ python scripts/gpu_page.py OUT                the tables of docs/howto/gpu.md fr
 
 Every job runs in its own process. Timed jobs (S2 to S6) compile in parallel, at the same time as the trainings of S1,
 and wait without arrays on the GPU. When all are compiled, or at 60 % of the time, they run one after the other, then
-the commands of S6 to S8. A job whose row is in the file is not run again, so that a run that was killed continues.
+the commands of S6 to S8. A job that has a row without an error is not run again, so that a run that was killed
+continues. The page takes the last row of a job.
 """
 
 import argparse
@@ -30,6 +31,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -50,16 +52,17 @@ class Rows:
 
     def __init__(self, out: Path) -> None:
         self._path = out / "rows.jsonl"
-        self.done = {row["job"]: row for row in read_rows(self._path)}
+        self.done = {row["job"] for row in read_rows(self._path) if is_success(row)}
+        self._lock = threading.Lock()  # jobs run in threads
         text = self._path.read_bytes() if self._path.is_file() else b""
         self._separator = "" if not text or text.endswith(b"\n") else "\n"  # a killed process may leave half a row
 
     def add(self, job: str, row: Row) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(self._separator + json.dumps({"job": job, **row}) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        self._separator, self.done[job] = "", {"job": job, **row}
+            self._separator = ""
         print(job, {name: value for name, value in row.items() if name != "rows"}, flush=True)
 
 
@@ -72,6 +75,11 @@ def read_rows(path: Path) -> list[Row]:
         except json.JSONDecodeError:
             continue
     return [row for row in rows if isinstance(row, dict) and "job" in row]
+
+
+def is_success(row: Row) -> bool:
+    """Return whether a job has ended without an error."""
+    return "error" not in row and not any(row.get("codes", ()))
 
 
 class Runner:

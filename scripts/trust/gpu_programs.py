@@ -5,6 +5,7 @@ python scripts/trust/gpu_programs.py [NAME ...]            prints the table, of 
 python scripts/trust/gpu_programs.py --check [NAME ...]    exits with 1 if a figure is above that of gpu_programs.json
 python scripts/trust/gpu_programs.py --write               records gpu_programs.json
 python scripts/trust/gpu_programs.py NAME --text FILE      writes the optimized HLO of one workload
+python scripts/trust/gpu_programs.py "agent=ppo env=mjx/Hopper-v5 num_envs=1024"     an iteration of any training
 
 kernels is the number of kernels, library calls and copies that an iteration of the workflow launches; the body of a
 loop counts as often as it runs if the compiler knows the number, once otherwise. dynamic_loops are loops whose trip
@@ -29,6 +30,7 @@ from typing import Any
 from gpu_target import H100
 from hlo import Instruction, Module
 
+sys.path.append(str(Path(__file__).parents[1]))  # for gpu_jobs
 RECORDED = Path(__file__).with_suffix(".json")
 FIGURES = ("kernels", "dynamic_loops", "branches", "temporary_mb")
 NO_KERNEL = {
@@ -40,13 +42,11 @@ Table = dict[str, dict[str, int]]
 
 def list_workloads() -> dict[str, Any]:
     """Return a function for each workload that builds its workflow."""
+    import gpu_jobs as full
     import guard_workloads as small
 
     from evorl import SAC, TD3, Brax, Gymnax
     from evorl.population import Pairs, Swarm, Truncation
-
-    sys.path.append(str(Path(__file__).parents[1]))
-    import gpu_jobs as full
 
     return {
         "E1 OpenES": small.evolution,
@@ -133,7 +133,12 @@ def compile_step(workflow: Any) -> Any:
 def measure(name: str) -> tuple[dict[str, int], str]:
     """Return the figures of a workload and the text of its program."""
     os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_gpu_autotune_level=0", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    compiled = compile_step(list_workloads()[name]())
+    if "=" in name:
+        from gpu_jobs import configured
+
+        compiled = compile_step(configured(name, False))
+    else:
+        compiled = compile_step(list_workloads()[name]())
     text = compiled.as_text()
     module = Module.parse(text)
     entry = text.partition("\nENTRY %")[2].partition(" ")[0]
@@ -156,6 +161,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, metavar="FILE")
     args = parser.parse_args()
     chosen = [name for name in names if not args.names or {name, name.split()[0]} & {*args.names}]
+    chosen += [name for name in args.names if "=" in name]
     recorded: Table = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {}
     found: Table = {}
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
