@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
+from pathlib import Path
 from typing import Any, NoReturn, TextIO, get_args, get_origin
 
 from evorl import package
@@ -111,6 +112,11 @@ def redirect_text(quiet: bool, json: bool) -> Iterator[TextIO | None]:
 def wants_help(words: Sequence[str]) -> bool:
     """Return whether the arguments of a command ask for its help."""
     return bool({"-h", "--help"} & set(words))
+
+
+def require_folder(run: Path) -> None:
+    """Raise OptionError if a run does not exist, or is a file."""
+    require(run.is_dir(), "run", run, "is a file, not a run directory" if run.is_file() else "does not exist")
 
 
 def require_words(fits: bool, name: str, words: Sequence[str], usage: str) -> None:

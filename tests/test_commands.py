@@ -135,6 +135,8 @@ WRONG = {
     "train run_dir=/proc/x": "run_dir=/proc/x: cannot be created: No such file or directory",
     "train run_dir=foreign": "run_dir=foreign: exists already; use resume=foreign to continue it",
     "train resume=nowhere": "resume=nowhere: is not a run directory, it does not exist",
+    "train resume=file.npz": "resume=file.npz: is not a run directory, it is a file",
+    "league file.npz random": "run=file.npz: is a file, not a run directory",
     "train empty": "resume=empty: is not a run directory, it has no config.yaml",
     "train empty run": "resume=empty run: must be one run",
     "train resume=run empty": "resume=empty resume=run: must be one run",
@@ -204,6 +206,7 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         train.main(["agent=td3", "run_dir=run", "iterations=1", "num_seeds=2", *TINY])
+    (folder / "file.npz").write_bytes(b"PK")
     for name, config in {"foreign": "a: 1", "broken": "{[", "unsaved": None, "empty": None}.items():
         (folder / name).mkdir()
         if config:

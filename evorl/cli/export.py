@@ -17,7 +17,7 @@ python -m evorl.export runs/ppo policy.npz
 from pathlib import Path
 from typing import Any
 
-from evorl.command import command, require_words, split_options, wants_help
+from evorl.command import command, require_folder, require_words, split_options, wants_help
 from evorl.errors import OptionError, require
 
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
         from evorl.training.export import SUFFIXES, export_run
 
         require(out.suffix in SUFFIXES, "out", out, f"must end with {' or '.join(SUFFIXES)}")
-        require(run.is_dir(), "run", run, "does not exist")
+        require_folder(run)
         given: dict[str, Any] = options | {"trust": parse_trust(options.get("trust", ()))}
         try:
             export_run(run, out, **given)

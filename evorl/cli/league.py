@@ -33,6 +33,7 @@ from evorl.command import (
     choose_opengl,
     command,
     escape_cell,
+    require_folder,
     require_words,
     split_options,
     wants_help,
@@ -124,8 +125,8 @@ def play_tournament(entrants: Sequence[str], given: LeagueOptions) -> "Tournamen
     runs = [parse_entrant(word)[1] for word in entrants]
     require(any(runs), "runs", RANDOM_ENTRANT, "must include at least one run")
     for run in runs:
-        if run is not None and not run.is_dir():
-            raise OptionError(f"run={run}: does not exist")
+        if run is not None:
+            require_folder(run)
     trust = parse_trust(given.trust)
     executor, parts = SerialExecutor(), given.parts or 1
     connected = contextlib.nullcontext()

@@ -12,6 +12,7 @@ from evorl.command import (
     choose_opengl,
     command,
     redirect_text,
+    require_folder,
     wants_help,
 )
 from evorl.errors import OptionError, require
@@ -62,8 +63,8 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
     from evorl.training.exported_policy import find_policy_file
 
     file = find_policy_file(options.run)
-    if file is None and not Path(options.run).is_dir():
-        raise OptionError(f"run={options.run}: does not exist")
+    if file is None:
+        require_folder(Path(options.run))
     enable_compilation_cache()
     if options.suite is not None or options.human:
         why = "cannot be combined with suite= or human="

@@ -101,7 +101,7 @@ def read_unchecked(run_dir: Path, option: str) -> dict[str, Any]:
         OptionError: There is no readable configuration.
     """
     if not (run_dir / FILE_NAME).is_file():
-        what = f"has no {FILE_NAME}" if run_dir.is_dir() else "does not exist"
+        what = f"has no {FILE_NAME}" if run_dir.is_dir() else "is a file" if run_dir.is_file() else "does not exist"
         raise OptionError(f"{option}={run_dir}: is not a run directory, it {what}")
     files.require_regular_files(run_dir, option)
     problem = f"{option}={run_dir}: its {FILE_NAME}"
