@@ -369,8 +369,11 @@ def make_timed() -> dict[str, Timed]:
         for size in sizes:
             add(f"S4 {evolver} {size}", partial(evolution, evolver, size))
     found["S4 one policy 1048576"] = Timed(partial(compile_shared_policy, 2**20))
-    add("S4 map_elites", lambda tiny: configured("agent=map_elites env=feet", tiny))
-    add("S4 cemrl", lambda tiny: configured(f"agent=cemrl env={'fast' if tiny else 'swimmer'} {SMALL_OFF}", tiny))
+    short = "env.max_episode_steps=10"
+    add("S4 map_elites", lambda tiny: configured("agent=map_elites env=feet", tiny, short))
+    add(
+        "S4 cemrl", lambda tiny: configured(f"agent=cemrl env={'fast' if tiny else 'swimmer'} {SMALL_OFF}", tiny, short)
+    )
     for resets in ("with", "without"):
         found[f"S5 maze steps, {resets} resets"] = Timed(partial(compile_mazes, resets == "with"), 200)
     for agent in ("ppo", "plr", "accel"):
@@ -467,6 +470,9 @@ def describe_machine() -> dict[str, Any]:
 
 def time_job(job: Timed, tiny: bool) -> dict[str, Any]:
     """Compile a job, wait for a line on standard input, and time it in milliseconds per iteration."""
+    from evorl.training.devices import enable_compilation_cache
+
+    enable_compilation_cache()
     began = time.perf_counter()
     begin = job.compiles(tiny)
     compiled = time.perf_counter() - began
