@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,14 +13,12 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Int, UInt32
 
 from evorl import tree
-from evorl.envs.bodies import render_poses, write_viewer
 from evorl.envs.host.host_callback import CHUNK_BYTES
 from evorl.envs.mujoco.engine import Engine
-from evorl.envs.mujoco.tasks import TASKS
+from evorl.envs.mujoco.gymnasium_task import GymnasiumTask
 from evorl.envs.suites.common import set_default_limit
 from evorl.errors import require_int
 from evorl.machine import count_cores
-from evorl.spaces import Box, to_bound
 from evorl.types import Key, TimeStep
 
 
@@ -40,7 +37,7 @@ class MuJoCoState:
 
 
 @dataclass(frozen=True)
-class MuJoCo:
+class MuJoCo(GymnasiumTask):
     """One of Gymnasium's v5 MuJoCo tasks by its id, such as MuJoCo("HalfCheetah-v5"), on MuJoCo's C engine.
 
     The environment is pure: its state holds the bits of MuJoCo's state, so that states can be copied and
@@ -64,6 +61,7 @@ class MuJoCo:
     threads: int = 0
     max_episode_steps: int = 0
 
+    engine_name = "MuJoCo"
     default_params = None
     fresh_reset = False
 
@@ -72,11 +70,6 @@ class MuJoCo:
         object.__setattr__(self, "options", FrozenDict(plain))
         require_int("threads", self.threads, 0)
         set_default_limit(self, lambda: self._engine.limit)
-
-    @staticmethod
-    def names() -> list[str]:
-        """Return the ids of all tasks."""
-        return list(TASKS)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -88,15 +81,6 @@ class MuJoCo:
     def _sizes(self) -> tuple[int, int]:
         """Return the size of a state and the size of an observation."""
         return self._engine.numbers, self._engine.env.observation_space.shape[0]
-
-    @property
-    def observation_space(self) -> Box:
-        return Box(-np.inf, np.inf, (self._sizes[1],))
-
-    @property
-    def action_space(self) -> Box:
-        space = self._engine.env.action_space
-        return Box(to_bound(space.low), to_bound(space.high), space.shape)
 
     def reset(self, key: Key, params: Any) -> tuple[MuJoCoState, Any]:
         """Reset with Gymnasium's own reset, seeded with 64 random bits drawn from the key."""
@@ -129,41 +113,12 @@ class MuJoCo:
         return np.concatenate([after.view(np.uint32), obs.view(np.uint32), *outcome], 1)
 
     @property
-    def render_fps(self) -> float:
-        """Return the environment steps per second of simulated time."""
-        return 1 / float(self._engine.env.dt)
+    def _gymnasium_env(self) -> Any:
+        return self._engine.env
 
-    def render_frames(self, states: Sequence[MuJoCoState]) -> list[np.ndarray]:
-        """Render states with MuJoCo.
-
-        Args:
-            states: States of one episode, in order.
-
-        Returns:
-            A frame for each state, uint8 [height, width, 3].
-
-        Raises:
-            OptionError: If MuJoCo finds no OpenGL on this machine.
-        """
-        return render_poses(self._engine.env.model, [*self._get_positions(states)])
-
-    def draw(self, states: list[MuJoCoState], folder: Path) -> list[Path]:
-        """Write viewer.html, a page that shows the bodies in 3D.
-
-        Args:
-            states: States of one episode, in order.
-            folder: Folder to write into.
-
-        Returns:
-            Paths of the written files.
-        """
-        positions = self._get_positions(states)
-        return write_viewer(self._engine.env.model, f"{self.name}, MuJoCo", positions, self.render_fps, folder)
-
-    def _get_positions(self, states: Sequence[MuJoCoState]) -> np.ndarray:
-        """Return the generalized positions of states, shape [n, nq]."""
-        numbers = np.stack([np.asarray(state.bits) for state in states]).view(np.float64)
-        return numbers[:, 1 : 1 + self._engine.env.model.nq]
+    def _get_positions(self, states: Sequence[MuJoCoState]) -> list[np.ndarray]:
+        rows = [np.asarray(state.bits).view(np.float64) for state in states]
+        return [row[1 : 1 + self._engine.env.model.nq] for row in rows]
 
 
 def batch_engine_calls(host: Callable[[np.ndarray], np.ndarray], width: int) -> Callable[[Any], Any]:

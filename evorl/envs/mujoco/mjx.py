@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +18,12 @@ from flax.core import FrozenDict
 from jaxtyping import Array, Float, Int
 
 from evorl import mesh, tree
-from evorl.envs.bodies import render_poses, write_viewer
 from evorl.envs.mujoco.engine import make_env, mujoco
+from evorl.envs.mujoco.gymnasium_task import GymnasiumTask
 from evorl.envs.mujoco.initial_states import sample_initial_state
 from evorl.envs.mujoco.tasks import TASKS, MuJoCoTask, StepQuantities
 from evorl.envs.suites.common import import_extra, in_full_precision, set_default_limit
 from evorl.errors import OptionError, require
-from evorl.spaces import Box, to_bound
 from evorl.types import Key, TimeStep
 
 SOLVERS = ("exact", "fast")
@@ -67,7 +65,7 @@ class System(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MJX:
+class MJX(GymnasiumTask):
     """One of Gymnasium's v5 MuJoCo tasks by its id, such as MJX("HalfCheetah-v5"), simulated by MJX in JAX.
 
     Observations, rewards and ends are computed by the equations of `MuJoCo`, the same tasks on MuJoCo's C
@@ -93,6 +91,7 @@ class MJX:
     solver: str = "exact"
     max_episode_steps: int = 0
 
+    engine_name = "MJX"
     default_params = None
     fresh_reset = False
 
@@ -101,11 +100,6 @@ class MJX:
         object.__setattr__(self, "options", FrozenDict(plain))
         require(self.solver in SOLVERS, "solver", self.solver, f"must be one of {', '.join(SOLVERS)}")
         set_default_limit(self, lambda: self._system.limit)
-
-    @staticmethod
-    def names() -> list[str]:
-        """Return the ids of all tasks."""
-        return list(TASKS)
 
     @cached_property
     def _system(self) -> System:
@@ -131,15 +125,6 @@ class MJX:
                     f"{given}: MJX cannot simulate this model ({error}); env=mujoco/{self.name} can"
                 ) from error
         return System(env, TASKS[self.name], model, data, int(gymnasium.spec(self.name).max_episode_steps or 0))
-
-    @property
-    def observation_space(self) -> Box:
-        return Box(-np.inf, np.inf, self._system.env.observation_space.shape)
-
-    @property
-    def action_space(self) -> Box:
-        space = self._system.env.action_space
-        return Box(to_bound(space.low), to_bound(space.high), space.shape)
 
     @in_full_precision
     @partial(jax.jit, static_argnums=0)  # so that it is traced only once
@@ -199,36 +184,11 @@ class MJX:
         return tree.drop_weak_types(MJXState(data.qpos, data.qvel, act, data.qacc_warmstart, tracked, steps))
 
     @property
-    def render_fps(self) -> float:
-        """Return the environment steps per second of simulated time."""
-        return 1 / float(self._system.env.dt)
+    def _gymnasium_env(self) -> Any:
+        return self._system.env
 
-    def render_frames(self, states: Sequence[MJXState]) -> list[np.ndarray]:
-        """Render states with MuJoCo.
-
-        Args:
-            states: States of one episode, in order.
-
-        Returns:
-            A frame for each state, uint8 [height, width, 3].
-
-        Raises:
-            OptionError: If MuJoCo finds no OpenGL on this machine.
-        """
-        return render_poses(self._system.env.model, [np.asarray(state.qpos) for state in states])
-
-    def draw(self, states: list[MJXState], folder: Path) -> list[Path]:
-        """Write viewer.html, a page that shows the bodies in 3D.
-
-        Args:
-            states: States of one episode, in order.
-            folder: Folder to write into.
-
-        Returns:
-            Paths of the written files.
-        """
-        positions = [np.asarray(state.qpos) for state in states]
-        return write_viewer(self._system.env.model, f"{self.name}, MJX", positions, self.render_fps, folder)
+    def _get_positions(self, states: Sequence[MJXState]) -> list[np.ndarray]:
+        return [np.asarray(state.qpos) for state in states]
 
 
 def find_unsupported(model: Any) -> str:
