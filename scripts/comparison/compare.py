@@ -1,0 +1,230 @@
+"""Run the same jobs with evorl and with other libraries, side by side, and record the figures.
+
+python scripts/comparison/compare.py                    all jobs that have no row yet
+python scripts/comparison/compare.py --minutes 30       no job is started after 30 minutes; run it again to continue
+python scripts/comparison/compare.py --only "PPO on CartPole" --peers sb3 rejax
+python scripts/comparison/page.py                       the page and the tables from the rows
+
+Each library is installed from the package index into a virtual environment of its own, below ENVIRONMENTS, with the
+CPython that runs this script. Each side of a job is a process that waits while the other sides run. Round 0, the first
+round with set-up and compilation, is timed apart. Then the sides take turns, round by round. Wall-clock time, CPU time
+of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
+ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job. Run it on an
+otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import venv
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jobs import JOBS, LIBRARIES, Job, Side
+
+HERE = Path(__file__).parent
+ROWS = HERE.parents[1] / "docs" / "rows" / "comparison.jsonl"
+ENVIRONMENTS = Path(tempfile.gettempdir()) / "evorl_comparison"
+SAMPLE_SECONDS = 0.5  # between two looks at memory
+LOAD_LIMIT = 0.3  # CPUs busy with other things above which a row is marked
+Row = dict[str, Any]
+
+
+def install(name: str) -> Path:
+    """Return the Python of a library's environment, which is made if it does not exist.
+
+    Raises:
+        RuntimeError: The library does not install; the message is the last line of pip.
+    """
+    if not LIBRARIES[name].requirements:
+        return Path(sys.executable)
+    folder = ENVIRONMENTS / name
+    python, done = folder / "bin" / "python", folder / "installed"
+    if not done.exists():
+        venv.create(folder, with_pip=True, clear=True)
+        command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *LIBRARIES[name].requirements]
+        pip = subprocess.run(command, capture_output=True, text=True, check=False)
+        if pip.returncode:
+            raise RuntimeError((pip.stderr.strip() or "pip failed").splitlines()[-1])
+        done.touch()
+    return python
+
+
+@dataclass
+class Process:
+    """A side of a job that runs, and what was measured of it."""
+
+    python: Path
+    job: Job
+    side: Side
+    size: int
+    log: Any
+    figures: Row = field(default_factory=dict)
+
+    def __enter__(self) -> "Process":
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._tree():
+            process.kill()
+        self._process.wait()
+
+    def _start(self) -> None:
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [self.python, HERE / "sides" / f"{self.job.topic}_{self.side.library}.py", self.side.job, str(self.size)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            cwd=tempfile.gettempdir(),
+            env=os.environ | {"PYTHONPATH": str(HERE), "JAX_ENABLE_COMPILATION_CACHE": "false"},
+        )
+        self.figures = {"peak_mb": 0.0, "processes": 0, "wall": [], "cpu": [], "answers": []}
+        self.figures |= self._read()
+        self.figures["import_s"] = time.perf_counter() - began
+
+    def run(self, i: int) -> None:
+        """Run a round and record its figures."""
+        assert self._process.stdin is not None
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,))
+        watch.start()
+        cpu, wall = self._cpu_seconds(), time.perf_counter()
+        try:
+            self._process.stdin.write(f"{i}\n")
+            self._process.stdin.flush()
+            answer = self._read()
+        finally:
+            wall, cpu = time.perf_counter() - wall, self._cpu_seconds() - cpu
+            over.set()
+            watch.join()
+        if i == 0:
+            self.figures |= {"first_s": wall, "first_cpu_s": cpu, "first": answer}
+        else:
+            for name, value in (("wall", wall), ("cpu", cpu), ("answers", answer)):
+                self.figures[name].append(value)
+
+    def _read(self) -> Row:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self.log.seek(0)
+            said = self.log.read().strip().splitlines()
+            raise RuntimeError(said[-1] if said else f"ended with exit code {self._process.returncode}")
+        return json.loads(line)
+
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            top = psutil.Process(self._process.pid)
+            return [top, *top.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _cpu_seconds(self) -> float:
+        """Return the CPU seconds of the processes and of those that they have waited for."""
+        total = 0.0
+        for process in self._tree():
+            try:
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system + times.children_user + times.children_system
+        return total
+
+    def _watch(self, over: threading.Event) -> None:
+        while True:
+            tree, total = self._tree(), 0
+            for process in tree:
+                try:
+                    total += process.memory_full_info().pss
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+            self.figures["peak_mb"] = max(self.figures["peak_mb"], total / 1e6)
+            self.figures["processes"] = max(self.figures["processes"], len(tree))
+            if over.wait(SAMPLE_SECONDS):
+                return
+
+
+def measure(job: Job, size: int, sides: Sequence[Side]) -> Row:
+    """Run one job at one size: all sides in turn."""
+    load = os.getloadavg()[0]
+    figures: dict[str, Row] = {}
+    with ExitStack() as stack:
+        running: dict[str, Process] = {}
+        for side in sides:
+            log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            try:
+                process = stack.enter_context(Process(install(side.library), job, side, size, log))
+                process.run(0)
+                running[side.label] = process
+            except RuntimeError as error:
+                figures[side.label] = {"error": str(error)[:300]}
+        for i in range(1, job.rounds + 1):
+            for label, process in [*running.items()]:
+                try:
+                    process.run(i)
+                except RuntimeError as error:
+                    figures[label] = {"error": str(error)[:300]}
+                    del running[label]
+        figures |= {label: process.figures for label, process in running.items()}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "load": load,
+        "sides": {side.label: figures[side.label] for side in sides},
+    }
+
+
+def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
+    """Return the last row of each job and size."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {(row["job"], row["size"]): row for row in map(json.loads, lines)}
+
+
+def choose(only: Sequence[str], peers: Sequence[str], path: Path) -> Iterator[tuple[str, int, list[Side]]]:
+    """Yield the jobs and sizes to run, with their sides."""
+    done = read_rows(path)
+    for name, job in JOBS.items():
+        sides = [side for side in job.sides if not peers or side.library in ("evorl", *peers)]
+        if (only and name not in only) or all(side.library == "evorl" for side in sides):
+            continue
+        yield from ((name, size, sides) for size in job.sizes if only or (name, size) not in done)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=(), metavar="JOB", choices=JOBS)
+    parser.add_argument("--peers", nargs="+", default=(), metavar="LIBRARY", choices=LIBRARIES)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no further job")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="file of the rows")
+    given = parser.parse_args()
+    end = time.monotonic() + 60 * given.minutes
+    for name, size, sides in choose(given.only, given.peers, given.rows):
+        if time.monotonic() > end:
+            return
+        row = {"job": name, "size": size, **measure(JOBS[name], size, sides)}
+        with given.rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        for label, of in row["sides"].items():
+            said = of.get("error") or f"{sum(of['wall']) / len(of['wall']):.3f} s, first {of['first_s']:.1f} s"
+            print(f"{name} {size}, {label}: {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

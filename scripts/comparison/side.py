@@ -1,0 +1,38 @@
+"""Serve the rounds of one job to `compare.py`, in the environment of one library.
+
+A side imports the standard library and its own library only. `python sides/LIBRARY.py JOB SIZE` answers "ready" when its
+imports are done. Then each line of standard input is the number of a round, and each answer a JSON object. Round 0
+includes the set-up and all compilation. `compare.py` measures time, CPU time, and memory from outside.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+Round = Callable[[int], dict[str, float]]  # runs round i; "work" is what it has done in the unit of the job
+Maker = Callable[[int], Round]  # sets up a job of a size
+
+
+def serve(makers: Mapping[str, Maker], *packages: str) -> None:
+    """Run the job that the command line names.
+
+    Args:
+        makers: Function of the size that sets up a job, by its name.
+        packages: Distributions whose versions are recorded.
+    """
+    name, size = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print
+
+    def answer(values: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    answer({"versions": {package: metadata.version(package) for package in packages}})
+    one = None
+    for line in sys.stdin:
+        one = makers[name](int(size)) if one is None else one
+        answer(one(int(line)))
