@@ -1,8 +1,8 @@
 """Serve the rounds of one job to `compare.py`, in the environment of one library.
 
-A side imports the standard library and its own library only. `python sides/LIBRARY.py JOB SIZE` answers "ready" when its
-imports are done. Then each line of standard input is the number of a round, and each answer a JSON object. Round 0
-includes the set-up and all compilation. `compare.py` measures time, CPU time, and memory from outside.
+A side imports its own library and the standard library. `python sides/TOPIC_LIBRARY.py JOB SIZE` answers with versions
+when its imports are done. Then each line of standard input is the number of a round, and each answer a JSON object.
+Round 0 includes the set-up and all compilation. `compare.py` measures time, CPU time, and memory from outside.
 """
 
 import json

@@ -26,10 +26,10 @@ def ppo_seeds(size: int) -> Round:
 
     def train(key: jax.Array) -> Any:
         key_init, key_steps = jax.random.split(key)
-        keys = jax.random.split(key_steps, 100_000 // workflow.num_transitions)
+        keys = jax.random.split(key_steps, 20_000 // workflow.num_transitions)
         return jax.lax.scan(workflow.step, workflow.init(key_init), keys)[0]
 
-    return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), 100_000 * size)
+    return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), 20_000 * size)
 
 
 if __name__ == "__main__":
