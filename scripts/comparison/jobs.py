@@ -65,7 +65,8 @@ LIBRARIES = {
 JOBS = {
     "PPO on CartPole, seeds": Job(
         "rl",
-        "PPO, 5 environments x 100 steps, 5 epochs of 5 minibatches, networks of 64, 64; 20,000 steps without evaluation",
+        "PPO for 100,000 steps (5,000 with 64 seeds) without evaluation, 5 environments x 100 steps, 5 epochs of 5 "
+        "minibatches, networks of 64, 64",
         "env steps",
         (Side("evorl", "ppo_seeds"), Side("rejax", "ppo_seeds")),
         sizes=(1, 64),

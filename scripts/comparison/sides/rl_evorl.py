@@ -14,6 +14,7 @@ REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, criti
 
 def ppo_seeds(size: int) -> Round:
     """PPO on CartPole, `size` seeds in one program, with the sizes of rejax."""
+    steps = max(100_000 // size, 5_000)
     workflow = OnPolicy(
         Gymnax("CartPole-v1"),
         REJAX_PPO,
@@ -26,10 +27,10 @@ def ppo_seeds(size: int) -> Round:
 
     def train(key: jax.Array) -> Any:
         key_init, key_steps = jax.random.split(key)
-        keys = jax.random.split(key_steps, 20_000 // workflow.num_transitions)
+        keys = jax.random.split(key_steps, steps // workflow.num_transitions)
         return jax.lax.scan(workflow.step, workflow.init(key_init), keys)[0]
 
-    return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), 20_000 * size)
+    return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), steps * size)
 
 
 if __name__ == "__main__":
