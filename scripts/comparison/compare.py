@@ -1,5 +1,6 @@
 """Run the same jobs with evorl and with other libraries, side by side, and record the figures.
 
+python scripts/comparison/compare.py --install          install all libraries, and record those that do not install
 python scripts/comparison/compare.py                    all jobs that have no row yet
 python scripts/comparison/compare.py --minutes 30       no job is started after 30 minutes; run it again to continue
 python scripts/comparison/compare.py --only "PPO on CartPole" --peers sb3 rejax
@@ -32,12 +33,14 @@ from typing import Any
 
 import psutil
 from jobs import JOBS, LIBRARIES, Job, Side
+from side import ANSWER
 
 HERE = Path(__file__).parent
 ROWS = HERE.parents[1] / "docs" / "rows" / "comparison.jsonl"
+MISSING = ROWS.with_name("comparison_missing.json")
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "evorl_comparison"
+PATHS = os.pathsep.join(str(path) for path in (HERE, HERE.parent, HERE.parent / "benchmarks"))
 SAMPLE_SECONDS = 0.5  # between two looks at memory
-LOAD_LIMIT = 0.3  # CPUs busy with other things above which a row is marked
 Row = dict[str, Any]
 
 
@@ -45,7 +48,7 @@ def install(name: str) -> Path:
     """Return the Python of a library's environment, which is made if it does not exist.
 
     Raises:
-        RuntimeError: The library does not install; the message is the last line of pip.
+        RuntimeError: The library does not install; the message is the first error of pip.
     """
     if not LIBRARIES[name].requirements:
         return Path(sys.executable)
@@ -56,7 +59,8 @@ def install(name: str) -> Path:
         command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *LIBRARIES[name].requirements]
         pip = subprocess.run(command, capture_output=True, text=True, check=False)
         if pip.returncode:
-            raise RuntimeError((pip.stderr.strip() or "pip failed").splitlines()[-1])
+            errors = [line for line in pip.stderr.splitlines() if "error" in line.lower()]
+            raise RuntimeError(errors[0].strip() if errors else "pip failed")
         done.touch()
     return python
 
@@ -90,7 +94,7 @@ class Process:
             stderr=self.log,
             text=True,
             cwd=tempfile.gettempdir(),
-            env=os.environ | {"PYTHONPATH": str(HERE), "JAX_ENABLE_COMPILATION_CACHE": "false"},
+            env=os.environ | {"PYTHONPATH": PATHS, "JAX_ENABLE_COMPILATION_CACHE": "false"},
         )
         self.figures = {"peak_mb": 0.0, "processes": 0, "wall": [], "cpu": [], "answers": []}
         self.figures |= self._read()
@@ -119,13 +123,13 @@ class Process:
 
     def _read(self) -> Row:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
-            self.log.seek(0)
-            said = self.log.read().strip().splitlines()
-            raise RuntimeError(said[-1] if said else f"ended with exit code {self._process.returncode}")
-        return json.loads(line)
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):  # libraries print other lines
+                return json.loads(line.removeprefix(ANSWER))
+        self._process.wait()
+        self.log.seek(0)
+        said = self.log.read().strip().splitlines()
+        raise RuntimeError(said[-1] if said else f"ended with exit code {self._process.returncode}")
 
     def _tree(self) -> list[psutil.Process]:
         try:
@@ -159,7 +163,19 @@ class Process:
                 return
 
 
-def measure(job: Job, size: int, sides: Sequence[Side]) -> Row:
+def install_all(names: Sequence[str]) -> None:
+    """Install libraries and record the errors of those that do not install."""
+    missing = json.loads(MISSING.read_text(encoding="utf-8")) if MISSING.exists() else {}
+    for name in names:
+        missing.pop(name, None)
+        try:
+            install(name)
+        except RuntimeError as error:
+            missing[name] = str(error)
+    MISSING.write_text(json.dumps(missing, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(job: Job, size: int, sides: Sequence[Side], rounds: int) -> Row:
     """Run one job at one size: all sides in turn."""
     load = os.getloadavg()[0]
     figures: dict[str, Row] = {}
@@ -173,7 +189,7 @@ def measure(job: Job, size: int, sides: Sequence[Side]) -> Row:
                 running[side.label] = process
             except RuntimeError as error:
                 figures[side.label] = {"error": str(error)[:300]}
-        for i in range(1, job.rounds + 1):
+        for i in range(1, rounds + 1):
             for label, process in [*running.items()]:
                 try:
                     process.run(i)
@@ -212,13 +228,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), metavar="JOB", choices=JOBS)
     parser.add_argument("--peers", nargs="+", default=(), metavar="LIBRARY", choices=LIBRARIES)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no further job")
+    parser.add_argument("--rounds", type=int, default=0, help="timed rounds, to try a job quickly")
     parser.add_argument("--rows", type=Path, default=ROWS, help="file of the rows")
+    parser.add_argument("--install", action="store_true", help="install the libraries, without jobs")
     given = parser.parse_args()
+    if given.install:
+        install_all(given.peers or [*LIBRARIES])
+        return
     end = time.monotonic() + 60 * given.minutes
     for name, size, sides in choose(given.only, given.peers, given.rows):
         if time.monotonic() > end:
             return
-        row = {"job": name, "size": size, **measure(JOBS[name], size, sides)}
+        job = JOBS[name]
+        row = {"job": name, "size": size, **measure(job, size, sides, given.rounds or job.rounds)}
         with given.rows.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         for label, of in row["sides"].items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Library:
-    """A library and what pip installs of it; nothing for evorl, which runs in the environment of this script."""
+    """A library and what pip installs of it; nothing for evorl and its dependencies, which run in this environment."""
 
     title: str
     requirements: tuple[str, ...] = ()
@@ -58,8 +58,29 @@ class Job:
     note: str = ""
 
 
+TOPICS = {
+    "workflows": "Evolutionary RL",
+    "rl": "RL agents",
+    "brax": "RL agents on Brax",
+    "es": "Evolution strategies",
+    "mo": "Multi-objective search",
+    "qd": "Quality diversity",
+    "tuning": "Hyperparameter search",
+    "envs": "Environments",
+    "games": "Games",
+}
 LIBRARIES = {
     "evorl": Library("evorl"),
+    "evosax": Library("evosax", ("evosax==0.3.2", "gymnax")),
+    "pycma": Library("pycma", ("cma",)),
+    "evox": Library("EvoX", ("evox",)),
+    "pymoo": Library("pymoo", ("pymoo",)),
+    "brax": Library("Brax"),
+    "minimax": Library("minimax", ("minimax-lib==0.2.0",)),
+    "jaxued": Library("jaxued", ("jaxued",)),
+    "jaxmarl": Library("JaxMARL", ("jaxmarl==0.2.0",)),
+    "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "scipy", "networkx")),
+    "pufferlib": Library("PufferLib", ("pufferlib",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
 }
 JOBS = {
@@ -71,5 +92,125 @@ JOBS = {
         (Side("evorl", "ppo_seeds"), Side("rejax", "ppo_seeds")),
         sizes=(1, 64),
         axis="seeds in one program",
+    ),
+    "OpenES on the sphere": Job(
+        "es",
+        "128 mirrored individuals, Adam, standard deviation 0.02",
+        "generations",
+        (Side("evorl", "openes"), Side("evosax", "openes"), Side("evox", "openes")),
+        sizes=(1_000, 10_000, 100_000),
+        axis="parameters",
+        note="EvoX uses the values themselves, evorl and evosax centered ranks.",
+    ),
+    "CMA-ES on the sphere": Job(
+        "es",
+        "4 + 3 log n individuals, full covariance",
+        "generations",
+        (Side("evorl", "cma_es"), Side("evosax", "cma_es"), Side("pycma", "cma_es"), Side("evox", "cma_es")),
+        sizes=(10, 100, 1000),
+        axis="parameters",
+    ),
+    "CMA-ES on Rosenbrock's function": Job(
+        "es",
+        "from 0 with standard deviation 0.5 until a value below 1e-6 or 100 n^2 evaluations; 4 + 3 log n individuals",
+        "evaluations",
+        (
+            Side("evorl", "cma_es_to_target"),
+            Side("evosax", "cma_es_to_target"),
+            Side("pycma", "cma_es_to_target"),
+            Side("evox", "cma_es_to_target"),
+        ),
+        sizes=(10, 40),
+        axis="parameters",
+        rounds=8,
+        score="last value",
+        note="evorl, evosax and EvoX compute in float32, pycma in float64.",
+    ),
+    "OpenES on CartPole": Job(
+        "es",
+        "policies of 64, 64; one episode per individual and generation",
+        "generations",
+        (Side("evorl", "cartpole"), Side("evosax", "cartpole")),
+        sizes=(64, 512, 4096),
+        axis="population",
+        note="evosax simulates all 500 steps of every episode, evorl ends with the longest episode.",
+    ),
+    "NSGA-II on ZDT": Job(
+        "mo",
+        "250 generations of 200 individuals, SBX (15, at 0.9) and polynomial mutation (20)",
+        "generations",
+        (Side("evorl", "nsga2"), Side("pymoo", "nsga2")),
+        sizes=(1, 2, 3),
+        axis="problem",
+        rounds=8,
+        score="hypervolume at (1.1, 1.1)",
+    ),
+    "RVEA on DTLZ": Job(
+        "mo",
+        "250 generations of 105 individuals, 3 objectives, 12 variables",
+        "generations",
+        (Side("evorl", "rvea"), Side("pymoo", "rvea")),
+        sizes=(2,),
+        axis="problem",
+        rounds=8,
+        score="hypervolume at (1.1, 1.1, 1.1)",
+    ),
+    **{
+        f"PPO on {title}": Job(
+            "brax",
+            "16 steps per iteration, 4 epochs of 8 minibatches, networks of 256, 256",
+            "env steps",
+            (Side("evorl", f"ppo_{name}"), Side("brax", f"ppo_{name}")),
+            sizes=sizes,
+            axis="environments",
+        )
+        for name, title, sizes in (
+            ("inverted_pendulum", "inverted_pendulum (generalized)", (64, 1024)),
+            ("hopper", "hopper (spring)", (64,)),
+            ("ant", "ant (spring)", (64, 512)),
+        )
+    },
+    "SAC on ant (spring)": Job(
+        "brax",
+        "one step per environment, then 64 updates of batch 256, networks of 256, 256",
+        "env steps",
+        (Side("evorl", "sac_ant"), Side("brax", "sac_ant")),
+        sizes=(128,),
+        axis="environments",
+    ),
+    "Random play in mazes": Job(
+        "envs",
+        "13 x 13 cells, 60 wall draws, view of 5, at most 250 steps, a new level for each episode; all outputs summed",
+        "env steps",
+        (Side("evorl", "maze"), Side("minimax", "maze"), Side("jaxued", "maze")),
+        sizes=(1, 32, 256, 1024),
+        axis="environments",
+    ),
+    "Random play in simple_spread": Job(
+        "envs",
+        "3 agents, 100 steps, all outputs summed",
+        "env steps",
+        (Side("evorl", "spread"), Side("jaxmarl", "spread")),
+        sizes=(128, 1024),
+        axis="environments",
+        note="Episodes of JaxMARL have 26 steps, evorl's 25.",
+    ),
+    "PSRO on Leduc poker": Job(
+        "games",
+        "exact best responses to the Nash equilibrium of the policies so far",
+        "iterations",
+        (Side("evorl", "psro"), Side("openspiel", "psro")),
+        sizes=(20,),
+        axis="iterations",
+        rounds=3,
+        score="NashConv",
+        note="evorl computes exact payoffs, and the NashConv of each iteration; OpenSpiel simulates 100 games each.",
+    ),
+    "Fictitious play on Leduc poker": Job(
+        "games",
+        "in extensive form",
+        "iterations",
+        (Side("evorl", "xfp"), Side("openspiel", "xfp")),
+        note="evorl also computes the NashConv of each iteration.",
     ),
 }

@@ -1,0 +1,267 @@
+"""Write the tables and the picture of the comparison from its rows.
+
+python scripts/comparison/page.py            write docs/comparison.md, README and the pages "Coming from"
+python scripts/comparison/page.py --check    list the pages that are out of date, with exit code 1 if there are any
+
+The speed of evorl relative to another library is the geometric mean over rounds of the ratio of work per second, with a
+95 % interval by Student's t of its logarithm. The rounds of all sides take turns, so the i-th ones are a pair.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from compare import MISSING, ROWS, read_rows
+from jobs import JOBS, LIBRARIES, Job, Side
+
+from evorl import stats
+from evorl.plots.chart import Chart, Table, assign_colors, axis, color_by_group, save_charts
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PICTURE = DOCS / "pictures" / "comparison.png"
+BLOCK = re.compile(
+    r"(<!-- comparison, (\w+)(?: (\w+))?: made by scripts/comparison/page.py -->\n).*?(<!-- end -->)", re.DOTALL
+)
+LEAST_SIZES = 3  # of a job in the picture
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of evorl to another library, with a 95 % interval.
+
+    Args:
+        mean: Geometric mean over rounds.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_pairs(cls, ours: Any, theirs: Any) -> "Ratio":
+        estimate = stats.MeanEstimate.from_scores(np.log(np.asarray(ours) / np.asarray(theirs)))
+        return cls(*(float(np.exp(value)) for value in (estimate.value, *estimate.interval())))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2g} [{self.low:.2g}, {self.high:.2g}]"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a side of a job at one size has measured."""
+
+    job: str
+    size: int
+    side: Side
+    figures: dict[str, Any]
+
+    @property
+    def speeds(self) -> np.ndarray:
+        """Work per second of each round."""
+        return np.array([one["work"] for one in self.figures["answers"]]) / np.array(self.figures["wall"])
+
+    @property
+    def loads(self) -> np.ndarray:
+        """Work per CPU second of each round."""
+        cpu = np.maximum(self.figures["cpu"], 0.01)  # the clock of a process has 10 ms
+        return np.array([one["work"] for one in self.figures["answers"]]) / cpu
+
+    @property
+    def scores(self) -> list[float]:
+        return [one["score"] for one in self.figures["answers"] if "score" in one]
+
+
+def read_results() -> list[Result]:
+    """Return the results of all jobs that have rows, in the order of the jobs."""
+    rows = read_rows()
+    return [
+        Result(name, size, side, rows[name, size]["sides"][side.label])
+        for name, job in JOBS.items()
+        for size in job.sizes
+        if (name, size) in rows
+        for side in job.sides
+        if side.label in rows[name, size]["sides"]
+    ]
+
+
+def find_own(results: list[Result], result: Result) -> Result | None:
+    """Return evorl's first side of the same job and size."""
+    same = [one for one in results if (one.job, one.size) == (result.job, result.size)]
+    own = [one for one in same if one.side.library == "evorl" and "error" not in one.figures]
+    return own[0] if own else None
+
+
+def compare_speed(results: list[Result], result: Result) -> Ratio | None:
+    """Return evorl's speed relative to that of a side."""
+    own = find_own(results, result)
+    if own is None or own is result or "error" in result.figures:
+        return None
+    return Ratio.from_pairs(own.speeds, result.speeds)
+
+
+def format_number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def format_topic(results: list[Result], topic: str) -> Iterator[str]:
+    """Yield the jobs of a topic, each with its table."""
+    for name, job in JOBS.items():
+        rows = [result for result in results if result.job == name]
+        if job.topic == topic and rows:
+            note = f" {job.note}" if job.note else ""
+            yield f"**{name}.** {job.what[:1].upper()}{job.what[1:]}.{note}\n"
+            yield from format_job(results, job, rows)
+            yield ""
+
+
+def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[str]:
+    sized, scored = bool(job.axis), bool(job.score)
+    head = ["", *[job.axis] * sized, f"{job.unit}/s", "evorl's speed relative to it", "by CPU time"]
+    head += ["first round, s", "peak memory, MB", "processes", *[job.score] * scored]
+    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}"
+    for result in rows:
+        cells = [result.side.label, *[f"{result.size:,}"] * sized]
+        if "error" in result.figures:
+            error = result.figures["error"].replace("|", "/")
+            yield f"| {' | '.join([*cells, f'failed: {error}'])} {'| ' * (len(head) - len(cells) - 1)}|"
+            continue
+        own, speed = find_own(results, result), compare_speed(results, result)
+        cells += [format_number(float(np.median(result.speeds))), str(speed or "")]
+        cells += [f"{np.median(own.loads) / np.median(result.loads):.2g}" if own and speed else ""]
+        cells += [f"{result.figures['first_s']:.1f}", f"{result.figures['peak_mb']:.0f}"]
+        cells += [str(result.figures["processes"])]
+        cells += [f"{stats.MeanEstimate.from_scores(result.scores):.4g}" if result.scores else ""] * scored
+        yield f"| {' | '.join(cells)} |"
+
+
+def format_library(results: list[Result], library: str) -> Iterator[str]:
+    """Yield the table of all jobs that a library does too."""
+    yield "| job | size | evorl | it | evorl's speed relative to it | memory, MB |\n|---|---|---|---|---|---|"
+    for result in results:
+        own, speed = find_own(results, result), compare_speed(results, result)
+        if result.side.library == library and own and speed:
+            job = JOBS[result.job]
+            variant = f", {result.side.variant}" if result.side.variant else ""
+            size = f"{result.size:,} {job.axis}" if job.axis else ""
+            cells = [f"{result.job}{variant}", size, f"{format_number(float(np.median(own.speeds)))} {job.unit}/s"]
+            cells += [format_number(float(np.median(result.speeds))), str(speed)]
+            cells += [f"{own.figures['peak_mb']:.0f} and {result.figures['peak_mb']:.0f}"]
+            yield f"| {' | '.join(cells)} |"
+
+
+def format_summary(results: list[Result]) -> Iterator[str]:
+    """Yield for each library the range of evorl's relative speed."""
+    yield "| library | jobs | evorl's speed relative to it: least, median, most | slower in |\n|---|---|---|---|"
+    for library, of in LIBRARIES.items():
+        speeds = {
+            (result.job, result.size, result.side.variant): speed
+            for result in results
+            if result.side.library == library and (speed := compare_speed(results, result))
+        }
+        if not speeds or library == "evorl":
+            continue
+        means = sorted(speed.mean for speed in speeds.values())
+        slower = sorted({job for (job, _, _), speed in speeds.items() if speed.high < 1})
+        cells = [of.title, str(len(speeds)), f"{means[0]:.2g}, {statistics.median(means):.2g}, {means[-1]:.2g}"]
+        yield f"| {' | '.join([*cells, '; '.join(slower)])} |"
+
+
+def format_missing(results: list[Result]) -> Iterator[str]:
+    """Yield the libraries that do not install, and the sides that fail, with their errors."""
+    failed = json.loads(MISSING.read_text(encoding="utf-8")) if MISSING.exists() else {}
+    found = {(LIBRARIES[name].title, "", error) for name, error in failed.items()}
+    found |= {(one.side.label, one.job, one.figures["error"]) for one in results if "error" in one.figures}
+    yield "| library | job | error |\n|---|---|---|"
+    for title, job, error in sorted(found):
+        yield f"| {title} | {job or 'installation'} | {error.replace('|', '/')} |"
+
+
+def format_setting(results: list[Result]) -> str:
+    """Return on what, when, and with which versions the rows were measured."""
+    rows = read_rows().values()
+    dates = sorted({row["date"] for row in rows})
+    span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    machines = sorted({f"{row['cores']} cores, {row['machine']}, CPython {row['python']}" for row in rows})
+    loads = [row["load"] for row in rows]
+    versions = sorted(
+        {f"{name} {of}" for one in results for name, of in one.figures.get("versions", {}).items()}, key=str.lower
+    )
+    return (
+        f"{span}; {'; '.join(machines)}; load of the machine before each job: median {statistics.median(loads):.1f}, most "
+        f"{max(loads):.1f}. Versions: {', '.join(versions)}."
+    )
+
+
+def plot(results: list[Result]) -> list[Chart]:
+    """Return a chart of the speed by size, on two logarithmic axes, for each job with several sizes."""
+    charts = []
+    for name, job in JOBS.items():
+        rows = [one for one in results if one.job == name and "error" not in one.figures]
+        if len({one.size for one in rows}) < LEAST_SIZES or not job.axis or job.axis == "problem":
+            continue
+        groups = assign_colors([label for label in dict.fromkeys(one.side.label for one in rows)])
+        table = Table(
+            {
+                "size": [one.size for one in rows],
+                "speed": [float(np.median(one.speeds)) for one in rows],
+                "group": [one.side.label for one in rows],
+            }
+        )
+        log = {"scale": {"type": "log"}}
+        spec = {
+            "mark": {"type": "line", "point": True},
+            "encoding": {
+                "x": axis("size", job.axis, **log),
+                "y": axis("speed", f"{job.unit}/s", **log),
+                "color": color_by_group(groups),
+            },
+        }
+        charts.append(Chart(spec, {"rows": table}, name, groups=groups))
+    return charts
+
+
+def write_page(page: Path, results: list[Result]) -> str:
+    """Return the text of a page with its tables up to date."""
+
+    def make(found: re.Match[str]) -> str:
+        kind, name = found[2], found[3] or ""
+        makers = {
+            "topic": lambda: "\n".join(format_topic(results, name)),
+            "library": lambda: "\n".join(format_library(results, name)),
+            "summary": lambda: "\n".join(format_summary(results)),
+            "missing": lambda: "\n".join(format_missing(results)),
+            "setting": lambda: format_setting(results),
+        }
+        return f"{found[1]}{makers[kind]()}\n{found[4]}"
+
+    return BLOCK.sub(make, page.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    results = read_results()
+    pages = [ROOT / "README.md", DOCS / "comparison.md", *sorted((DOCS / "coming_from").glob("*.md"))]
+    stale = [page for page in pages if write_page(page, results) != page.read_text(encoding="utf-8")]
+    for page in stale:
+        print(page.relative_to(ROOT))
+        if not check:
+            page.write_text(write_page(page, results), encoding="utf-8")
+    if not check:
+        save_charts(plot(results), PICTURE, columns=3, width=240)
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()

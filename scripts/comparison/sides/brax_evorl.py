@@ -1,0 +1,44 @@
+"""PPO and SAC of evorl on Brax."""
+
+from functools import partial
+
+import jax
+from brax_sizes import EPOCHS, HIDDEN, MINIBATCHES, PHYSICS, SAC_BATCH, SAC_ITERATIONS, SAC_UPDATES, UNROLL
+from brax_sizes import count_iterations as count
+from jax_rounds import scan_steps
+from side import Round, serve
+
+from evorl import SAC, Brax, OffPolicy, OnPolicy
+from evorl.agents import PPO
+
+
+def ppo(name: str, size: int) -> Round:
+    workflow = OnPolicy(
+        Brax(name, backend=PHYSICS[name]),
+        PPO(hidden=HIDDEN),
+        num_envs=size,
+        num_steps=UNROLL,
+        num_epochs=EPOCHS,
+        batch_size=size * UNROLL // MINIBATCHES,
+    )
+    iterations = count(name, size)
+    return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), iterations, iterations * size * UNROLL)
+
+
+def sac(size: int) -> Round:
+    workflow = OffPolicy(
+        Brax("ant", backend=PHYSICS["ant"]),
+        SAC(hidden=HIDDEN),
+        num_envs=size,
+        num_steps=1,
+        num_updates=SAC_UPDATES,
+        batch_size=SAC_BATCH,
+        capacity=200 * size,
+        random_steps=2 * size,
+    )
+    state = jax.jit(workflow.init)(jax.random.key(0))
+    return scan_steps(workflow.step, state, SAC_ITERATIONS, SAC_ITERATIONS * size)
+
+
+if __name__ == "__main__":
+    serve({**{f"ppo_{name}": partial(ppo, name) for name in PHYSICS}, "sac_ant": sac}, "brax", "jax")

@@ -1,0 +1,115 @@
+"""Evolution strategies with evosax."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from es_functions import (
+    GENERATIONS,
+    LEARNING_RATE,
+    MEMBERS,
+    SIGMA,
+    START,
+    STD,
+    STEPS,
+    TARGET,
+    count_members,
+    limit_evaluations,
+    rosenbrock,
+    sphere,
+)
+from evosax.algorithms import CMA_ES, Open_ES
+from jax_rounds import scan_steps
+from side import Round, serve
+
+
+def openes(size: int) -> Round:
+    return iterate(make_openes(MEMBERS, jnp.zeros(size)), None, size, STEPS[size])
+
+
+def make_openes(members: int, solution: Any) -> Any:
+    adam, std = optax.adam(LEARNING_RATE), optax.constant_schedule(STD)
+    return Open_ES(population_size=members, solution=solution, optimizer=adam, std_schedule=std)
+
+
+def cma_es(size: int) -> Round:
+    searcher = CMA_ES(population_size=count_members(size), solution=jnp.zeros(size))
+    return iterate(searcher, searcher.default_params.replace(std_init=SIGMA), size, GENERATIONS[size])
+
+
+def iterate(searcher: Any, params: Any, size: int, count: int) -> Round:
+    """Return rounds of generations on the sphere."""
+    params = searcher.default_params if params is None else params
+
+    def generation(state: Any, key: Any) -> Any:
+        key_ask, key_tell = jax.random.split(key)
+        population, state = searcher.ask(key_ask, state, params)
+        return searcher.tell(key_tell, population, sphere(population), state, params)
+
+    return scan_steps(generation, first_state(searcher, jnp.ones(size), params), count, count)
+
+
+def first_state(searcher: Any, mean: Any, params: Any) -> Any:
+    """Return an initial state with the types that a generation returns."""
+    state = searcher.init(jax.random.key(0), mean, params)
+    asked = jax.eval_shape(lambda state: searcher.ask(jax.random.key(0), state, params)[1], state)
+    return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, asked)
+
+
+def cma_es_to_target(size: int) -> Round:
+    """One seed of Rosenbrock's function until a value below TARGET."""
+    members = count_members(size)
+    searcher = CMA_ES(population_size=members, solution=jnp.zeros(size))
+    params = searcher.default_params.replace(std_init=SIGMA)
+    first = first_state(searcher, jnp.full(size, START), params)
+
+    @jax.jit
+    def search(key: Any) -> Any:
+        def generation(carry: Any) -> Any:
+            state, taken, _ = carry
+            key_ask, key_tell = jax.random.split(jax.random.fold_in(key, taken))
+            population, state = searcher.ask(key_ask, state, params)
+            values = rosenbrock(population)
+            state, _ = searcher.tell(key_tell, population, values, state, params)
+            return state, taken + members, values.min()
+
+        def is_open(carry: Any) -> Any:
+            return ~(carry[2] < TARGET) & (carry[1] < limit_evaluations(size))
+
+        return jax.lax.while_loop(is_open, generation, (first, jnp.int32(0), jnp.float32(jnp.inf)))[1:]
+
+    def one(i: int) -> dict[str, float]:
+        taken, best = search(jax.random.key(i))
+        return {"work": int(taken), "score": float(best)}
+
+    return one
+
+
+def cartpole(size: int) -> Round:
+    """Generations of OpenES on CartPole; an individual plays one episode."""
+    from evosax.problems import GymnaxProblem
+    from evosax.problems.networks import MLP, categorical_output_fn
+
+    policy = MLP(layer_sizes=(64, 64, 2), activation=jnp.tanh, output_fn=categorical_output_fn)
+    problem = GymnaxProblem("CartPole-v1", policy, use_normalize_obs=False)
+    solution = problem.sample(jax.random.key(0))
+    searcher, state = make_openes(size, solution), problem.init(jax.random.key(0))
+    params = searcher.default_params
+
+    def generation(carry: Any, key: Any) -> Any:
+        state, evaluating = carry
+        key_ask, key_eval, key_tell = jax.random.split(key, 3)
+        population, state = searcher.ask(key_ask, state, params)
+        fitness, evaluating, _ = problem.eval(key_eval, population, evaluating)
+        state, _ = searcher.tell(key_tell, population, -fitness, state, params)
+        return (state, evaluating), None
+
+    first = first_state(searcher, solution, params), state
+    typed = jax.eval_shape(lambda carry: generation(carry, jax.random.key(0))[0], first)
+    return scan_steps(generation, jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), first, typed), 5, 5)
+
+
+if __name__ == "__main__":
+    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "cartpole": cartpole}
+    serve(makers, "evosax", "jax")
