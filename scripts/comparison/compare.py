@@ -48,7 +48,7 @@ def install(name: str) -> Path:
     """Return the Python of a library's environment, which is made if it does not exist.
 
     Raises:
-        RuntimeError: The library does not install; the message is the first error of pip.
+        RuntimeError: The library does not install; the message is the last error of pip.
     """
     if not LIBRARIES[name].requirements:
         return Path(sys.executable)
@@ -59,8 +59,8 @@ def install(name: str) -> Path:
         command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *LIBRARIES[name].requirements]
         pip = subprocess.run(command, capture_output=True, text=True, check=False)
         if pip.returncode:
-            errors = [line for line in pip.stderr.splitlines() if "error" in line.lower()]
-            raise RuntimeError(errors[0].strip() if errors else "pip failed")
+            errors = [line.strip() for line in pip.stderr.splitlines() if "Error" in line or "ERROR" in line]
+            raise RuntimeError(errors[-1] if errors else "pip failed")
         done.touch()
     return python
 
@@ -77,16 +77,6 @@ class Process:
     figures: Row = field(default_factory=dict)
 
     def __enter__(self) -> "Process":
-        self._start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._tree():
-            process.kill()
-        self._process.wait()
-
-    def _start(self) -> None:
-        began = time.perf_counter()
         self._process = subprocess.Popen(
             [self.python, HERE / "sides" / f"{self.job.topic}_{self.side.library}.py", self.side.job, str(self.size)],
             stdin=subprocess.PIPE,
@@ -96,9 +86,16 @@ class Process:
             cwd=tempfile.gettempdir(),
             env=os.environ | {"PYTHONPATH": PATHS, "JAX_ENABLE_COMPILATION_CACHE": "false"},
         )
-        self.figures = {"peak_mb": 0.0, "processes": 0, "wall": [], "cpu": [], "answers": []}
-        self.figures |= self._read()
-        self.figures["import_s"] = time.perf_counter() - began
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._tree():
+            process.kill()
+        self._process.communicate()
+
+    def start(self) -> None:
+        """Wait until the side has imported its library."""
+        self.figures = {"peak_mb": 0.0, "processes": 0, "wall": [], "cpu": [], "answers": [], **self._read()}
 
     def run(self, i: int) -> None:
         """Run a round and record its figures."""
@@ -185,6 +182,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int) -> Row:
             log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             try:
                 process = stack.enter_context(Process(install(side.library), job, side, size, log))
+                process.start()
                 process.run(0)
                 running[side.label] = process
             except RuntimeError as error:

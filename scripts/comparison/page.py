@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare import MISSING, ROWS, read_rows
+from compare import MISSING, read_rows
 from jobs import JOBS, LIBRARIES, Job, Side
 
 from evorl import stats
@@ -197,8 +197,8 @@ def format_setting(results: list[Result]) -> str:
         {f"{name} {of}" for one in results for name, of in one.figures.get("versions", {}).items()}, key=str.lower
     )
     return (
-        f"{span}; {'; '.join(machines)}; load of the machine before each job: median {statistics.median(loads):.1f}, most "
-        f"{max(loads):.1f}. Versions: {', '.join(versions)}."
+        f"{span}; {'; '.join(machines)}; load of the machine before each job: median {statistics.median(loads):.1f}, "
+        f"most {max(loads):.1f}. Versions: {', '.join(versions)}."
     )
 
 
@@ -209,7 +209,7 @@ def plot(results: list[Result]) -> list[Chart]:
         rows = [one for one in results if one.job == name and "error" not in one.figures]
         if len({one.size for one in rows}) < LEAST_SIZES or not job.axis or job.axis == "problem":
             continue
-        groups = assign_colors([label for label in dict.fromkeys(one.side.label for one in rows)])
+        groups = assign_colors([*dict.fromkeys(one.side.label for one in rows)])
         table = Table(
             {
                 "size": [one.size for one in rows],
@@ -217,12 +217,11 @@ def plot(results: list[Result]) -> list[Chart]:
                 "group": [one.side.label for one in rows],
             }
         )
-        log = {"scale": {"type": "log"}}
         spec = {
             "mark": {"type": "line", "point": True},
             "encoding": {
-                "x": axis("size", job.axis, **log),
-                "y": axis("speed", f"{job.unit}/s", **log),
+                "x": axis("size", job.axis, scale={"type": "log"}),
+                "y": axis("speed", f"{job.unit}/s", scale={"type": "log"}),
                 "color": color_by_group(groups),
             },
         }

@@ -75,7 +75,7 @@ def cma_es_to_target(size: int) -> Round:
 def cartpole(size: int) -> Round:
     """Generations of OpenES on CartPole; an individual plays one episode."""
     workflow = Evolution(
-        Gymnax("CartPole-v1"), MLPPolicy(hidden=(64, 64), activation="tanh"), OpenES(size), normalize_observations=False
+        Gymnax("CartPole-v1"), MLPPolicy(hidden=(64, 64), activation="tanh"), OpenES(size), normalization="none"
     )
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), 5, 5)
 

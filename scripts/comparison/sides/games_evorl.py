@@ -9,14 +9,16 @@ from evorl import PSRO
 from evorl.envs.games import ExtensiveFormGame, Leduc
 from evorl.leagues import XFP
 
+GAME: Any = ExtensiveFormGame(Leduc())
+
 
 def psro(size: int) -> Round:
     """Return rounds of PSRO with exact best responses; each is one seed."""
-    return solve(PSRO(ExtensiveFormGame(Leduc()), capacity=size + 1), size)
+    return solve(PSRO(GAME, capacity=size + 1), size)
 
 
 def xfp(size: int) -> Round:
-    return solve(XFP(ExtensiveFormGame(Leduc())), 1000)
+    return solve(XFP(GAME), 1000)
 
 
 def solve(workflow: Any, iterations: int) -> Round:

@@ -1,0 +1,124 @@
+"""The comparison with other libraries: how sides are run and how rows become tables."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts" / "comparison"
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    sys.path.insert(0, str(SCRIPTS))
+    import compare
+    import jobs
+    import page
+
+    yield compare, jobs, page
+    sys.path.remove(str(SCRIPTS))
+
+
+def result(page, jobs, library, wall, cpu=(1.0, 1.0, 1.0), **figures):
+    answers = [{"work": 10.0, "score": float(i)} for i in range(len(wall))]
+    base = {"wall": list(wall), "cpu": list(cpu), "answers": answers, "first_s": 2.0, "peak_mb": 1.0, "processes": 1}
+    name = next(iter(jobs.JOBS))
+    return page.Result(name, jobs.JOBS[name].sizes[0], jobs.Side(library, "x"), base | figures)
+
+
+def test_a_ratio_is_that_of_paired_rounds(scripts):
+    _, jobs, page = scripts
+    own, peer = result(page, jobs, "evorl", (1.0, 2.0, 4.0)), result(page, jobs, "brax", (2.0, 4.0, 8.0))
+    found = page.compare_speed([own, peer], peer)
+    assert found == page.Ratio(pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0))
+    assert page.compare_speed([own, peer], own) is None
+
+
+def test_the_interval_is_students_of_the_logarithm(scripts):
+    _, _, page = scripts
+    found = page.Ratio.from_pairs([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])
+    reach = 4.302653 * math.log(2) / math.sqrt(3)  # t quantile of 2 degrees of freedom; the standard deviation is log 2
+    assert (found.mean, found.low, found.high) == pytest.approx((2.0, 2 * math.exp(-reach), 2 * math.exp(reach)))
+
+
+def test_a_failed_side_is_listed_and_not_compared(scripts):
+    _, jobs, page = scripts
+    own, peer = result(page, jobs, "evorl", (1.0,) * 3), result(page, jobs, "brax", (1.0,) * 3, error="no | module")
+    assert page.compare_speed([own, peer], peer) is None
+    assert any("no / module" in line for line in page.format_missing([own, peer]))
+
+
+def test_slower_jobs_are_named(scripts):
+    _, jobs, page = scripts
+    own, peer = result(page, jobs, "evorl", (4.0, 4.1, 4.2)), result(page, jobs, "brax", (2.0, 2.0, 2.0))
+    assert own.job in [*page.format_summary([own, peer])][-1]
+    assert own.job not in [*page.format_summary([own, result(page, jobs, "brax", (8.0,) * 3)])][-1]
+
+
+def test_every_side_has_a_file_and_a_library(scripts):
+    _, jobs, _ = scripts
+    for job in jobs.JOBS.values():
+        assert job.topic in jobs.TOPICS
+        for side in job.sides:
+            text = (SCRIPTS / "sides" / f"{job.topic}_{side.library}.py").read_text()
+            assert side.library in jobs.LIBRARIES
+            assert f'"{side.job}' in text or f'f"{side.job.split("_")[0]}_' in text
+        assert job.sides[0].library == "evorl"
+        assert len({side.label for side in job.sides}) == len(job.sides)
+
+
+def test_pages_have_the_tables_of_the_rows(scripts):
+    _, _, page = scripts
+    results = page.read_results()
+    docs = page.DOCS
+    for one in (page.ROOT / "README.md", docs / "comparison.md", *(docs / "coming_from").glob("*.md")):
+        assert page.write_page(one, results) == one.read_text(encoding="utf-8")
+
+
+def test_rows_are_whole(scripts):
+    compare, jobs, _ = scripts
+    rows = compare.read_rows()
+    assert len(rows) > 20
+    for (name, size), row in rows.items():
+        assert size in jobs.JOBS[name].sizes
+        for figures in row["sides"].values():
+            if "error" not in figures:
+                assert len(figures["wall"]) == len(figures["cpu"]) == len(figures["answers"]) >= 3
+                assert all(0 < seconds < math.inf for seconds in figures["wall"])
+
+
+SIDE = """
+import sys
+from side import serve
+print("a library prints")
+
+def make(size):
+    if size == 13:
+        raise ValueError("unlucky")
+    def one(i):
+        sum(range(200_000))
+        return {"work": size * (i + 1)}
+    return one
+
+serve({"count": make})
+"""
+
+
+@pytest.mark.program
+def test_sides_take_turns_and_failures_are_recorded(scripts, tmp_path, monkeypatch):
+    compare, jobs, _ = scripts
+    (tmp_path / "sides").mkdir()
+    (tmp_path / "sides" / "try_evorl.py").write_text(SIDE)
+    (tmp_path / "sides" / "try_brax.py").write_text(SIDE.replace("count", "other"))
+    monkeypatch.setattr(compare, "HERE", tmp_path)
+    job = jobs.Job("try", "counts", "numbers", (jobs.Side("evorl", "count"), jobs.Side("brax", "count")))
+    row = compare.measure(job, 3, job.sides, 2)
+    assert [answer["work"] for answer in row["sides"]["evorl"]["answers"]] == [6, 9]
+    assert row["sides"]["evorl"]["first"] == {"work": 3}
+    assert len(row["sides"]["evorl"]["wall"]) == 2
+    assert row["sides"]["evorl"]["peak_mb"] > 1
+    assert "KeyError: 'count'" in row["sides"]["Brax"]["error"]
+    assert "unlucky" in compare.measure(job, 13, job.sides, 2)["sides"]["evorl"]["error"]
+    assert json.loads(json.dumps(row)) == row
