@@ -19,6 +19,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -126,7 +127,8 @@ class Process:
         self._process.wait()
         self.log.seek(0)
         said = self.log.read().strip().splitlines()
-        raise RuntimeError(said[-1] if said else f"ended with exit code {self._process.returncode}")
+        errors = [line for line in said if re.match(r"[\w.]+(Error|Exception)\b", line)]
+        raise RuntimeError([f"ended with exit code {self._process.returncode}", *said[-1:], *errors[-1:]][-1])
 
     def _tree(self) -> list[psutil.Process]:
         try:

@@ -109,6 +109,7 @@ JOBS = {
         (Side("evorl", "cma_es"), Side("evosax", "cma_es"), Side("pycma", "cma_es"), Side("evox", "cma_es")),
         sizes=(10, 100, 1000),
         axis="parameters",
+        note="CMA-ES of EvoX is not compiled, since torch.compile fails on it.",
     ),
     "CMA-ES on Rosenbrock's function": Job(
         "es",

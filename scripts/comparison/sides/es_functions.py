@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-GENERATIONS = {10: 1000, 100: 200, 1000: 20}  # of a round of CMA-ES, by dimension
+GENERATIONS = {10: 500, 100: 100, 1000: 10}  # of a round of CMA-ES, by dimension
 STEPS = {1_000: 200, 10_000: 40, 100_000: 8}  # of a round of OpenES, by the number of parameters
 MEMBERS, LEARNING_RATE, STD = 128, 0.01, 0.02
 START, SIGMA, TARGET = 0.0, 0.5, 1e-6
