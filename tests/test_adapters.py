@@ -229,6 +229,21 @@ def test_playground_by_warp_begins_anew_as_data_where_does():
     assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes)} == {n}
 
 
+def test_gymnasiums_tasks_by_warp_equal_those_by_mjx():
+    """States after a step, and their rewards, from the same states; the hopper falls on its foot."""
+    needs("warp", "playground")
+    from evorl.envs.mujoco import MJX
+
+    own, warp = MJX("Hopper-v5"), MJX("Hopper-v5", impl="warp")
+    keys, actions = jax.random.split(KEY, 3), jnp.zeros((3, 3))
+    state, _ = jax.jit(jax.vmap(lambda key: own.reset(key, None)))(keys)
+    steps = [jax.jit(jax.vmap(lambda s, a, env=env: env.step(KEY, s, a, None))) for env in (own, warp)]
+    for _ in range(20):
+        (state, here), (_, there) = (step(state, actions) for step in steps)
+        np.testing.assert_allclose(there.obs, here.obs, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(there.reward, here.reward, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("room", ["fixed", "by the number of worlds"])
 def test_a_step_of_warp_without_room_for_its_contacts_is_invalid(room):
     needs("mujoco_playground", "playground")

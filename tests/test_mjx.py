@@ -106,6 +106,8 @@ def test_friction_directions_are_those_of_the_c_engine():
     (lambda xml: MJX("HalfCheeta-v5"), "HalfCheeta-v5; did you mean HalfCheetah-v5.*--list env=mjx"),
     (lambda xml: MJX("Ant-v5", {"ctrl_cost": 1}), "unknown option of Ant-v5 ctrl_cost; did you mean ctrl_cost_weight"),
     (lambda xml: MJX("Ant-v5", solver="newton"), "solver=newton: must be one of exact, fast"),
+    (lambda xml: MJX("Hopper-v5", impl="wrap"), "impl=wrap: must be one of jax, warp"),
+    (lambda xml: MJX("Ant-v5", impl="warp"), "impl=warp: must be jax for Ant-v5: MJX-Warp does not compute cfrc_ext"),
     (lambda xml: MJX("Ant-v5", max_episode_steps=-1), "max_episode_steps=-1: must not be negative"),
     (lambda xml: MJX("Hopper-v5", {"xml_file": xml("RK4", "implicit")}),
      r"MJX cannot simulate this model \(integrator IMPLICIT; allowed: EULER, RK4, .*env=mujoco/Hopper-v5 can"),

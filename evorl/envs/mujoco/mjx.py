@@ -1,7 +1,7 @@
 """Gymnasium's MuJoCo tasks on MJX, MuJoCo in JAX."""
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import threading
 import warnings
@@ -23,6 +23,7 @@ from evorl.envs.mujoco.gymnasium_task import GymnasiumTask
 from evorl.envs.mujoco.initial_states import sample_initial_state
 from evorl.envs.mujoco.tasks import TASKS, MuJoCoTask, StepQuantities
 from evorl.envs.suites.common import import_extra, in_full_precision, set_default_limit
+from evorl.envs.suites.warp_worlds import CONTACT_OVERFLOWS, IMPLS, batch_worlds, silence_solver_limits
 from evorl.errors import OptionError, require
 from evorl.types import Key, TimeStep
 
@@ -78,6 +79,8 @@ class MJX(GymnasiumTask):
             place of PGS, which MJX does not have. "fast" takes at most 4 iterations of Newton's method with 8
             iterations of the line search each.
         max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit.
+        impl: Implementation of MJX: "jax", or "warp" (MJX-Warp, which is made for GPUs and also runs on CPUs).
+            Warp does not compute the contact forces cfrc_ext, which Ant and the Humanoids read.
 
     Raises:
         OptionError: If a value is not allowed, the task or an option is unknown, or MJX cannot simulate the
@@ -90,6 +93,7 @@ class MJX(GymnasiumTask):
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
     solver: str = "exact"
     max_episode_steps: int = 0
+    impl: str = "jax"
 
     engine_name = "MJX"
     default_params = None
@@ -99,6 +103,9 @@ class MJX(GymnasiumTask):
         plain = {name: tuple(x) if isinstance(x, list) else x for name, x in self.options.items()}
         object.__setattr__(self, "options", FrozenDict(plain))
         require(self.solver in SOLVERS, "solver", self.solver, f"must be one of {', '.join(SOLVERS)}")
+        require(self.impl in IMPLS, "impl", self.impl, f"must be one of {', '.join(IMPLS)}")
+        unread = self.impl == "jax" or self.name not in TASKS or "cfrc_ext" not in TASKS[self.name].reads
+        require(unread, "impl", self.impl, f"must be jax for {self.name}: MJX-Warp does not compute cfrc_ext")
         set_default_limit(self, lambda: self._system.limit)
 
     @cached_property
@@ -124,6 +131,10 @@ class MJX(GymnasiumTask):
                 raise OptionError(
                     f"{given}: MJX cannot simulate this model ({error}); env=mujoco/{self.name} can"
                 ) from error
+            if self.impl == "warp":
+                installed = importlib.util.find_spec("warp") is not None
+                require(installed, "impl", self.impl, "needs the package warp-lang: pip install warp-lang")
+                model = silence_solver_limits(mjx.put_model(env.model, impl="warp"))
         return System(env, TASKS[self.name], model, data, int(gymnasium.spec(self.name).max_episode_steps or 0))
 
     @in_full_precision
@@ -131,8 +142,11 @@ class MJX(GymnasiumTask):
     def reset(self, key: Key, params: Any) -> tuple[MJXState, Any]:
         """Sample an initial state from the distribution of Gymnasium's reset."""
         del params
+        return self._reset_worlds(key) if self.impl == "warp" else self._reset_world(self._system.data, key)
+
+    def _reset_world(self, blank: Any, key: Key) -> tuple[MJXState, Any]:
         qpos, qvel = sample_initial_state(self.name, self._system.env, key)
-        data = self._system.data.replace(qpos=qpos, qvel=qvel)
+        data = blank.replace(qpos=qpos, qvel=qvel)
         with align_contact_frames():
             data = self._compute_reads(data)
         state = self._build_state(data, jnp.int32(0))
@@ -142,9 +156,14 @@ class MJX(GymnasiumTask):
     @partial(jax.jit, static_argnums=0)
     def step(self, key: Key, env_state: MJXState, action: Any, params: Any) -> tuple[MJXState, TimeStep]:
         del key, params
-        mjx, (env, task, model, data, _) = import_mjx(), self._system
         action = jnp.float32(action)
-        data = data.replace(
+        if self.impl == "warp":
+            return self._step_worlds(env_state, action)
+        return self._step_world(self._system.data, env_state, action)
+
+    def _step_world(self, blank: Any, env_state: MJXState, action: Array) -> tuple[MJXState, TimeStep]:
+        mjx, (env, task, model, _, _) = import_mjx(), self._system
+        data = blank.replace(
             qpos=env_state.qpos, qvel=env_state.qvel, qacc_warmstart=env_state.qacc_warmstart, ctrl=action
         )
         data = data if env_state.act is None else data.replace(act=env_state.act)
@@ -156,7 +175,26 @@ class MJX(GymnasiumTask):
         step = StepQuantities(self._name_quantities(data), action[None], ((after - before) / env.dt)[None])
         reward, terminated = (part[0] for part in task.outcome(env, step))
         truncated = ~terminated & (state.steps >= self.max_episode_steps)
-        return state, TimeStep(self._build_obs(data), jnp.float32(reward), terminated, truncated)
+        reward = jnp.float32(reward)
+        if self.impl == "warp":
+            reward = jnp.where(data._impl.overflow & CONTACT_OVERFLOWS, jnp.nan, reward)
+        return state, TimeStep(self._build_obs(data), reward, terminated, truncated)
+
+    @cached_property
+    def _reset_worlds(self) -> Callable[..., Any]:
+        return batch_worlds(lambda n, keys: jax.vmap(partial(self._reset_world, self._make_warp_data(n)))(keys))
+
+    @cached_property
+    def _step_worlds(self) -> Callable[..., Any]:
+        def run(n: int, states: MJXState, actions: Array) -> tuple[MJXState, TimeStep]:
+            return jax.vmap(partial(self._step_world, self._make_warp_data(n)))(states, actions)
+
+        return batch_worlds(run)
+
+    def _make_warp_data(self, worlds: int) -> Any:
+        """Return the data of a world, with room for the most contacts and constraints that MJX in JAX provides for."""
+        env, most = self._system.env, self._system.data._impl
+        return import_mjx().make_data(env.model, impl="warp", naconmax=worlds * most.ncon, njmax=most.nefc)
 
     def _compute_reads(self, data: Any) -> Any:
         """Compute what the task reads of a state that was not reached by a step."""

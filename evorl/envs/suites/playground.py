@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.core import FrozenDict
 
-from evorl import mesh, package, tree
+from evorl import mesh, package
 from evorl.envs import viewer
 from evorl.envs.bodies import build_solids, render_poses
 from evorl.envs.suites.common import (
@@ -25,16 +25,14 @@ from evorl.envs.suites.common import (
     infer_space,
     set_default_limit,
 )
+from evorl.envs.suites.warp_worlds import CONTACT_OVERFLOWS, IMPLS, batch_worlds, silence_solver_limits
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.spaces import Box, Dict, PrivilegedObs, Space
 from evorl.types import Key, TimeStep
 
-IMPLS = ("jax", "warp")
 SUITES = ("dm_control_suite", "locomotion", "manipulation")
 STATE, PRIVILEGED = "state", "privileged_state"  # entries of the observations of robots
 WORLDS = 1024  # number of worlds for whose contacts a task without settings of Playground has room
-CONTACT_OVERFLOWS = 1 << 2 | 1 << 3 | 1 << 4  # bits of MuJoCo Warp's OverflowType: BROADPHASE, NARROWPHASE, CCD
-SOLVER_LIMITS = 1 << 9 | 1 << 10  # bits of OverflowType: ITERATIONS, LS_ITERATIONS
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,8 @@ class Playground:
                 env = registry.load(self.name, config, {"impl": self.impl, **self.options})
         except MissingRobotError as error:
             raise OptionError(f"env.name={self.name}: {error}") from error
-        if self.impl == "warp" and hasattr(env, "_mjx_model"):  # reaching a limit of the solver is no error
-            told = env._mjx_model.opt._impl.warn_overflow & ~SOLVER_LIMITS
-            env._mjx_model = env._mjx_model.tree_replace({"opt._impl.warn_overflow": told})
+        if self.impl == "warp" and hasattr(env, "_mjx_model"):
+            env._mjx_model = silence_solver_limits(env._mjx_model)
         return env, config
 
     @property
@@ -240,34 +237,6 @@ class Playground:
         page = viewer.build_page(f"{self.name}, Playground", bodies, np.array(poses), 1 / self.render_fps, ground)
         shown.write_text(page, "utf-8")
         return [shown]
-
-
-def batch_worlds(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a function of n worlds into a function of one world, whose vmapped calls are one call of the former.
-
-    Args:
-        run: Function of n and arguments with leaves [n, ...], which returns leaves [n, ...].
-
-    Returns:
-        A function of the arguments of one world, without n.
-    """
-
-    @jax.custom_batching.custom_vmap
-    def call(*given: Any) -> Any:
-        return run(len(jax.tree.leaves(given)[0]), *given)
-
-    @call.def_vmap
-    def _(axis_size: int, in_batched: Any, *given: Any) -> tuple[Any, Any]:
-        spread = lambda x, batched: x if batched else tree.broadcast(x, axis_size)  # noqa: E731
-        given = jax.tree.map(spread, given, tuple(in_batched))
-        merged = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), given)
-        found = jax.tree.map(lambda x: x.reshape(axis_size, len(x) // axis_size, *x.shape[1:]), call(*merged))
-        return found, jax.tree.map(lambda _: True, found)
-
-    def call_one(*given: Any) -> Any:
-        return jax.tree.map(lambda x: x[0], call(*jax.tree.map(lambda x: x[None], given)))
-
-    return call_one
 
 
 class MissingRobotError(OptionError):
