@@ -50,6 +50,49 @@ FAMILIES = {
     "host": "agent=ppo env=gymnasium env.name=CartPole-v1",
     "seeds": "agent=ppo env=cartpole num_seeds=64",
 }
+SHORT = "env.max_episode_steps=10"
+FEW_EPISODES = f"{SHORT} agent.workflow.eval_episodes=2"
+FEW_INDIVIDUALS = f"{FEW_EPISODES} agent.workflow.vbn_steps=64 agent.workflow.evolver"
+FEW_UPDATES = f"{FEW_EPISODES} agent.workflow.random_steps=64 agent.workflow.min_updates=2 agent.workflow.max_updates=2"
+FEW_MAZES = f"{SHORT} agent.inner.workflow.num_envs=2 agent.inner.workflow.eval_episodes=2"
+NO_ROBOT = "env=point_maze agent.workflow.evolver.descriptors=[position]"  # a robot's physics compiles for minutes
+FEW_MEMBERS = (
+    f"{SHORT} agent.workflow.population.size=4 agent.inner.workflow.num_envs=4 agent.inner.workflow.num_steps=8"
+)
+FEW_MEMBERS += " agent.inner.workflow.batch_size=32 agent.inner.workflow.eval_episodes=2"
+SMALL_ROLLOUT = "agent.workflow.num_envs=4 agent.workflow.num_steps=8 agent.workflow.batch_size=32"
+TINY = {  # further options of the families in a rehearsal
+    "accel": FEW_MAZES,
+    "paired": f"{FEW_MAZES} agent.teacher.workflow.num_envs=2",
+    "puffer": "agent.workflow.num_envs=8 agent.workflow.batch_size=128",
+    "learnable": f"{FEW_MAZES} agent.inner.workflow.num_steps=10 agent.inner.workflow.batch_size=20"
+    " agent.workflow.capacity=4 agent.workflow.num_candidates=4",
+    "plr": FEW_MAZES,
+    "pga_me": f"{NO_ROBOT} {FEW_EPISODES} agent.workflow.num_learners=2 agent.workflow.critic_updates=2"
+    " agent.workflow.policy_updates=2 agent.workflow.evolver.emitter.first.size=2"
+    " agent.workflow.evolver.emitter.second.size=2",
+    "low_rank_es": f"{FEW_INDIVIDUALS}.population_size=4",
+    "seeded_es": f"{FEW_INDIVIDUALS}.search.population_size=4",
+    "nfsp": "agent.workflow.reservoir=1_000",
+    "impala": "agent.workflow.num_envs=4 agent.workflow.batch_size=80",
+    "ppo_s5": SMALL_ROLLOUT,
+    "ppo_lstm": SMALL_ROLLOUT,
+    "openes": f"{FEW_INDIVIDUALS}.population_size=4",
+    "cma_me": f"{NO_ROBOT} {FEW_EPISODES} agent.workflow.evolver.emitter.copies=2",
+    "novelty": f"{FEW_EPISODES} agent.workflow.evolver.evolver.population_size=4",
+    "arcade": SMALL_ROLLOUT,
+    "dqn": f"{FEW_EPISODES} agent.workflow.num_updates=2",
+    "sac": f"{FEW_EPISODES} agent.workflow.num_updates=2",
+    "cemrl": f"{FEW_UPDATES} agent.workflow.evolver.population_size=4",
+    "erl": f"{FEW_UPDATES} agent.workflow.evolver.population_size=4",
+    "pbt": FEW_MEMBERS,
+    "pbt_cso": FEW_MEMBERS,
+    "meta_es": f"{FEW_MEMBERS} agent.workflow.lifetime=2",
+    "mappo": f"{SMALL_ROLLOUT} agent.workflow.eval_episodes=2",
+    "qmix": "agent.workflow.num_updates=2 agent.workflow.random_steps=64",
+    "host": SMALL_ROLLOUT,
+    "seeds": f"num_seeds=2 {SMALL_ROLLOUT}",
+}
 HIDDEN = (256, 256)  # of the networks that are compared with those of Brax
 ON_DEVICE_LOOPS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,WHILE,CONDITIONAL"
 
@@ -369,10 +412,9 @@ def make_timed() -> dict[str, Timed]:
         for size in sizes:
             add(f"S4 {evolver} {size}", partial(evolution, evolver, size))
     found["S4 one policy 1048576"] = Timed(partial(compile_shared_policy, 2**20))
-    short = "env.max_episode_steps=10"
-    add("S4 map_elites", lambda tiny: configured("agent=map_elites env=feet", tiny, short))
+    add("S4 map_elites", lambda tiny: configured("agent=map_elites env=feet", tiny, SHORT))
     add(
-        "S4 cemrl", lambda tiny: configured(f"agent=cemrl env={'fast' if tiny else 'swimmer'} {SMALL_OFF}", tiny, short)
+        "S4 cemrl", lambda tiny: configured(f"agent=cemrl env={'fast' if tiny else 'swimmer'} {SMALL_OFF}", tiny, SHORT)
     )
     for resets in ("with", "without"):
         found[f"S5 maze steps, {resets} resets"] = Timed(partial(compile_mazes, resets == "with"), 200)
@@ -404,7 +446,10 @@ def compile_mazes(resets: bool, tiny: bool) -> Begin:
 
 def make_commands() -> dict[str, Command]:
     """Return the jobs that run commands."""
-    found = {f"S1 {name}": Command(f"train {arguments} iterations=3") for name, arguments in FAMILIES.items()}
+    found = {
+        f"S1 {name}": Command(f"train {arguments} iterations=3", TINY.get(name, ""))
+        for name, arguments in FAMILIES.items()
+    }
     found["S6 sweep of 64 trials"] = Command(
         "sweep agent=ppo env=cartpole env_steps=50_000 trials=64 vmapped=64", "trials=2 vmapped=2 env_steps=2_000"
     )
