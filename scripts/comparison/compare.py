@@ -1,4 +1,4 @@
-"""Run the same jobs with evorl and with other libraries, side by side, and record the figures.
+"""Run the same jobs with evorl and with other libraries, and record the figures.
 
 python scripts/comparison/compare.py --install          install all libraries, and record those that do not install
 python scripts/comparison/compare.py                    all jobs that have no row yet
@@ -8,7 +8,7 @@ python scripts/comparison/page.py                       the page and the tables 
 
 Each library is installed from the package index into a virtual environment of its own, below ENVIRONMENTS, with the
 CPython that runs this script. Each side of a job is a process that waits while the other sides run. Round 0, the first
-round with set-up and compilation, is timed apart. Then the sides take turns, round by round. Wall-clock time, CPU time
+round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU time
 of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
 ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job. Run it on an
 otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,11 @@ HERE = Path(__file__).parent
 ROWS = HERE.parents[1] / "docs" / "rows" / "comparison.jsonl"
 MISSING = ROWS.with_name("comparison_missing.json")
 ENVIRONMENTS = Path(tempfile.gettempdir()) / "evorl_comparison"
-PATHS = os.pathsep.join(str(path) for path in (HERE, HERE.parent, HERE.parent / "benchmarks"))
+ENVIRONMENT = {  # variables of the sides; the last line of a whole traceback is the error
+    "PYTHONPATH": os.pathsep.join(str(path) for path in (HERE, HERE.parent, HERE.parent / "benchmarks")),
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+    "JAX_TRACEBACK_FILTERING": "off",
+}
 SAMPLE_SECONDS = 0.5  # between two looks at memory
 Row = dict[str, Any]
 
@@ -85,7 +90,7 @@ class Process:
             stderr=self.log,
             text=True,
             cwd=tempfile.gettempdir(),
-            env=os.environ | {"PYTHONPATH": PATHS, "JAX_ENABLE_COMPILATION_CACHE": "false"},
+            env=os.environ | ENVIRONMENT,
         )
         return self
 
@@ -235,6 +240,7 @@ def main() -> None:
     if given.install:
         install_all(given.peers or [*LIBRARIES])
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the sides end too
     end = time.monotonic() + 60 * given.minutes
     for name, size, sides in choose(given.only, given.peers, given.rows):
         if time.monotonic() > end:

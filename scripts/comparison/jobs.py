@@ -82,6 +82,9 @@ LIBRARIES = {
     "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "scipy", "networkx")),
     "pufferlib": Library("PufferLib", ("pufferlib",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
+    "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
+    "qdax": Library("QDax", ("qdax==0.5.0",)),
+    "pyribs": Library("pyribs", ("ribs==0.12.0",)),
 }
 JOBS = {
     "PPO on CartPole, seeds": Job(
@@ -213,5 +216,104 @@ JOBS = {
         "iterations",
         (Side("evorl", "xfp"), Side("openspiel", "xfp")),
         note="evorl also computes the NashConv of each iteration.",
+    ),
+}
+
+
+def of_workflow(job: str, what: str, note: str = "") -> Job:
+    """Return a job of the topic "workflows": evorl and EvoRL, generalized physics of Brax, no evaluation."""
+    sides = Side("evorl", job), Side("evorl_emi", job)
+    return Job("workflows", what, "iterations", sides, note=note)
+
+
+NORMALIZED = "observations normalized, networks of 256, 256"
+PPO = f"64 environments x 32 steps, 4 epochs of minibatches of 256, {NORMALIZED}"
+PBT = (
+    "8 members, each with 2 PPO iterations of 8 environments x 64 steps, 4 epochs of minibatches of 128, then 4 "
+    f"episodes of 100 steps; clip range, discount and GAE lambda are searched, {NORMALIZED}"
+)
+CEM_RL = (
+    "10 individuals, 5 elites, 5 learners, 64 updates of one critic and five actors, batch 256 for each learner, "
+    "networks of 256, 256 with layer normalization, replay buffer of 100,000"
+)
+OFF_POLICY = (
+    "2 environment steps, 2 updates of the critics and 1 of the actor in each iteration, 512 iterations in one "
+    "program, batch 256, networks of 256, 256, replay buffer of 100,000"
+)
+RANDOM_STEPS = (
+    "Round 0 has the random steps; evorl takes them with all environments, EvoRL with those of one individual."
+)
+PPO_NOTE = "The loss of EvoRL masks the step that resets an environment; evorl has no such step."
+PBT_NOTE = (
+    "EvoRL has PBT for a variant of PPO, which keeps hyperparameters in its state. Perturbations multiply by a random "
+    "factor in EvoRL, and are steps of a fixed size in evorl."
+)
+JOBS |= {
+    "PPO on inverted_pendulum": of_workflow("ppo", PPO, PPO_NOTE),
+    "PPO on swimmer": of_workflow("ppo_swimmer", PPO, PPO_NOTE),
+    "OpenES on swimmer": of_workflow(
+        "openes",
+        "16 individuals, one episode of 100 steps each, networks of 256, 256, observations normalized with the "
+        "statistics of 10,000 random steps",
+        RANDOM_STEPS,
+    ),
+    "OpenES on swimmer, long episodes": of_workflow(
+        "openes_long",
+        "16 individuals, one episode of 1,000 steps each, networks of 256, 256, observations normalized with the "
+        "statistics of 10,000 random steps",
+        RANDOM_STEPS,
+    ),
+    "TD3 on inverted_pendulum": of_workflow("td3", OFF_POLICY),
+    "SAC on inverted_pendulum": of_workflow("sac", OFF_POLICY),
+    "PBT on swimmer": of_workflow("pbt", PBT, PBT_NOTE),
+    "PBT-CSO on swimmer": of_workflow(
+        "pbt_cso", f"The worse of each random pair copies the other and moves towards it; {PBT}", PBT_NOTE
+    ),
+    "CEM-RL on swimmer": of_workflow("cem_rl", f"{CEM_RL}, episodes of 100 steps", RANDOM_STEPS),
+    "CEM-RL on inverted_pendulum": of_workflow(
+        "cem_rl_long",
+        f"{CEM_RL}, time limit of 1,000 steps, from scratch",
+        f"EvoRL simulates all 1,000 steps; evorl stops when all episodes have ended. {RANDOM_STEPS}",
+    ),
+    "MAP-Elites on the arm": Job(
+        "qd",
+        "MAP-Elites on the planar arm of 100 joints, 32 x 32 cells, batches of 128, iso 0.005, line 0.05, from scratch",
+        "iterations",
+        (Side("evorl", "map_elites"), Side("qdax", "map_elites")),
+        sizes=(1_000,),
+        axis="iterations",
+        score="QD score of fitness + 1",
+    ),
+    "CMA-ME on the linear projection": Job(
+        "qd",
+        "CMA-ME on the sphere function of 100 numbers, whose descriptor is a linear projection, 100 x 100 cells, 15 "
+        "searches of 36 individuals, step size 0.5, improvement ranking, from scratch",
+        "iterations",
+        (Side("evorl", "cma_me"), Side("pyribs", "cma_me")),
+        sizes=(300,),
+        axis="iterations",
+        score="QD score",
+        note="pyribs runs on NumPy and evaluates with NumPy.",
+    ),
+    "PGA-MAP-Elites on walker2d": Job(
+        "qd",
+        "PGA-MAP-Elites on walker2d with the feet contacts, 100 episodes of 100 steps (spring), 300 updates of the "
+        "critics, 100 updates of each of 50 policies, batch 100, networks of 64, 64, 32 x 32 cells, replay buffer of "
+        "100,000",
+        "iterations",
+        (Side("evorl", "pga_me"), Side("qdax", "pga_me")),
+        sizes=(2,),
+        axis="iterations",
+        note="QDax simulates all 100 steps; evorl stops when all episodes have ended.",
+    ),
+    "Archive, adds of 1,024": Job(
+        "qd",
+        "Adds of 1,024 solutions of 100 numbers to a grid archive with two descriptors; fitness rises by 0.1 in each "
+        "add",
+        "adds",
+        (Side("evorl", "archive"), Side("qdax", "archive"), Side("pyribs", "archive")),
+        sizes=(1_000, 10_000, 100_000),
+        axis="cells",
+        note="QDax finds a cell by the distances to all centers. Sides do different numbers of adds in a round.",
     ),
 }

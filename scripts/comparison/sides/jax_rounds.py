@@ -44,3 +44,38 @@ def call(run: Callable[[jax.Array], Any], work: float, legacy_key: bool = False)
         return {"work": work}
 
     return one
+
+
+def call_steps(step: Callable[[Any, jax.Array], Any], state: Any, count: int, work: float) -> Round:
+    """Return rounds that continue from a state by `count` calls of a jitted step.
+
+    Args:
+        step: Jitted function of a state and a key; returns the next state.
+        state: State before the first round.
+        count: Number of calls in a round.
+        work: Units of work of a round.
+    """
+    held = [state]
+
+    def one(i: int) -> dict[str, float]:
+        for key in jax.random.split(jax.random.key(i), count):
+            held[0] = step(held[0], key)
+        jax.block_until_ready(held[0])
+        return {"work": work}
+
+    return one
+
+
+def score(run: Callable[[jax.Array], jax.Array], work: float) -> Round:
+    """Return rounds that call a function of a key, which starts from nothing and returns the score of the round.
+
+    Args:
+        run: Function of a key.
+        work: Units of work of a call.
+    """
+    jitted = jax.jit(run)
+
+    def one(i: int) -> dict[str, float]:
+        return {"work": work, "score": float(jitted(jax.random.key(i)))}
+
+    return one
