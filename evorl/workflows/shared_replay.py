@@ -111,7 +111,7 @@ class SharedReplay:
         """Return which members have a state without NaN, bool [size]."""
         return members.has_no_nan(state)
 
-    def get_member(self, state: OffPolicyState, i: int) -> tuple[Workflow, State]:
+    def get_member(self, state: OffPolicyState, i: int | Array) -> tuple[Workflow, State]:
         """Return the inner workflow and the state of the i-th member, with the shared replay buffer."""
         light, replay = split_replays(state)
         return self.inner, join_replays(tree.index(light, i), replay)

@@ -8,8 +8,8 @@ python scripts/comparison/page.py                       the page and the tables 
 
 Each library is installed from the package index into a virtual environment of its own, below ENVIRONMENTS, with the
 CPython that runs this script. Each side of a job is a process that waits while the other sides run. Round 0, the first
-round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU time
-of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
+round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU
+time of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
 ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job. Run it on an
 otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
 """

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Library:
-    """A library and what pip installs of it; nothing for evorl and its dependencies, which run in this environment."""
+    """A library and what pip installs of it; nothing for evorl and what it depends on, which run in this environment.
+
+    Args:
+        title: Name of the library.
+        requirements: Requirements that pip installs.
+        unusable: Why no job uses it, if none does.
+    """
 
     title: str
     requirements: tuple[str, ...] = ()
+    unusable: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ TOPICS = {
     "envs": "Environments",
     "games": "Games",
 }
+SB3 = ("stable-baselines3==2.9.2", "gymnasium==1.4.0")
 LIBRARIES = {
     "evorl": Library("evorl"),
     "evosax": Library("evosax", ("evosax==0.3.2", "gymnax")),
@@ -85,6 +93,16 @@ LIBRARIES = {
     "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
     "qdax": Library("QDax", ("qdax==0.5.0",)),
     "pyribs": Library("pyribs", ("ribs==0.12.0",)),
+    "sb3": Library("Stable-Baselines3", (*SB3, "sbx-rl==0.28.0", "gymnasium[mujoco]==1.4.0", "mujoco==4.0.0")),
+    "ray": Library("Ray Tune", ("ray[tune]==2.60.0", "scikit-learn==1.9.1", *SB3)),
+    "optuna": Library("Optuna", ("optuna==5.0.0", *SB3)),
+    "agilerl": Library("AgileRL", ("agilerl==2.58.0", "peft==0.21.2")),
+    "cleanrl": Library(
+        "CleanRL",
+        ("cleanrl==0.4.8",),
+        unusable="cleanrl 0.4.8 of the index ends at its import on Python 3.11: cannot import name 'Monitor' from "
+        "'gym.wrappers'",
+    ),
 }
 JOBS = {
     "PPO on CartPole, seeds": Job(
@@ -315,5 +333,109 @@ JOBS |= {
         sizes=(1_000, 10_000, 100_000),
         axis="cells",
         note="QDax finds a cell by the distances to all centers. Sides do different numbers of adds in a round.",
+    ),
+    "PPO on CartPole": Job(
+        "rl",
+        "PPO, the training continues by 20,480 steps in each round, without evaluation and logging. 8 environments x "
+        "32 steps, 20 epochs of one minibatch of 256, networks of 64, 64, constant learning rate and clip range",
+        "env steps",
+        (
+            Side("evorl", "ppo", "CartPole in JAX"),
+            Side("evorl", "ppo_host", "Gymnasium"),
+            Side("sb3", "ppo"),
+            Side("sb3", "ppo_sbx", "SBX"),
+        ),
+        note="CartPole in JAX is part of evorl's compiled program. The other sides step Gymnasium's, all 8 "
+        "environments in one process.",
+    ),
+    "SAC on HalfCheetah-v5": Job(
+        "rl",
+        "SAC, the training continues by 500 steps in each round. 1 environment, one update of all networks with a "
+        "batch of 256 after each step, networks of 256, 256, learned temperature, replay buffer of 1,000,000. Round "
+        "0 has 1,000 random steps",
+        "env steps",
+        (Side("evorl", "sac"), Side("sb3", "sac"), Side("sb3", "sac_sbx", "SBX")),
+        note="All sides simulate on MuJoCo's C engine.",
+    ),
+    "TD3 on Hopper-v5": Job(
+        "rl",
+        "TD3, the training continues by 500 steps in each round. 1 environment, one update of the critics with a "
+        "batch of 256 for each step, one of the actor for two, networks of 256, 256, replay buffer of 1,000,000. "
+        "Round 0 has 1,000 random steps",
+        "env steps",
+        (Side("evorl", "td3"), Side("sb3", "td3"), Side("sb3", "td3_sbx", "SBX")),
+        note="evorl takes two steps, then two updates; the others take one update after each step. All sides "
+        "simulate on MuJoCo's C engine.",
+    ),
+    "DQN on CartPole": Job(
+        "rl",
+        "DQN for 10,000 steps from scratch, without evaluation. 10 environments, 5 updates with a batch of 100 after "
+        "each step of all, networks of 64, 64, replay buffer of 10,000, 1,000 random steps",
+        "env steps",
+        (Side("evorl", "dqn"), Side("rejax", "dqn"), Side("sb3", "dqn"), Side("sb3", "dqn_sbx", "SBX")),
+        note="evorl and rejax step CartPole in JAX, in one compiled program, the others Gymnasium's. evorl updates "
+        "the target network after each update, the others after each step of all environments.",
+    ),
+    "PPO on CartPole to a return of 475": Job(
+        "rl",
+        "Time from scratch to a mean return of 475 in 10 greedy episodes, which are played every 2,048 steps, their "
+        "time included. Settings of SB3's zoo: 8 environments x 32 steps, 20 epochs of one minibatch of 256, "
+        "networks of 64, 64, discount 0.98, lambda 0.8, no entropy bonus. Learning rate and clip range fall from "
+        "0.001 and 0.2 to 0 at 200,704 steps, where a training ends in any case",
+        "env steps",
+        (
+            Side("evorl", "ppo_goal", "CartPole in JAX"),
+            Side("evorl", "ppo_goal_host", "Gymnasium"),
+            Side("sb3", "ppo_goal"),
+            Side("sb3", "ppo_goal_sbx", "SBX"),
+        ),
+        rounds=8,
+        score="mean return of the last 10 greedy episodes",
+        note="CartPole in JAX is part of evorl's compiled program. The initial weights differ: orthogonal in SB3, "
+        "uniform in evorl.",
+    ),
+    "PBT of PPO on CartPole": Job(
+        "tuning",
+        "Population-based training of 8 members of PPO for 20,480 steps of each, from scratch. Every 4,096 steps, "
+        "each member plays 10 greedy episodes, and the worst 2 are replaced by copies of the best 2 with other "
+        "learning rate (0.0001 to 0.01) and clip range (0.1 to 0.4). 8 environments x 32 steps, 20 epochs of one "
+        "minibatch of 256, networks of 64, 64",
+        "env steps",
+        (Side("evorl", "pbt_ppo"), Side("ray", "pbt_ppo", "PBT"), Side("ray", "pb2_ppo", "PB2")),
+        rounds=3,
+        score="mean return of the best member in the last 10 greedy episodes",
+        note="Ray Tune trains PPO of Stable-Baselines3, two members at a time in a process each, and saves a "
+        "checkpoint after each generation. evorl trains all members in one program, on CartPole in JAX. PB2 chooses "
+        "the hyperparameters with a Gaussian process.",
+    ),
+    "Search of PPO's settings on CartPole": Job(
+        "tuning",
+        "Search of PPO's learning rate (0.0001 to 0.01) and clip range (0.1 to 0.4): 16 trials of 10,240 steps with "
+        "TPE, 10 of them random, without pruning. A trial's score is the mean return of 10 greedy episodes at its "
+        "end. 8 environments x 32 steps, 20 epochs of one minibatch of 256, networks of 64, 64",
+        "env steps",
+        (
+            Side("evorl", "search_ppo", "one trial at a time"),
+            Side("evorl", "search_ppo_8", "8 trials at a time"),
+            Side("optuna", "search_ppo"),
+        ),
+        rounds=3,
+        score="mean return of the best trial in 10 greedy episodes",
+        note="Optuna trains PPO of Stable-Baselines3, one trial after the other. evorl trains on CartPole in JAX; "
+        "its TPE is Optuna's. With 8 trials at a time, TPE knows less.",
+    ),
+    "Evolution of DQN's learning rate on CartPole": Job(
+        "tuning",
+        "Population of 4 members of DQN with one replay buffer of 10,000, for 9,984 steps of each, from scratch. "
+        "Every 2,496 steps, each member plays 8 greedy episodes, and tournaments of two choose who is copied; copies "
+        "have other learning rates (0.0001 to 0.01). 8 environments, 4 updates with a batch of 64 after each step of "
+        "all, networks of 64, 64, 64, double Q-learning",
+        "env steps",
+        (Side("evorl", "pbt_dqn"), Side("agilerl", "evolve_dqn")),
+        rounds=3,
+        score="mean return of the best member in the last 8 greedy episodes",
+        note="AgileRL trains one member after the other on Gymnasium's CartPole, and its members begin with the "
+        "learning rate 0.001. evorl trains all in one program, on CartPole in JAX, and draws the first learning "
+        "rates. AgileRL's epsilon falls exponentially, evorl's linearly.",
     ),
 }

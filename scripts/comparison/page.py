@@ -58,7 +58,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Result:
-    """What a side of a job at one size has measured."""
+    """Figures of a side of a job at one size."""
 
     job: str
     size: int
@@ -180,6 +180,7 @@ def format_missing(results: list[Result]) -> Iterator[str]:
     """Yield the libraries that do not install, and the sides that fail, with their errors."""
     failed = json.loads(MISSING.read_text(encoding="utf-8")) if MISSING.exists() else {}
     found = {(LIBRARIES[name].title, "", error) for name, error in failed.items()}
+    found |= {(of.title, "", of.unusable) for of in LIBRARIES.values() if of.unusable}
     found |= {(one.side.label, one.job, one.figures["error"]) for one in results if "error" in one.figures}
     yield "| library | job | error |\n|---|---|---|"
     for title, job, error in sorted(found):

@@ -1,15 +1,19 @@
 """RL agents with evorl."""
 
+from functools import partial
 from typing import Any
 
 import jax
-from jax_rounds import call
+import jax.numpy as jnp
+from evorl_ppo import make_ppo
+from jax_rounds import call, scan_steps
 from side import Round, serve
 
-from evorl import Gymnax, OnPolicy
-from evorl.agents import PPO
+from evorl import Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
+from evorl.agents import DQN, PPO, SAC, TD3
 
 REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
+GOAL, MOST_STEPS = 475, 98 * 2_048
 
 
 def ppo_seeds(size: int) -> Round:
@@ -33,5 +37,85 @@ def ppo_seeds(size: int) -> Round:
     return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), steps * size)
 
 
+def ppo(size: int, env: Any = None) -> Round:
+    """PPO on CartPole: the training continues by 20,480 steps in each round."""
+    del size
+    return train_on(make_ppo(env=env), 80, 20_480)
+
+
+def sac(size: int) -> Round:
+    """SAC on HalfCheetah-v5, 500 steps and updates in each round."""
+    del size
+    workflow = OffPolicy(MuJoCo("HalfCheetah-v5"), SAC(), num_envs=1, num_steps=1, num_updates=1, actor_interval=1)
+    return train_on(workflow, 500, 500)
+
+
+def td3(size: int) -> Round:
+    """TD3 on Hopper-v5, 500 steps and updates in each round: two steps, then two updates."""
+    del size
+    workflow = OffPolicy(MuJoCo("Hopper-v5"), TD3(), num_envs=1, num_steps=2, num_updates=2, actor_interval=2)
+    return train_on(workflow, 250, 500)
+
+
+def train_on(workflow: Any, iterations: int, work: float) -> Round:
+    """Return rounds that continue the training by a number of iterations."""
+    return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), iterations, work)
+
+
+def dqn(size: int) -> Round:
+    """DQN on CartPole for 10,000 steps from scratch, with the sizes of rejax."""
+    del size
+    epsilon = Linear(1.0, 0.05, over=5_000.0)
+    workflow = OffPolicy(
+        Gymnax("CartPole-v1"),
+        DQN(hidden=(64, 64), double=False, learning_rate=1e-3, tau=0.01, epsilon=epsilon),
+        num_envs=10,
+        num_steps=1,
+        num_updates=5,
+        actor_interval=1,
+        batch_size=100,
+        capacity=10_000,
+        random_steps=1_000,
+    )
+
+    def train(key: jax.Array) -> Any:
+        key_init, key_steps = jax.random.split(key)
+        return jax.lax.scan(workflow.step, workflow.init(key_init), jax.random.split(key_steps, 901))[0]
+
+    return call(train, 10_000)
+
+
+def ppo_goal(size: int, env: Any = None) -> Round:
+    """PPO on CartPole from scratch until 10 greedy episodes have a mean return of 475."""
+    del size
+    over = float(MOST_STEPS)
+    workflow = make_ppo(Linear(1e-3, 0.0, over=over), Linear(0.2, 0.0, over=over), env)
+
+    @jax.jit
+    def train(key: jax.Array) -> Any:
+        key_init, key = jax.random.split(key)
+
+        def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
+            i, state, _ = loop
+            key_steps, key_evaluation = jax.random.split(jax.random.fold_in(key, i))
+            state = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, 8))[0]
+            return i + 1, state, workflow.evaluate(state, key_evaluation)["return"]
+
+        def is_unfinished(loop: tuple[Any, ...]) -> jax.Array:
+            return (loop[2] < GOAL) & (loop[0] * 2_048 < MOST_STEPS)
+
+        i, _, score = jax.lax.while_loop(is_unfinished, step, (jnp.int32(0), workflow.init(key_init), jnp.float32(0)))
+        return i * 2_048, score
+
+    def one(i: int) -> dict[str, float]:
+        steps, score = train(jax.random.key(i))
+        return {"work": int(steps), "score": float(score)}
+
+    return one
+
+
 if __name__ == "__main__":
-    serve({"ppo_seeds": ppo_seeds}, "jax")
+    host = HostEnv("CartPole-v1")
+    jobs = {"ppo_seeds": ppo_seeds, "ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
+    jobs |= {"ppo_host": partial(ppo, env=host), "ppo_goal_host": partial(ppo_goal, env=host)}
+    serve(jobs, "jax", "gymnasium", "mujoco")

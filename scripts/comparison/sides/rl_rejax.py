@@ -17,5 +17,23 @@ def ppo_seeds(size: int) -> Round:
     return call(lambda key: train(algorithm, jax.random.split(key, size)), steps * size, legacy_key=True)
 
 
+def dqn(size: int) -> Round:
+    """DQN on CartPole for 10,000 steps from scratch."""
+    del size
+    settings = {"num_envs": 10, "num_epochs": 5, "batch_size": 100, "buffer_size": 10_000, "fill_buffer": 1_000}
+    settings |= {"learning_rate": 1e-3, "polyak": 0.99, "ddqn": False, "eps_end": 0.05, "exploration_fraction": 0.5}
+    networks = {"agent": "QNetwork", "agent_kwargs": {"activation": "relu"}}
+    algorithm = rejax.DQN.create(
+        env="CartPole-v1",
+        total_timesteps=10_000,
+        eval_freq=10_000,
+        skip_initial_evaluation=True,
+        **settings,
+        **networks,
+    )
+    algorithm = algorithm.replace(eval_callback=lambda algorithm, state, key: None)
+    return call(lambda key: rejax.DQN.train(algorithm, key), 10_000, legacy_key=True)
+
+
 if __name__ == "__main__":
-    serve({"ppo_seeds": ppo_seeds}, "rejax", "gymnax", "jax")
+    serve({"ppo_seeds": ppo_seeds, "dqn": dqn}, "rejax", "gymnax", "jax")

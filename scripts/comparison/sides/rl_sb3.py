@@ -1,0 +1,118 @@
+"""RL agents with Stable-Baselines3, and with SBX, which has the same interface and learners in JAX."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import sbx  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
+import stable_baselines3 as sb3  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
+import torch  # pyright: ignore[reportMissingImports]
+from sb3_ppo import make_evaluator, make_ppo
+from side import Round, serve
+from stable_baselines3.common.callbacks import BaseCallback  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
+
+GOAL, EVALUATE_EVERY, MOST_STEPS = 475, 2_048, 98 * 2_048
+OFF_POLICY = {"learning_rate": 3e-4, "batch_size": 256, "learning_starts": 1_000, "train_freq": 1, "gradient_steps": 1}
+
+
+def ppo(size: int, library: Any) -> Round:
+    """PPO on CartPole: the training continues by 20,480 steps in each round."""
+    del size
+    return train_on(make_ppo(0, 1e-3, 0.2, library.PPO), 20_480)
+
+
+def sac(size: int, library: Any) -> Round:
+    """SAC on HalfCheetah-v5, 500 steps and updates in each round."""
+    del size
+    return train_on(make_off_policy(library.SAC, "HalfCheetah-v5"), 500, 1_000)
+
+
+def td3(size: int, library: Any) -> Round:
+    """TD3 on Hopper-v5, 500 steps and updates in each round."""
+    del size
+    noise = NormalActionNoise(np.zeros(3), 0.1 * np.ones(3))
+    return train_on(make_off_policy(library.TD3, "Hopper-v5", action_noise=noise), 500, 1_000)
+
+
+def make_off_policy(kind: Any, env: str, **settings: Any) -> Any:
+    """Return an off-policy algorithm on one environment."""
+    networks = {"net_arch": [256, 256]}
+    return kind(
+        "MlpPolicy",
+        make_vec_env(env, 1, seed=0),
+        seed=0,
+        device="cpu",
+        policy_kwargs=networks,
+        **OFF_POLICY,
+        **settings,
+    )
+
+
+def train_on(model: Any, steps: int, random_steps: int = 0) -> Round:
+    """Return rounds that continue the training by a number of steps, after the random steps of round 0."""
+
+    def one(i: int) -> dict[str, float]:
+        model.learn(steps + random_steps * (i == 0), reset_num_timesteps=i == 0, log_interval=None)
+        return {"work": steps}
+
+    return one
+
+
+def dqn(size: int, library: Any) -> Round:
+    """DQN on CartPole for 10,000 steps from scratch, with the sizes of rejax."""
+    del size
+    torch.set_num_threads(1)
+    exploration = {"exploration_fraction": 0.5, "exploration_final_eps": 0.05}
+    settings = exploration | {"learning_rate": 1e-3, "buffer_size": 10_000, "learning_starts": 1_000, "batch_size": 100}
+    settings |= {"train_freq": 1, "gradient_steps": 5, "tau": 0.01, "target_update_interval": 10}
+
+    def one(i: int) -> dict[str, float]:
+        env = make_vec_env("CartPole-v1", 10, seed=i)
+        networks = {"net_arch": [64, 64]}
+        model = library.DQN("MlpPolicy", env, seed=i, device="cpu", policy_kwargs=networks, **settings)
+        model.learn(10_000, log_interval=None)
+        return {"work": 10_000}
+
+    return one
+
+
+class StopAtGoal(BaseCallback):
+    """Evaluate every 2,048 steps, before the next rollout, and stop the training at the goal."""
+
+    def __init__(self, evaluate: Callable[[Any], float]) -> None:
+        super().__init__()
+        self.evaluate, self.score, self.steps = evaluate, 0.0, 0
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps > self.steps and self.num_timesteps % EVALUATE_EVERY == 0:
+            self.score, self.steps = self.evaluate(self.model), self.num_timesteps
+
+    def _on_training_end(self) -> None:
+        if self.score < GOAL:
+            self._on_rollout_start()
+
+    def _on_step(self) -> bool:
+        return self.score < GOAL
+
+
+def ppo_goal(size: int, library: Any) -> Round:
+    """PPO on CartPole from scratch until 10 greedy episodes have a mean return of 475."""
+    del size
+
+    def one(i: int) -> dict[str, float]:
+        model = make_ppo(i, lambda left: 1e-3 * left, lambda left: 0.2 * left, library.PPO)
+        watch = StopAtGoal(make_evaluator(1_000 + i))
+        model.learn(MOST_STEPS, watch, log_interval=None)
+        return {"work": watch.steps, "score": watch.score}
+
+    return one
+
+
+if __name__ == "__main__":
+    jobs = {"ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
+    of_sbx = {f"{name}_sbx": partial(job, library=sbx) for name, job in jobs.items()}
+    of_sb3 = {name: partial(job, library=sb3) for name, job in jobs.items()}
+    serve(of_sb3 | of_sbx, "stable_baselines3", "sbx-rl", "torch", "jax", "gymnasium")
