@@ -83,14 +83,15 @@ def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
     assert len(kept) == archive.cells
 
 
-def test_statistics_of_an_archive_of_several_blocks_are_numpys():
+@pytest.mark.parametrize("batch", [2, 32])  # fewer and more than blocks
+def test_statistics_of_an_archive_of_several_blocks_are_numpys(batch):
     """Batches that fill and replace cells of three blocks, of which the last is not full."""
     archive, random = GridArchive((0.0,), (1.0,), (2 * CELLS_PER_BLOCK + 50,)), np.random.default_rng(3)
     elites, add = archive.empty(jnp.zeros((1, 1))), jax.jit(archive.add)
     for scale in (1e30, 1.0, 10.0):  # sums of huge numbers leave no rounding error behind once these are replaced
-        for _ in range(40):
-            fitness = random.uniform(-scale, 0, 32) if scale > 10 else random.uniform(0, scale, 32)
-            quality = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(random.uniform(0, 1, (32, 1))))
+        for _ in range(1280 // batch):
+            fitness = random.uniform(-scale, 0, batch) if scale > 10 else random.uniform(0, scale, batch)
+            quality = QDEvaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(random.uniform(0, 1, (batch, 1))))
             elites, _ = add(elites, jnp.asarray(fitness, jnp.float32)[:, None], quality, ONE)
         filled = np.asarray(elites.filled)
         fitness = np.where(filled, elites.fitness, 0.0)

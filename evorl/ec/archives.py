@@ -73,6 +73,10 @@ class Elites:
 
     def update_blocks(self, cells: Int[Array, " n"]) -> "Elites":
         """Return the elites with the statistics of all blocks that contain one of the given cells computed again."""
+        if len(cells) >= len(self.blocks.count):  # the blocks of all cells are fewer
+            padded = ((0, -self.cells % CELLS_PER_BLOCK),)
+            split = lambda x: jnp.pad(x, padded).reshape(-1, CELLS_PER_BLOCK)  # noqa: E731
+            return replace(self, blocks=summarize_blocks(split(self.filled), split(self.fitness)))
         changed = cells // CELLS_PER_BLOCK
         new = summarize_blocks(*self._read(list_cells(changed)))
         write = lambda old, new: old.at[changed].set(new, mode="drop")  # noqa: E731

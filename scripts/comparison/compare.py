@@ -97,7 +97,10 @@ class Process:
     def __exit__(self, *_: object) -> None:
         for process in self._tree():
             process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def start(self) -> None:
         """Wait until the side has imported its library."""
@@ -114,8 +117,8 @@ class Process:
             self._process.stdin.write(f"{i}\n")
             self._process.stdin.flush()
             answer = self._read()
-        finally:
             wall, cpu = time.perf_counter() - wall, self._cpu_seconds() - cpu
+        finally:
             over.set()
             watch.join()
         if i == 0:
@@ -139,7 +142,7 @@ class Process:
         try:
             top = psutil.Process(self._process.pid)
             return [top, *top.children(recursive=True)]
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return []
 
     def _cpu_seconds(self) -> float:
@@ -148,7 +151,7 @@ class Process:
         for process in self._tree():
             try:
                 times = process.cpu_times()
-            except psutil.NoSuchProcess:
+            except psutil.Error:
                 continue
             total += times.user + times.system + times.children_user + times.children_system
         return total
@@ -159,7 +162,7 @@ class Process:
             for process in tree:
                 try:
                     total += process.memory_full_info().pss
-                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                except psutil.Error:
                     continue
             self.figures["peak_mb"] = max(self.figures["peak_mb"], total / 1e6)
             self.figures["processes"] = max(self.figures["processes"], len(tree))

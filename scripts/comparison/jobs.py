@@ -50,7 +50,9 @@ class Job:
         sizes: Values of what `axis` names.
         axis: What the size is, such as "population".
         rounds: Number of timed rounds after the first.
+        skip: Number of timed rounds that do not count, since a side compiles in them again.
         score: What a round's "score" is, if it has one; a round is then one seed.
+        has_goal: True if a round ends when a goal is reached, so that its time counts, whatever its work.
         note: Where a side does other or less work.
     """
 
@@ -61,7 +63,9 @@ class Job:
     sizes: tuple[int, ...] = (0,)
     axis: str = ""
     rounds: int = 5
+    skip: int = 0
     score: str = ""
+    has_goal: bool = False
     note: str = ""
 
 
@@ -79,15 +83,15 @@ TOPICS = {
 SB3 = ("stable-baselines3==2.9.2", "gymnasium==1.4.0")
 LIBRARIES = {
     "evorl": Library("evorl"),
-    "evosax": Library("evosax", ("evosax==0.3.2", "gymnax")),
+    "evosax": Library("evosax", ("evosax==0.3.2", "gymnax", "six")),
     "pycma": Library("pycma", ("cma",)),
     "evox": Library("EvoX", ("evox",)),
     "pymoo": Library("pymoo", ("pymoo",)),
     "brax": Library("Brax"),
     "minimax": Library("minimax", ("minimax-lib==0.2.0",)),
-    "jaxued": Library("jaxued", ("jaxued",)),
+    "jaxued": Library("jaxued", ("jaxued", "six")),
     "jaxmarl": Library("JaxMARL", ("jaxmarl==0.2.0",)),
-    "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "scipy", "networkx")),
+    "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "cvxpy", "scipy", "networkx")),
     "pufferlib": Library("PufferLib", ("pufferlib",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
     "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
@@ -146,13 +150,18 @@ JOBS = {
         axis="parameters",
         rounds=8,
         score="last value",
-        note="evorl, evosax and EvoX compute in float32, pycma in float64.",
+        has_goal=True,
+        note="evorl, evosax and EvoX compute in float32, pycma in float64. EvoX does not reach the goal.",
     ),
     "OpenES on CartPole": Job(
         "es",
         "policies of 64, 64; one episode per individual and generation",
         "generations",
-        (Side("evorl", "cartpole"), Side("evosax", "cartpole")),
+        (
+            Side("evorl", "cartpole"),
+            Side("evorl", "cartpole_512", "512 members at once"),
+            Side("evosax", "cartpole"),
+        ),
         sizes=(64, 512, 4096),
         axis="population",
         note="evosax simulates all 500 steps of every episode, evorl ends with the longest episode.",
@@ -185,6 +194,7 @@ JOBS = {
             (Side("evorl", f"ppo_{name}"), Side("brax", f"ppo_{name}")),
             sizes=sizes,
             axis="environments",
+            skip=1,
         )
         for name, title, sizes in (
             ("inverted_pendulum", "inverted_pendulum (generalized)", (64, 1024)),
@@ -199,6 +209,7 @@ JOBS = {
         (Side("evorl", "sac_ant"), Side("brax", "sac_ant")),
         sizes=(128,),
         axis="environments",
+        skip=1,
     ),
     "Random play in mazes": Job(
         "envs",
@@ -290,7 +301,7 @@ JOBS |= {
     "CEM-RL on swimmer": of_workflow("cem_rl", f"{CEM_RL}, episodes of 100 steps", RANDOM_STEPS),
     "CEM-RL on inverted_pendulum": of_workflow(
         "cem_rl_long",
-        f"{CEM_RL}, time limit of 1,000 steps, from scratch",
+        f"{CEM_RL}; time limit of 1,000 steps, from scratch",
         f"EvoRL simulates all 1,000 steps; evorl stops when all episodes have ended. {RANDOM_STEPS}",
     ),
     "MAP-Elites on the arm": Job(
@@ -360,7 +371,7 @@ JOBS |= {
     "TD3 on Hopper-v5": Job(
         "rl",
         "TD3, the training continues by 500 steps in each round. 1 environment, one update of the critics with a "
-        "batch of 256 for each step, one of the actor for two, networks of 256, 256, replay buffer of 1,000,000. "
+        "batch of 256 for each step, one of the actor for two. Networks of 256, 256, replay buffer of 1,000,000. "
         "Round 0 has 1,000 random steps",
         "env steps",
         (Side("evorl", "td3"), Side("sb3", "td3"), Side("sb3", "td3_sbx", "SBX")),
@@ -370,11 +381,11 @@ JOBS |= {
     "DQN on CartPole": Job(
         "rl",
         "DQN for 10,000 steps from scratch, without evaluation. 10 environments, 5 updates with a batch of 100 after "
-        "each step of all, networks of 64, 64, replay buffer of 10,000, 1,000 random steps",
+        "each step of all, networks of 64, 64. Replay buffer of 10,000, 1,000 random steps",
         "env steps",
         (Side("evorl", "dqn"), Side("rejax", "dqn"), Side("sb3", "dqn"), Side("sb3", "dqn_sbx", "SBX")),
-        note="evorl and rejax step CartPole in JAX, in one compiled program, the others Gymnasium's. evorl updates "
-        "the target network after each update, the others after each step of all environments.",
+        note="evorl and rejax step CartPole in JAX, in one compiled program. The others step Gymnasium's. evorl "
+        "updates the target network after each update, the others after each step of all environments.",
     ),
     "PPO on CartPole to a return of 475": Job(
         "rl",
@@ -391,6 +402,7 @@ JOBS |= {
         ),
         rounds=8,
         score="mean return of the last 10 greedy episodes",
+        has_goal=True,
         note="CartPole in JAX is part of evorl's compiled program. The initial weights differ: orthogonal in SB3, "
         "uniform in evorl.",
     ),
@@ -401,12 +413,19 @@ JOBS |= {
         "learning rate (0.0001 to 0.01) and clip range (0.1 to 0.4). 8 environments x 32 steps, 20 epochs of one "
         "minibatch of 256, networks of 64, 64",
         "env steps",
-        (Side("evorl", "pbt_ppo"), Side("ray", "pbt_ppo", "PBT"), Side("ray", "pb2_ppo", "PB2")),
+        (Side("evorl", "pbt_ppo"), Side("ray", "pbt_ppo")),
         rounds=3,
         score="mean return of the best member in the last 10 greedy episodes",
         note="Ray Tune trains PPO of Stable-Baselines3, two members at a time in a process each, and saves a "
-        "checkpoint after each generation. evorl trains all members in one program, on CartPole in JAX. PB2 chooses "
-        "the hyperparameters with a Gaussian process.",
+        "checkpoint after each generation. evorl trains all members in one program, on CartPole in JAX.",
+    ),
+    "PB2 of PPO on CartPole": Job(
+        "tuning",
+        "As PBT of PPO on CartPole, with PB2 in Ray Tune, which chooses the hyperparameters with a Gaussian process",
+        "env steps",
+        (Side("evorl", "pbt_ppo"), Side("ray", "pb2_ppo", "PB2")),
+        rounds=3,
+        score="mean return of the best member in the last 10 greedy episodes",
     ),
     "Search of PPO's settings on CartPole": Job(
         "tuning",

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from compare import MISSING, read_rows
@@ -33,15 +33,8 @@ BLOCK = re.compile(
 LEAST_SIZES = 3  # of a job in the picture
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of evorl to another library, with a 95 % interval.
-
-    Args:
-        mean: Geometric mean over rounds.
-        low: Lower end.
-        high: Upper end.
-    """
+class Ratio(NamedTuple):
+    """A ratio of evorl to another library: the geometric mean over rounds, with a 95 % interval."""
 
     mean: float
     low: float
@@ -53,7 +46,8 @@ class Ratio:
         return cls(*(float(np.exp(value)) for value in (estimate.value, *estimate.interval())))
 
     def __str__(self) -> str:
-        return f"{self.mean:.2g} [{self.low:.2g}, {self.high:.2g}]"
+        mean, low, high = map(shorten, self)
+        return f"{mean} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
@@ -66,15 +60,30 @@ class Result:
     figures: dict[str, Any]
 
     @property
-    def speeds(self) -> np.ndarray:
-        """Work per second of each round."""
-        return np.array([one["work"] for one in self.figures["answers"]]) / np.array(self.figures["wall"])
+    def work(self) -> np.ndarray:
+        """Work of each round: 1 for reaching a goal."""
+        done = [one["work"] for one in self._count("answers")]
+        return np.ones(len(done)) if JOBS[self.job].has_goal else np.array(done)
 
     @property
-    def loads(self) -> np.ndarray:
+    def speeds(self) -> np.ndarray:
+        """Work per second of each round."""
+        return self.work / np.array(self._count("wall"))
+
+    @property
+    def cpu_speeds(self) -> np.ndarray:
         """Work per CPU second of each round."""
-        cpu = np.maximum(self.figures["cpu"], 0.01)  # the clock of a process has 10 ms
-        return np.array([one["work"] for one in self.figures["answers"]]) / cpu
+        return self.work / np.maximum(self._count("cpu"), 0.01)  # the clock of a process has 10 ms
+
+    @property
+    def figure(self) -> str:
+        """The median speed, or the seconds until the goal."""
+        speed = float(np.median(self.speeds))
+        return f"{format_number(1 / speed)} s" if JOBS[self.job].has_goal else format_number(speed)
+
+    def _count(self, name: str) -> list[Any]:
+        """Return the figures of the rounds that count."""
+        return self.figures[name][JOBS[self.job].skip :]
 
     @property
     def scores(self) -> list[float]:
@@ -109,6 +118,10 @@ def compare_speed(results: list[Result], result: Result) -> Ratio | None:
     return Ratio.from_pairs(own.speeds, result.speeds)
 
 
+def shorten(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -126,7 +139,13 @@ def format_topic(results: list[Result], topic: str) -> Iterator[str]:
 
 def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[str]:
     sized, scored = bool(job.axis), bool(job.score)
-    head = ["", *[job.axis] * sized, f"{job.unit}/s", "evorl's speed relative to it", "by CPU time"]
+    head = [
+        "",
+        *[job.axis] * sized,
+        "time to the goal" if job.has_goal else f"{job.unit}/s",
+        "evorl's speed relative to it",
+        "by CPU time",
+    ]
     head += ["first round, s", "peak memory, MB", "processes", *[job.score] * scored]
     yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}"
     for result in rows:
@@ -136,8 +155,8 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
             yield f"| {' | '.join([*cells, f'failed: {error}'])} {'| ' * (len(head) - len(cells) - 1)}|"
             continue
         own, speed = find_own(results, result), compare_speed(results, result)
-        cells += [format_number(float(np.median(result.speeds))), str(speed or "")]
-        cells += [f"{np.median(own.loads) / np.median(result.loads):.2g}" if own and speed else ""]
+        cells += [result.figure, str(speed or "")]
+        cells += [f"{np.median(own.cpu_speeds) / np.median(result.cpu_speeds):.2g}" if own and speed else ""]
         cells += [f"{result.figures['first_s']:.1f}", f"{result.figures['peak_mb']:.0f}"]
         cells += [str(result.figures["processes"])]
         cells += [f"{stats.MeanEstimate.from_scores(result.scores):.4g}" if result.scores else ""] * scored
@@ -152,9 +171,9 @@ def format_library(results: list[Result], library: str) -> Iterator[str]:
         if result.side.library == library and own and speed:
             job = JOBS[result.job]
             variant = f", {result.side.variant}" if result.side.variant else ""
-            size = f"{result.size:,} {job.axis}" if job.axis else ""
-            cells = [f"{result.job}{variant}", size, f"{format_number(float(np.median(own.speeds)))} {job.unit}/s"]
-            cells += [format_number(float(np.median(result.speeds))), str(speed)]
+            size = f"{job.axis} {result.size:,}" if job.axis else ""
+            unit = "" if job.has_goal else f" {job.unit}/s"
+            cells = [f"{result.job}{variant}", size, f"{own.figure}{unit}", result.figure, str(speed)]
             cells += [f"{own.figures['peak_mb']:.0f} and {result.figures['peak_mb']:.0f}"]
             yield f"| {' | '.join(cells)} |"
 
@@ -172,7 +191,7 @@ def format_summary(results: list[Result]) -> Iterator[str]:
             continue
         means = sorted(speed.mean for speed in speeds.values())
         slower = sorted({job for (job, _, _), speed in speeds.items() if speed.high < 1})
-        cells = [of.title, str(len(speeds)), f"{means[0]:.2g}, {statistics.median(means):.2g}, {means[-1]:.2g}"]
+        cells = [of.title, str(len(speeds)), ", ".join(map(shorten, (means[0], statistics.median(means), means[-1])))]
         yield f"| {' | '.join([*cells, '; '.join(slower)])} |"
 
 
@@ -199,7 +218,7 @@ def format_setting(results: list[Result]) -> str:
     )
     return (
         f"{span}; {'; '.join(machines)}; load of the machine before each job: median {statistics.median(loads):.1f}, "
-        f"most {max(loads):.1f}. Versions: {', '.join(versions)}."
+        f"most {max(loads):.1f}. Versions: {'; '.join(versions)}."
     )
 
 
@@ -208,7 +227,7 @@ def plot(results: list[Result]) -> list[Chart]:
     charts = []
     for name, job in JOBS.items():
         rows = [one for one in results if one.job == name and "error" not in one.figures]
-        if len({one.size for one in rows}) < LEAST_SIZES or not job.axis or job.axis == "problem":
+        if len({one.size for one in rows}) < LEAST_SIZES or job.axis == "problem":
             continue
         groups = assign_colors([*dict.fromkeys(one.side.label for one in rows)])
         table = Table(

@@ -23,7 +23,7 @@ from gpu_jobs import patch_brax
 from side import Round, serve
 
 patch_brax(jax, jnp)
-setattr(acting.Evaluator, "run_evaluation", lambda self, params, metrics, **_: metrics)  # noqa: B010  no side evaluates
+setattr(acting.Evaluator, "run_evaluation", lambda self, params, training_metrics, **_: training_metrics)  # noqa: B010  no side evaluates
 MOST = 16  # rounds that a training is long enough for
 
 

@@ -1,5 +1,6 @@
 """Evolution strategies with evorl."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -72,14 +73,19 @@ def cma_es_to_target(size: int) -> Round:
     return one
 
 
-def cartpole(size: int) -> Round:
+def cartpole(size: int, at_once: int = 0) -> Round:
     """Generations of OpenES on CartPole; an individual plays one episode."""
     workflow = Evolution(
-        Gymnax("CartPole-v1"), MLPPolicy(hidden=(64, 64), activation="tanh"), OpenES(size), normalization="none"
+        Gymnax("CartPole-v1"),
+        MLPPolicy(hidden=(64, 64), activation="tanh"),
+        OpenES(size),
+        normalization="none",
+        members_at_once=min(at_once, size),
     )
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), 5, 5)
 
 
 if __name__ == "__main__":
-    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "cartpole": cartpole}
+    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target}
+    makers |= {"cartpole": cartpole, "cartpole_512": partial(cartpole, at_once=512)}
     serve(makers, "jax")

@@ -17,7 +17,7 @@ def psro(size: int) -> Round:
         np.random.seed(i)
         solver = psro_v2.PSROSolver(
             game,
-            best_response_oracle.BestResponseOracle(best_response_backend="cpp", game=game, all_states=None),
+            best_response_oracle.BestResponseOracle(game=game, policy=None),
             initial_policies=[UniformRandomPolicy(game)] * 2,
             sims_per_entry=100,
             meta_strategy_method="nash",
