@@ -21,16 +21,16 @@ def scripts():
     sys.path.remove(str(SCRIPTS))
 
 
-def result(page, jobs, library, wall, cpu=(1.0, 1.0, 1.0), **figures):
+def result(page, jobs, library, wall, cpu=(1.0, 1.0, 1.0, 1.0), **figures):
     answers = [{"work": 10.0, "score": float(i)} for i in range(len(wall))]
     base = {"wall": list(wall), "cpu": list(cpu), "answers": answers, "first_s": 2.0, "peak_mb": 1.0, "processes": 1}
     name = next(iter(jobs.JOBS))
     return page.Result(name, jobs.JOBS[name].sizes[0], jobs.Side(library, "x"), base | figures)
 
 
-def test_a_ratio_is_that_of_paired_rounds(scripts):
+def test_a_ratio_is_that_of_paired_rounds_after_the_second(scripts):
     _, jobs, page = scripts
-    own, peer = result(page, jobs, "evorl", (1.0, 2.0, 4.0)), result(page, jobs, "brax", (2.0, 4.0, 8.0))
+    own, peer = result(page, jobs, "evorl", (9.0, 1.0, 2.0, 4.0)), result(page, jobs, "brax", (1.0, 2.0, 4.0, 8.0))
     found = page.compare_speed([own, peer], peer)
     assert found == page.Ratio(pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0))
     assert page.compare_speed([own, peer], own) is None
@@ -45,16 +45,16 @@ def test_the_interval_is_students_of_the_logarithm(scripts):
 
 def test_a_failed_side_is_listed_and_not_compared(scripts):
     _, jobs, page = scripts
-    own, peer = result(page, jobs, "evorl", (1.0,) * 3), result(page, jobs, "brax", (1.0,) * 3, error="no | module")
+    own, peer = result(page, jobs, "evorl", (1.0,) * 4), result(page, jobs, "brax", (1.0,) * 4, error="no | module")
     assert page.compare_speed([own, peer], peer) is None
     assert any("no / module" in line for line in page.format_missing([own, peer]))
 
 
 def test_slower_jobs_are_named(scripts):
     _, jobs, page = scripts
-    own, peer = result(page, jobs, "evorl", (4.0, 4.1, 4.2)), result(page, jobs, "brax", (2.0, 2.0, 2.0))
+    own, peer = result(page, jobs, "evorl", (4.0, 4.0, 4.1, 4.2)), result(page, jobs, "brax", (2.0,) * 4)
     assert own.job in [*page.format_summary([own, peer])][-1]
-    assert own.job not in [*page.format_summary([own, result(page, jobs, "brax", (8.0,) * 3)])][-1]
+    assert own.job not in [*page.format_summary([own, result(page, jobs, "brax", (8.0,) * 4)])][-1]
 
 
 def test_every_side_has_a_file_and_a_library(scripts):

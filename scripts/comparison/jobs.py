@@ -50,7 +50,6 @@ class Job:
         sizes: Values of what `axis` names.
         axis: What the size is, such as "population".
         rounds: Number of timed rounds after the first.
-        skip: Number of timed rounds that do not count, since a side compiles in them again.
         score: What a round's "score" is, if it has one; a round is then one seed.
         has_goal: True if a round ends when a goal is reached, so that its time counts, whatever its work.
         note: Where a side does other or less work.
@@ -63,10 +62,14 @@ class Job:
     sizes: tuple[int, ...] = (0,)
     axis: str = ""
     rounds: int = 5
-    skip: int = 0
     score: str = ""
     has_goal: bool = False
     note: str = ""
+
+    @property
+    def skip(self) -> int:
+        """Return the number of timed rounds that do not count: some libraries compile again in the second round."""
+        return 0 if self.score else 1
 
 
 TOPICS = {
@@ -194,7 +197,6 @@ JOBS = {
             (Side("evorl", f"ppo_{name}"), Side("brax", f"ppo_{name}")),
             sizes=sizes,
             axis="environments",
-            skip=1,
         )
         for name, title, sizes in (
             ("inverted_pendulum", "inverted_pendulum (generalized)", (64, 1024)),
@@ -209,7 +211,6 @@ JOBS = {
         (Side("evorl", "sac_ant"), Side("brax", "sac_ant")),
         sizes=(128,),
         axis="environments",
-        skip=1,
     ),
     "Random play in mazes": Job(
         "envs",
