@@ -165,7 +165,7 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
 
 def format_library(results: list[Result], library: str) -> Iterator[str]:
     """Yield the table of all jobs that a library does too."""
-    yield "| job | size | evorl | it | evorl's speed relative to it | memory, MB |\n|---|---|---|---|---|---|"
+    rows = []
     for result in results:
         own, speed = find_own(results, result), compare_speed(results, result)
         if result.side.library == library and own and speed:
@@ -175,7 +175,9 @@ def format_library(results: list[Result], library: str) -> Iterator[str]:
             unit = "" if job.has_goal else f" {job.unit}/s"
             cells = [f"{result.job}{variant}", size, f"{own.figure}{unit}", result.figure, str(speed)]
             cells += [f"{own.figures['peak_mb']:.0f} and {result.figures['peak_mb']:.0f}"]
-            yield f"| {' | '.join(cells)} |"
+            rows.append(f"| {' | '.join(cells)} |")
+    head = "| job | size | evorl | it | evorl's speed relative to it | memory, MB |\n|---|---|---|---|---|---|"
+    yield from [head, *rows] if rows else ["No job has been measured yet."]
 
 
 def format_summary(results: list[Result]) -> Iterator[str]:
