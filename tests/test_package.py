@@ -84,7 +84,9 @@ def test_the_other_projects_of_this_name_are_named_where_it_helps_alone():
     other = b"evorl" + b"-jax"
     naming = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and other in path.read_bytes()}
     pages = {"docs/start/installation.md", "docs/coming_from/evorl_emi.md", "docs/changelog.md"}  # the last is a copy
-    allowed = {"README.md", "CHANGELOG.md", "evorl/package.py"} | pages
+    comparison = {"docs/comparison.md", "docs/rows/comparison.jsonl", "scripts/comparison/jobs.py"}
+    comparison |= {"scripts/comparison/sides/workflows_evorl_emi.py"}
+    allowed = {"README.md", "CHANGELOG.md", "evorl/package.py"} | pages | comparison
     assert {name for name in naming if not name.endswith(".pyc")} <= allowed
 
 
