@@ -98,6 +98,8 @@ def make(size):
         raise ValueError("unlucky")
     def one(i):
         sum(range(200_000))
+        if size == 7 and i == 1:
+            sys.exit(1)
         return {"work": size * (i + 1)}
     return one
 
@@ -121,3 +123,4 @@ def test_sides_take_turns_and_failures_are_recorded(scripts, tmp_path, monkeypat
     assert "KeyError: 'count'" in row["sides"]["Brax"]["error"]
     assert "unlucky" in compare.measure(job, 13, job.sides, 2)["sides"]["evorl"]["error"]
     assert json.loads(json.dumps(row)) == row
+    assert "exit code" in compare.measure(job, 7, job.sides[:1], 3)["sides"]["evorl"]["error"]

@@ -10,8 +10,8 @@ Each library is installed from the package index into a virtual environment of i
 CPython that runs this script. Each side of a job is a process that waits while the other sides run. Round 0, the first
 round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU
 time of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
-ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job. Run it on an
-otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
+ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job, and the last row of
+a job and size counts. Run it on an otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import threading
 import time
 import venv
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ class Process:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            pipe.close()
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def start(self) -> None:
         """Wait until the side has imported its library."""
@@ -114,8 +115,9 @@ class Process:
         watch.start()
         cpu, wall = self._cpu_seconds(), time.perf_counter()
         try:
-            self._process.stdin.write(f"{i}\n")
-            self._process.stdin.flush()
+            with suppress(BrokenPipeError):  # of a side that has ended, whose error is read next
+                self._process.stdin.write(f"{i}\n")
+                self._process.stdin.flush()
             answer = self._read()
             wall, cpu = time.perf_counter() - wall, self._cpu_seconds() - cpu
         finally:
