@@ -229,7 +229,7 @@ def plot(results: list[Result]) -> list[Chart]:
     charts = []
     for name, job in JOBS.items():
         rows = [one for one in results if one.job == name and "error" not in one.figures]
-        if len({one.size for one in rows}) < LEAST_SIZES or job.axis == "problem":
+        if len({one.size for one in rows}) < LEAST_SIZES or job.axis == "problem" or job.has_goal:
             continue
         groups = assign_colors([*dict.fromkeys(one.side.label for one in rows)])
         table = Table(

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-import jax
+from evorl_training import train_from_scratch
+from jax_rounds import score
 from side import Round, serve
 
 from evorl import PSRO
@@ -22,12 +23,7 @@ def xfp(size: int) -> Round:
 
 
 def solve(workflow: Any, iterations: int) -> Round:
-    @jax.jit
-    def run(key: jax.Array) -> jax.Array:
-        state = workflow.init(key)
-        return jax.lax.scan(workflow.step, state, jax.random.split(key, iterations))[1]["nash_conv"][-1]
-
-    return lambda i: {"work": iterations, "score": float(run(jax.random.key(i)))}
+    return score(lambda key: train_from_scratch(workflow, key, iterations)[1]["nash_conv"][-1], iterations)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from evorl_training import train_from_scratch
+from jax_rounds import score
 from mo_problems import DIRECTIONS, GENERATIONS, MEMBERS, REFERENCE
 from side import Round, serve
 
@@ -23,15 +25,12 @@ def rvea(size: int) -> Round:
 def search(workflow: Search) -> Round:
     """Return rounds that search with one seed and compute the hypervolume of the front."""
 
-    @jax.jit
-    def run(key: Any) -> Any:
-        key_init, key_steps = jax.random.split(key)
-        keys = jax.random.split(key_steps, GENERATIONS)
-        front = workflow.results(jax.lax.scan(workflow.step, workflow.init(key_init), keys)[0])
+    def run(key: jax.Array) -> Any:
+        front = workflow.results(train_from_scratch(workflow, key, GENERATIONS)[0])
         fitness = jnp.where(front.valid_mask[:, None], front.fitness, objectives.WORST_FITNESS)
         return objectives.hypervolume(fitness, jnp.full(fitness.shape[1], -REFERENCE))
 
-    return lambda i: {"work": GENERATIONS, "score": float(run(jax.random.key(i)))}
+    return score(run, GENERATIONS)
 
 
 if __name__ == "__main__":

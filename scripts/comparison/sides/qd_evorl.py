@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from evorl_training import train_from_scratch
 from jax_rounds import scan_steps, score
 from side import Round, serve
 
@@ -45,10 +46,7 @@ def search_from_scratch(problem: Any, evolver: MapElites, iterations: int, lowes
     workflow = Search(problem, evolver)
 
     def run(key: jax.Array) -> jax.Array:
-        key_init, key_steps = jax.random.split(key)
-        keys = jax.random.split(key_steps, iterations)
-        state = jax.lax.scan(workflow.step, workflow.init(key_init), keys)[0]
-        return state.evolver.fittest_elites.sum_fitness(lowest)
+        return train_from_scratch(workflow, key, iterations)[0].evolver.fittest_elites.sum_fitness(lowest)
 
     return score(run, iterations)
 

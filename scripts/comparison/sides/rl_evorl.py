@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from evorl_ppo import make_ppo
+from evorl_training import train_from_scratch
 from jax_rounds import call, scan_steps
 from side import Round, serve
 
@@ -30,9 +31,7 @@ def ppo_seeds(size: int) -> Round:
     )
 
     def train(key: jax.Array) -> Any:
-        key_init, key_steps = jax.random.split(key)
-        keys = jax.random.split(key_steps, steps // workflow.num_transitions)
-        return jax.lax.scan(workflow.step, workflow.init(key_init), keys)[0]
+        return train_from_scratch(workflow, key, steps // workflow.num_transitions)[0]
 
     return call(lambda key: jax.vmap(train)(jax.random.split(key, size)), steps * size)
 
@@ -79,8 +78,7 @@ def dqn(size: int) -> Round:
     )
 
     def train(key: jax.Array) -> Any:
-        key_init, key_steps = jax.random.split(key)
-        return jax.lax.scan(workflow.step, workflow.init(key_init), jax.random.split(key_steps, 901))[0]
+        return train_from_scratch(workflow, key, 901)[0]
 
     return call(train, 10_000)
 

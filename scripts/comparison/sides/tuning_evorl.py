@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from evorl_ppo import make_ppo
+from evorl_training import train_from_scratch
+from jax_rounds import score
 from side import Round, serve
 
 from evorl import PBT, Gymnax, Linear, LogUniform, OffPolicy, SharedReplay, Tournament, Truncation, Uniform, Vmapped
@@ -46,16 +48,7 @@ def pbt_dqn(size: int) -> Round:
 
 def run_pbt(workflow: PBT, generations: int, work: float) -> Round:
     """Return rounds that run PBT from scratch; the score is that of the best member in the last generation."""
-
-    @jax.jit
-    def train(key: jax.Array) -> jax.Array:
-        key_init, key = jax.random.split(key)
-        return jax.lax.scan(workflow.step, workflow.init(key_init), jax.random.split(key, generations))[0].fitness.max()
-
-    def one(i: int) -> dict[str, float]:
-        return {"work": work, "score": float(train(jax.random.key(i)))}
-
-    return one
+    return score(lambda key: train_from_scratch(workflow, key, generations)[0].fitness.max(), work)
 
 
 def search_ppo(size: int, together: int = 1) -> Round:
@@ -82,8 +75,8 @@ def search_ppo(size: int, together: int = 1) -> Round:
             rates, clips = (jnp.array([value[name] for value in values]) for name in ("learning_rate", "clip"))
             key = jax.random.fold_in(jax.random.key(i), len(trials))
             scores = train(key, rates, clips).tolist()
-            for point, value, score in zip(points, values, scores, strict=True):
-                evaluation = Evaluation(1.0, TRIAL_STEPS, score)
+            for point, value, found in zip(points, values, scores, strict=True):
+                evaluation = Evaluation(1.0, TRIAL_STEPS, found)
                 trials.append(SweepTrial(len(trials), tuple(point), value, DONE, (evaluation,)))
         return {"work": TRIALS * TRIAL_STEPS, "score": max(trial.score for trial in trials)}
 
