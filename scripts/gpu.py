@@ -3,6 +3,7 @@
 python scripts/gpu.py OUT                     all stages; rows are appended to OUT/rows.jsonl as they come
 python scripts/gpu.py OUT --only S1 S6        some stages
 python scripts/gpu.py OUT --only "S1 dqn"     some jobs
+python scripts/gpu.py OUT --only CPU          the part of S1 that runs on CPUs; may run on another machine
 python scripts/gpu.py OUT --rehearse          a rehearsal on a CPU, at tiny sizes
 python scripts/gpu_page.py OUT                the tables of docs/howto/gpu.md from the rows
 
@@ -15,7 +16,7 @@ python scripts/gpu_page.py OUT                the tables of docs/howto/gpu.md fr
 | S4 | OpenES, low-rank ES and one shared policy on CartPole, MAP-Elites, CEM-RL |
 | S5 | steps of 65,536 mazes; one PPO, one PLR and one ACCEL iteration on mazes |
 | S6 | TD3 and SAC with 1, 128 and 1,024 environments, 1 and 64 seeds of PPO, a sweep of 64 trials in one program |
-| S7 | two processes on one GPU; the peak memory is in all rows |
+| S7 | two deterministic processes of one seed on one GPU, a sweep by two workers; the peak memory is in all rows |
 | S8 | PPO and PBT on CheetahRun, with curves, in the time that is left |
 
 Every job runs in its own process. Timed jobs (S2 to S6) compile in parallel, at the same time as the trainings of S1,
@@ -112,9 +113,11 @@ class Runner:
 
     def _find_missing(self, jobs: Sequence[str]) -> list[str]:
         """Return the jobs that were chosen and have no row."""
-        return [
-            job for job in jobs if job not in self._rows.done and (not self._only or {job, job.split()[0]} & self._only)
-        ]
+        return [job for job in jobs if job not in self._rows.done and (not self._only or self._is_chosen(job))]
+
+    def _is_chosen(self, job: str) -> bool:
+        words = job.split()
+        return bool({job, words[0], words[-1]} & self._only)
 
     def _compile_all(self) -> None:
         """Compile the timed jobs and run the trainings of S1, in parallel."""

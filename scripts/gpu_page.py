@@ -62,6 +62,17 @@ def format_families(rows: dict[str, Row]) -> Iterator[str]:
         yield f"| {job[3:]} | {row['codes'][0]} | {row['seconds']:.0f} | {told} |"
 
 
+def format_twins(row: Row | None) -> Iterator[str]:
+    """Say whether two processes with the same seed have reported the same."""
+    if row is not None and not any(row["codes"]):
+        half = len(row["rows"]) // 2
+        first, second = (
+            [one | {"compile_seconds": 0} for one in some] for some in (row["rows"][:half], row["rows"][half:])
+        )
+        told = "equal" if first == second else "different"
+        yield f"Two processes on one device, with the same seed and `deterministic=true`: {told} returns and losses."
+
+
 def format_speeds(rows: dict[str, Row]) -> Iterator[str]:
     """Yield the table of the timed jobs."""
     jobs = [job for job, row in rows.items() if "ms" in row]
@@ -95,7 +106,8 @@ def format_page(rows: dict[str, Row]) -> str:
         parts.insert(0, "Conditions: " + ", ".join(f"{name} {limits[name]}" for name in names if name in limits) + ".")
         ceilings = ("tflops_default", "tflops_highest", "error_default", "error_highest", "copy_gbs")
         parts.append("Limits of the device: " + ", ".join(f"{name} {limits[name]:.3g}" for name in ceilings) + ".")
-    parts += ["\n".join(format_speeds(rows)), "\n".join(format_families(rows))]
+    parts += ["\n".join(format_speeds(rows)), *format_twins(rows.get("S7 two processes"))]
+    parts += ["\n".join(format_families(rows))]
     failed = [f"- {job}: {row['error'].strip().splitlines()[-1:]}" for job, row in rows.items() if "error" in row]
     parts += ["\n".join(["Failed:", "", *failed])] if failed else []
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "gpu.py")]
-SMALL = ["S0", "S1 nsga2", "S1 qmix", "S4 one policy 1048576", "S6 physics spring, 2 envs"]
+SMALL = ["S0", "S1 nsga2", "S1 qmix", "S4 one policy 1048576", "S6 physics inverted_pendulum/spring, 2 envs"]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_rehearsal_that_is_killed_goes_on_and_loses_no_row(tmp_path, page):
     assert found["S1 qmix"]["codes"] == [0]
     assert [row["kind"] for row in found["S1 qmix"]["rows"]].count("evaluation") >= 2
     assert found["S4 one policy 1048576"]["env_steps_per_s"] > 0
-    assert "| S6 physics spring, 2 envs |" in page.format_page(found)
+    assert "| S6 physics inverted_pendulum/spring, 2 envs |" in page.format_page(found)
     began = time.monotonic()
     subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)  # all is done
     assert time.monotonic() - began < 30
@@ -92,6 +92,15 @@ def test_aims_are_open_until_they_are_measured(page):
     assert any("| 7.9 | missed |" in line for line in page.format_bars(rows))
     rows["S3 PBT of 64"] = {"error": "out of memory"}
     assert sum("| open |" in line for line in page.format_bars(rows)) == len(page.BARS)
+
+
+def test_two_processes_are_compared_without_their_times(page):
+    one = [{"return": 1.0, "compile_seconds": 3.0}, {"return": 2.0, "compile_seconds": 3.0}]
+    other = [row | {"compile_seconds": 4.0} for row in one]
+    assert "equal" in "".join(page.format_twins({"codes": [0, 0], "rows": one + other}))
+    other[1] |= {"return": 2.5}
+    assert "different" in "".join(page.format_twins({"codes": [0, 0], "rows": one + other}))
+    assert not list(page.format_twins({"codes": [0, -9], "rows": one}))
 
 
 @pytest.mark.program
