@@ -3,15 +3,18 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AxisType
 
-from evorl import fit
+from evorl import fit, mesh
 from evorl.agents import PPO
 from evorl.ec import OpenES
 from evorl.errors import OptionError
@@ -189,6 +192,17 @@ def test_every_search_is_distributed_by_default(agent, monkeypatch):
     workflow = runs.assemble(data)
     pretend_devices(monkeypatch, 4)
     assert math.prod(choose_mesh_shape(workflow, 1)) == 4
+
+
+def test_a_sharded_function_gets_no_inputs_without_elements():
+    """Of those, jaxlib 0.11 crashes when it compiles for several devices."""
+    x = jnp.zeros(4), jnp.zeros((4, 0)), jax.random.split(jax.random.key(0), (4, 0))
+    flip = lambda x: jax.tree.map(jnp.flip, x)  # noqa: E731
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((2, 1, 1), mesh.AXES, (AxisType.Auto,) * 3)):
+        flip_on_two = mesh.shard_over_axis(flip, mesh.SEEDS, (True,), True)
+        step = jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda _, x: flip_on_two(x), x))
+        text = step.trace(x).lower(lowering_platforms=("cpu",)).as_text()
+    assert [len(ins.split(", ")) for ins in re.findall(r"manual_computation\((.*?)\)", text)] == [1]
 
 
 def test_programs_that_tests_compile_are_not_optimized():

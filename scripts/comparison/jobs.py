@@ -94,7 +94,7 @@ LIBRARIES = {
     "minimax": Library("minimax", ("minimax-lib==0.2.0",)),
     "jaxued": Library("jaxued", ("jaxued", "six")),
     "jaxmarl": Library("JaxMARL", ("jaxmarl==0.2.0",)),
-    "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "cvxpy", "scipy", "networkx")),
+    "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "cvxpy", "ecos", "scipy", "networkx")),
     "pufferlib": Library("PufferLib", ("pufferlib",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
     "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
@@ -121,6 +121,17 @@ JOBS = {
         sizes=(1, 64),
         axis="seeds in one program",
     ),
+    **{
+        f"PPO on {title}": Job(
+            "rl",
+            "as PPO on CartPole, seeds",
+            "env steps",
+            (Side("evorl", f"ppo_{env}"), Side("rejax", f"ppo_{env}")),
+            sizes=(1,),
+            axis="seeds in one program",
+        )
+        for env, title in (("Acrobot-v1", "Acrobot"), ("Breakout-MinAtar", "Breakout of MinAtar"))
+    },
     "OpenES on the sphere": Job(
         "es",
         "128 mirrored individuals, Adam, standard deviation 0.02",
@@ -155,6 +166,19 @@ JOBS = {
         score="last value",
         has_goal=True,
         note="evorl, evosax and EvoX compute in float32, pycma in float64. EvoX does not reach the goal.",
+    ),
+    "CMA-ES on BBOB": Job(
+        "es",
+        "the 24 functions, each from a random point with standard deviation 2 until a value 0.01 above the minimum or "
+        "100 n^2 evaluations, without restarts; 4 + 3 log n individuals",
+        "evaluations",
+        (Side("evorl", "bbob"), Side("evosax", "bbob"), Side("pycma", "bbob")),
+        sizes=(10,),
+        axis="parameters",
+        rounds=8,
+        score="functions solved",
+        has_goal=True,
+        note="evorl and evosax search the same functions, in float32; those of pycma have other optima and rotations.",
     ),
     "OpenES on CartPole": Job(
         "es",
@@ -238,7 +262,8 @@ JOBS = {
         axis="iterations",
         rounds=3,
         score="NashConv",
-        note="evorl computes exact payoffs, and the NashConv of each iteration; OpenSpiel simulates 100 games each.",
+        note="evorl computes exact payoffs, and the NashConv of each iteration; OpenSpiel simulates 100 games for a "
+        "payoff, and computes the last NashConv.",
     ),
     "Fictitious play on Leduc poker": Job(
         "games",
@@ -418,7 +443,8 @@ JOBS |= {
         rounds=3,
         score="mean return of the best member in the last 10 greedy episodes",
         note="Ray Tune trains PPO of Stable-Baselines3, two members at a time in a process each, and saves a "
-        "checkpoint after each generation. evorl trains all members in one program, on CartPole in JAX.",
+        "checkpoint after each generation; its PBT is asynchronous. evorl trains all members in one program, on "
+        "CartPole in JAX.",
     ),
     "PB2 of PPO on CartPole": Job(
         "tuning",

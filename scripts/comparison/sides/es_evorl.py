@@ -6,25 +6,28 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from es_functions import (
+    BBOB_SIGMA,
+    BBOB_TARGET,
     GENERATIONS,
     LEARNING_RATE,
     MEMBERS,
     SIGMA,
-    START,
     STD,
     STEPS,
     TARGET,
     count_members,
-    limit_evaluations,
     rosenbrock,
     sphere,
 )
+from es_rounds import search, search_all, search_one
+from evosax.problems import bbob_fns
 from jax_rounds import scan_steps
 from side import Round, serve
 
 from evorl import Evolution, Gymnax, MLPPolicy
 from evorl.ec import CMAES, OpenES
 from evorl.parts import bind, resolve_numbers
+from evorl.problems import BBOB
 
 
 def openes(size: int) -> Round:
@@ -46,31 +49,32 @@ def iterate(evolver: Any, size: int, count: int) -> Round:
     return scan_steps(generation, jax.jit(evolver.init)(jax.random.key(0), jnp.ones(size)), count, count)
 
 
+def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
+    """Return a program that searches until a value is below a target."""
+    evolver = bind(CMAES(count_members(size)), resolve_numbers(CMAES(count_members(size)), {"initial_std": sigma}))
+
+    def generation(key: Any, state: Any) -> Any:
+        key_ask, key_tell = jax.random.split(key)
+        genomes, state = evolver.ask(key_ask, state)
+        values = evaluate(genomes)
+        return evolver.tell(key_tell, genomes, -values, state)[0], values
+
+    return search(evolver.init, generation, size, target)
+
+
 def cma_es_to_target(size: int) -> Round:
     """One seed of Rosenbrock's function until a value below TARGET."""
-    evolver = bind(CMAES(count_members(size)), resolve_numbers(CMAES(count_members(size)), {"initial_std": SIGMA}))
+    return search_one(cma_es_until(TARGET, rosenbrock, size, SIGMA), size)
 
-    def is_open(carry: Any) -> Any:
-        return (carry[2] >= TARGET) & (carry[1] < limit_evaluations(size))
 
-    @jax.jit
-    def search(key: Any) -> Any:
-        def generation(carry: Any) -> Any:
-            state, taken, _ = carry
-            key_ask, key_tell = jax.random.split(jax.random.fold_in(key, taken))
-            genomes, state = evolver.ask(key_ask, state)
-            values = rosenbrock(genomes)
-            state, _ = evolver.tell(key_tell, genomes, -values, state)
-            return state, taken + evolver.population_size, values.min()
+def bbob(size: int) -> Round:
+    """One seed of all functions of BBOB; the score is the number of functions with a value below BBOB_TARGET."""
 
-        first = evolver.init(key, jnp.full(size, START)), jnp.int32(0), jnp.float32(jnp.inf)
-        return jax.lax.while_loop(is_open, generation, first)[1:]
+    def make(name: str) -> Any:
+        evaluate = jax.vmap(partial(BBOB(name, size).evaluate, jax.random.key(0)))
+        return cma_es_until(BBOB_TARGET, lambda genomes: -evaluate(genomes), size, BBOB_SIGMA)
 
-    def one(i: int) -> dict[str, float]:
-        taken, best = search(jax.random.key(i))
-        return {"work": int(taken), "score": float(best)}
-
-    return one
+    return search_all([make(name) for name in bbob_fns], size)
 
 
 def cartpole(size: int, at_once: int = 0) -> Round:
@@ -86,6 +90,6 @@ def cartpole(size: int, at_once: int = 0) -> Round:
 
 
 if __name__ == "__main__":
-    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target}
+    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "bbob": bbob}
     makers |= {"cartpole": cartpole, "cartpole_512": partial(cartpole, at_once=512)}
     serve(makers, "jax")

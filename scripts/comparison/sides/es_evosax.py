@@ -6,20 +6,22 @@ import jax
 import jax.numpy as jnp
 import optax
 from es_functions import (
+    BBOB_SIGMA,
+    BBOB_TARGET,
     GENERATIONS,
     LEARNING_RATE,
     MEMBERS,
     SIGMA,
-    START,
     STD,
     STEPS,
     TARGET,
     count_members,
-    limit_evaluations,
     rosenbrock,
     sphere,
 )
+from es_rounds import search, search_all, search_one
 from evosax.algorithms import CMA_ES, Open_ES
+from evosax.problems import BBOBProblem, bbob_fns
 from jax_rounds import scan_steps
 from side import Round, serve
 
@@ -50,40 +52,41 @@ def iterate(searcher: Any, params: Any, size: int, count: int) -> Round:
     return scan_steps(generation, first_state(searcher, jnp.ones(size), params), count, count)
 
 
-def first_state(searcher: Any, mean: Any, params: Any) -> Any:
+def first_state(searcher: Any, mean: Any, params: Any, key: Any = None) -> Any:
     """Return an initial state with the types that a generation returns."""
-    state = searcher.init(jax.random.key(0), mean, params)
+    state = searcher.init(jax.random.key(0) if key is None else key, mean, params)
     asked = jax.eval_shape(lambda state: searcher.ask(jax.random.key(0), state, params)[1], state)
     return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, asked)
 
 
+def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
+    """Return a program that searches until a value is below a target."""
+    searcher = CMA_ES(population_size=count_members(size), solution=jnp.zeros(size))
+    params = searcher.default_params.replace(std_init=sigma)
+
+    def generation(key: Any, state: Any) -> Any:
+        key_ask, key_tell = jax.random.split(key)
+        population, state = searcher.ask(key_ask, state, params)
+        values = evaluate(population)
+        return searcher.tell(key_tell, population, values, state, params)[0], values
+
+    return search(lambda key, start: first_state(searcher, start, params, key), generation, size, target)
+
+
 def cma_es_to_target(size: int) -> Round:
     """One seed of Rosenbrock's function until a value below TARGET."""
-    members = count_members(size)
-    searcher = CMA_ES(population_size=members, solution=jnp.zeros(size))
-    params = searcher.default_params.replace(std_init=SIGMA)
-    first = first_state(searcher, jnp.full(size, START), params)
+    return search_one(cma_es_until(TARGET, rosenbrock, size, SIGMA), size)
 
-    @jax.jit
-    def search(key: Any) -> Any:
-        def generation(carry: Any) -> Any:
-            state, taken, _ = carry
-            key_ask, key_tell = jax.random.split(jax.random.fold_in(key, taken))
-            population, state = searcher.ask(key_ask, state, params)
-            values = rosenbrock(population)
-            state, _ = searcher.tell(key_tell, population, values, state, params)
-            return state, taken + members, values.min()
 
-        def is_open(carry: Any) -> Any:
-            return ~(carry[2] < TARGET) & (carry[1] < limit_evaluations(size))
+def bbob(size: int) -> Round:
+    """One seed of all functions of BBOB; the score is the number of functions with a value below BBOB_TARGET."""
 
-        return jax.lax.while_loop(is_open, generation, (first, jnp.int32(0), jnp.float32(jnp.inf)))[1:]
+    def make(name: str) -> Any:
+        problem = BBOBProblem(name, size, f_opt=0.0, seed=0)
+        evaluate = lambda population: problem.eval(jax.random.key(0), population, problem._state)[0]  # noqa: E731
+        return cma_es_until(BBOB_TARGET, evaluate, size, BBOB_SIGMA)
 
-    def one(i: int) -> dict[str, float]:
-        taken, best = search(jax.random.key(i))
-        return {"work": int(taken), "score": float(best)}
-
-    return one
+    return search_all([make(name) for name in bbob_fns], size)
 
 
 def cartpole(size: int) -> Round:
@@ -112,4 +115,4 @@ def cartpole(size: int) -> Round:
 
 if __name__ == "__main__":
     makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "cartpole": cartpole}
-    serve(makers, "evosax", "jax")
+    serve(makers | {"bbob": bbob}, "evosax", "jax")

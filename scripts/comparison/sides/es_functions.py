@@ -8,6 +8,7 @@ GENERATIONS = {10: 500, 100: 100, 1000: 10}  # of a round of CMA-ES, by dimensio
 STEPS = {1_000: 200, 10_000: 40, 100_000: 8}  # of a round of OpenES, by the number of parameters
 MEMBERS, LEARNING_RATE, STD = 128, 0.01, 0.02
 START, SIGMA, TARGET = 0.0, 0.5, 1e-6
+BBOB_RANGE, BBOB_SIGMA, BBOB_TARGET = 4.0, 2.0, 1e-2
 
 
 def count_members(n: int) -> int:
@@ -24,5 +25,5 @@ def rosenbrock(x: Any) -> Any:
 
 
 def limit_evaluations(n: int) -> int:
-    """Return after how many evaluations a search of Rosenbrock's function is given up."""
+    """Return after how many evaluations a search is given up."""
     return 100 * n**2

@@ -1,14 +1,30 @@
 """CMA-ES with pycma."""
 
-import cma  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
+# pyright: reportMissingImports=false
+from typing import Any
+
+import cma
 import numpy as np
-from es_functions import GENERATIONS, SIGMA, START, TARGET, count_members, limit_evaluations, rosenbrock, sphere
+from cma import bbobbenchmarks
+from es_functions import (
+    BBOB_RANGE,
+    BBOB_SIGMA,
+    BBOB_TARGET,
+    GENERATIONS,
+    SIGMA,
+    START,
+    TARGET,
+    count_members,
+    limit_evaluations,
+    rosenbrock,
+    sphere,
+)
 from side import Round, serve
 
 
-def make(size: int, start: float, seed: int) -> cma.CMAEvolutionStrategy:
+def make(size: int, start: Any, seed: int, sigma: float = SIGMA) -> cma.CMAEvolutionStrategy:
     options = {"popsize": count_members(size), "seed": seed + 1, "verbose": -9}
-    return cma.CMAEvolutionStrategy(size * [start], SIGMA, options)
+    return cma.CMAEvolutionStrategy(np.broadcast_to(start, size), sigma, options)
 
 
 def cma_es(size: int) -> Round:
@@ -24,20 +40,40 @@ def cma_es(size: int) -> Round:
     return one
 
 
+def run(search: cma.CMAEvolutionStrategy, evaluate: Any, target: float) -> tuple[int, float]:
+    """Search until a value is below a target; return the number of evaluations and the last value."""
+    best = np.inf
+    while best >= target and search.countevals < limit_evaluations(search.N):
+        members = search.ask()
+        values = evaluate(np.asarray(members))
+        search.tell(members, values.tolist())
+        best = values.min()
+    return search.countevals, float(best)
+
+
 def cma_es_to_target(size: int) -> Round:
     """One seed of Rosenbrock's function until a value below TARGET."""
 
     def one(i: int) -> dict[str, float]:
-        search, best = make(size, START, i), np.inf
-        while best >= TARGET and search.countevals < limit_evaluations(size):
-            members = search.ask()
-            values = rosenbrock(np.asarray(members))
-            search.tell(members, values.tolist())
-            best = values.min()
-        return {"work": search.countevals, "score": float(best)}
+        taken, best = run(make(size, START, i), rosenbrock, TARGET)
+        return {"work": taken, "score": best}
+
+    return one
+
+
+def bbob(size: int) -> Round:
+    """One seed of all functions of BBOB; the score is the number of functions with a value below BBOB_TARGET."""
+    functions = [getattr(bbobbenchmarks, f"F{number}")(1) for number in range(1, 25)]
+
+    def one(i: int) -> dict[str, float]:
+        start = np.random.default_rng(i).uniform(-BBOB_RANGE, BBOB_RANGE, size)
+        found = [
+            run(make(size, start, i, BBOB_SIGMA), lambda x, f=f: f(x) - f.getfopt(), BBOB_TARGET) for f in functions
+        ]
+        return {"work": sum(taken for taken, _ in found), "score": sum(best < BBOB_TARGET for _, best in found)}
 
     return one
 
 
 if __name__ == "__main__":
-    serve({"cma_es": cma_es, "cma_es_to_target": cma_es_to_target}, "cma", "numpy")
+    serve({"cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "bbob": bbob}, "cma", "numpy")

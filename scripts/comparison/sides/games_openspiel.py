@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 import numpy as np
 import pyspiel
-from open_spiel.python.algorithms import fictitious_play
+from open_spiel.python.algorithms import exploitability, fictitious_play, policy_aggregator
 from open_spiel.python.algorithms.psro_v2 import best_response_oracle, psro_v2
 from open_spiel.python.policy import UniformRandomPolicy
 from side import Round, serve
@@ -26,7 +26,10 @@ def psro(size: int) -> Round:
         )
         for _ in range(size):
             solver.iteration()
-        return {"work": size}
+        mixture = policy_aggregator.PolicyAggregator(game).aggregate(
+            range(2), solver.get_policies(), solver.get_meta_strategies()
+        )
+        return {"work": size, "score": exploitability.nash_conv(game, mixture)}
 
     return one
 

@@ -17,11 +17,11 @@ REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, criti
 GOAL, MOST_STEPS = 475, 98 * 2_048
 
 
-def ppo_seeds(size: int) -> Round:
-    """PPO on CartPole, `size` seeds in one program, with the sizes of rejax."""
+def ppo_seeds(size: int, env: str = "CartPole-v1") -> Round:
+    """PPO from scratch, `size` seeds in one program, with the sizes of rejax."""
     steps = max(100_000 // size, 5_000)
     workflow = OnPolicy(
-        Gymnax("CartPole-v1"),
+        Gymnax(env),
         REJAX_PPO,
         num_envs=5,
         num_steps=100,
@@ -115,5 +115,6 @@ def ppo_goal(size: int, env: Any = None) -> Round:
 if __name__ == "__main__":
     host = HostEnv("CartPole-v1")
     jobs = {"ppo_seeds": ppo_seeds, "ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
+    jobs |= {f"ppo_{env}": partial(ppo_seeds, env=env) for env in ("Acrobot-v1", "Breakout-MinAtar")}
     jobs |= {"ppo_host": partial(ppo, env=host), "ppo_goal_host": partial(ppo_goal, env=host)}
     serve(jobs, "jax", "gymnasium", "mujoco")

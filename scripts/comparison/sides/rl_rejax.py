@@ -1,5 +1,7 @@
 """PPO and DQN with rejax."""
 
+from functools import partial
+
 import jax
 import rejax  # pyright: ignore[reportMissingImports]  # not a dependency of evorl
 from jax_rounds import call
@@ -9,9 +11,9 @@ PPO = {"num_envs": 5, "num_steps": 100, "num_epochs": 5, "num_minibatches": 5, "
 PPO |= {"max_grad_norm": 10, "skip_initial_evaluation": True}
 
 
-def ppo_seeds(size: int) -> Round:
+def ppo_seeds(size: int, env: str = "CartPole-v1") -> Round:
     steps = max(100_000 // size, 5_000)
-    algorithm = rejax.PPO.create(env="CartPole-v1", total_timesteps=steps, eval_freq=steps, **PPO)
+    algorithm = rejax.PPO.create(env=env, total_timesteps=steps, eval_freq=steps, **PPO)
     algorithm = algorithm.replace(eval_callback=lambda algorithm, state, key: None)
     train = jax.vmap(rejax.PPO.train, (None, 0))
     return call(lambda key: train(algorithm, jax.random.split(key, size)), steps * size, legacy_key=True)
@@ -36,4 +38,5 @@ def dqn(size: int) -> Round:
 
 
 if __name__ == "__main__":
-    serve({"ppo_seeds": ppo_seeds, "dqn": dqn}, "rejax", "gymnax", "jax")
+    jobs = {f"ppo_{env}": partial(ppo_seeds, env=env) for env in ("Acrobot-v1", "Breakout-MinAtar")}
+    serve(jobs | {"ppo_seeds": ppo_seeds, "dqn": dqn}, "rejax", "gymnax", "jax")

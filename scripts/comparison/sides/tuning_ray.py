@@ -41,20 +41,19 @@ class Member(tune.Trainable):
 
 
 def make_pbt() -> Any:
-    """Return synchronous PBT, with the selection and the perturbation of evorl."""
+    """Return PBT with the selection and the perturbation of evorl; with synch=True, Tune 2.60 stops and waits."""
     return PopulationBasedTraining(
         perturbation_interval=1,
         hyperparam_mutations=SPACE,
         quantile_fraction=0.25,
         resample_probability=0.0,
-        synch=True,
     )
 
 
 def make_pb2() -> Any:
-    """Return synchronous PB2, which chooses hyperparameters with a Gaussian process."""
+    """Return PB2, which chooses hyperparameters with a Gaussian process."""
     bounds: Any = {"learning_rate": [1e-4, 1e-2], "clip": [0.1, 0.4]}
-    return PB2(perturbation_interval=1, hyperparam_bounds=bounds, quantile_fraction=0.25, synch=True)
+    return PB2(perturbation_interval=1, hyperparam_bounds=bounds, quantile_fraction=0.25)
 
 
 def tune_ppo(size: int, make_scheduler: Any) -> Round:
