@@ -183,7 +183,8 @@ def evolution(evolver: str, size: int, tiny: bool) -> Any:
 
     kind = {"openes": OpenES, "low_rank": LowRankES}[evolver]
     policy = MLPPolicy(hidden=(8,) if tiny else HIDDEN)
-    return Evolution(Gymnax("CartPole-v1"), policy, kind(16 if tiny else size), eval_episodes=16)
+    size = 16 if tiny else size
+    return Evolution(Gymnax("CartPole-v1"), policy, kind(size), eval_episodes=16, members_at_once=size)
 
 
 def configured(options: str, tiny: bool, tiny_options: str = "") -> Any:

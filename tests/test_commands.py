@@ -84,7 +84,7 @@ WRONG = {
     "train agent=openes agent.workflow.evolver.shaping=rank": "unknown shaping rank; ",
     "train agent=openes agent.workflow.normalization=vnb": "unknown normalization vnb; did you mean vbn?",
     "train agent=ga agent.workflow.members_at_once=5": (
-        "agent.workflow.members_at_once=5: must divide population_size, 128, or be 0 for all members"
+        "agent.workflow.members_at_once=5: must divide population_size, 128, or be 0"
     ),
     "train agent=ga agent.workflow.evolver.mutation._target_=CEM": "agent.workflow.evolver.mutation=CEM: must be ",
     "train agent=ga agent.workflow.evolver.mutation._target_=ERLMutatoin": "unknown class ERLMutatoin; did you mean ",

@@ -27,7 +27,7 @@ from evorl.parts import part
 from evorl.spaces import Discrete
 from evorl.types import Evolver, TimeStep
 from evorl.vector_env import RolloutPlan, TransitionStore
-from evorl.workflows import CEMRL, ERL, Evolution, Vmapped
+from evorl.workflows import CEMRL, ERL, Evolution, Vmapped, blocks
 from evorl.workflows.base import step_or_evaluate
 from tests.conftest import leaves_equal
 from tests.counting import Counting
@@ -157,6 +157,50 @@ def test_members_in_parts_are_the_same_search(normalization):
     assert [int(row["env_steps"]) for row in rows_a] == [int(row["env_steps"]) for row in rows_b]
     evaluations = [jax.jit(w.evaluate)(s, jax.random.key(1)) for w, s in ((whole, a), (parts, b))]
     assert [int(e["episodes"]) for e in evaluations] == [6, 6]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("same_episodes", [False, True])
+def test_episodes_do_not_depend_on_blocks(same_episodes):
+    """Neither their starts nor their rewards, which are drawn, in a generation and in an evaluation."""
+    whole = evolution(Dice(), OpenES(6, **ES), fitness_episodes=2, same_episodes=same_episodes, members_at_once=6)
+    state = started(whole)
+    returns = []
+    for workflow in (whole, replace(whole, members_at_once=2)):
+        plan = workflow.plan(state, jax.random.key(1))[0], workflow.plan_evaluation(state, jax.random.key(1))
+        returns.append([workflow.rollout(state, one, jax.random.key(2))[1].stats.mean_return for one in plan])
+    jax.tree.map(np.testing.assert_array_equal, *returns)
+    assert len(np.unique(returns[0][0])) == (2 if same_episodes else 12)
+
+
+def test_a_cpu_evaluates_as_many_members_at_once_as_its_caches_hold(monkeypatch):
+    """A policy of Walk with 8 hidden units has 25 weights of 4 bytes."""
+
+    def count(size=256, shards=1, **options):
+        workflow, found = evolution(Walk(), OpenES(size, **ES), hidden=(8,), **options), []
+
+        def trace(key):
+            state = workflow.init(key)
+            plan, _ = workflow.plan(state, key)
+            with monkeypatch.context() as patch:
+                patch.setattr(blocks.mesh, "count_shards", lambda axis: shards)
+                found.append(blocks.choose_num_blocks(workflow, state, plan))
+
+        jax.eval_shape(trace, jax.random.key(0))
+        return found[0]
+
+    assert count() == 1
+    monkeypatch.setattr(blocks, "CACHE_BYTES", 64 * 25 * 4)
+    assert count() == 4
+    assert count(258) == 6  # of 43
+    assert count(254) == 2  # 127 is a prime
+    assert count(shards=2) == 2
+    assert count(shards=3) == 1
+    assert count(members_at_once=32) == 8
+    monkeypatch.setattr(blocks, "CACHE_BYTES", 1)
+    assert count() == 32  # of LEAST_MEMBERS
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert count() == 1
 
 
 @pytest.mark.program

@@ -35,8 +35,7 @@ def coordinate_evolution(
     on the host: each worker has its own.
 
     The results depend on the workflow, the seed and the number of parts, but neither on who evaluates a part
-    nor on the order. They are those of one process with `members_at_once = population_size / parts`, up to
-    rounding.
+    nor on the order. They are those of one process, up to rounding.
 
     Args:
         workflow: Evolution.

@@ -38,7 +38,9 @@ class EvolutionPrograms:
     """Programs that evaluate individuals and learn from their fitness, with functions that are compiled once."""
 
     def __init__(self, spec: EvolutionSpec) -> None:
-        self.spec, self.workflow, self.parts = spec, spec.workflow, spec.workflow.num_blocks
+        self.spec, self.workflow = spec, spec.workflow
+        size = self.workflow.evolver.population_size
+        self.parts = size // (self.workflow.members_at_once or size)
         compiled = partial(jax.jit, compiler_options=compiler_options())
         self._begun, self._evaluated, self.learned = map(compiled, (self._init, self._evaluate_part, self._learn))
         self._given = spec.numbers, spec.env_params
@@ -70,10 +72,10 @@ class EvolutionPrograms:
         """Return the episode statistics of a part of the population, its observation statistics, and state metrics."""
         key_plan, key_play, _ = jax.random.split(key, 3)
         workflow = self.workflow.bound(state)
-        common, blocks = split_plan(workflow, workflow.plan(state, key_plan)[0], key_play)
+        common, blocks = split_plan(workflow, workflow.plan(state, key_plan)[0], self.parts)
         seen = state.obs_statistics
         none = None if seen is None else RunningStatistics.empty(seen.mean)
-        return rollout_block(workflow, state, common, tree.index(blocks, part), none)
+        return rollout_block(workflow, state, common, tree.index(blocks, part), none, key_play)
 
     def _learn(self, state: EvolutionState, results: list[Any], key: Key) -> tuple[EvolutionState, Metrics]:
         """Learn from the results of all parts."""

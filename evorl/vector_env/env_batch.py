@@ -23,8 +23,8 @@ BatchPolicyFn = Callable[[Any, Memory, Key], Choice]
 class EnvBatch:
     """Batch of n copies of an environment with the same parameters.
 
-    `memory` is the recurrent state with which an episode starts. On several devices, each has n of the
-    `total_envs` copies.
+    `memory` is the recurrent state with which an episode starts. Each of `num_shards` devices has n
+    of the `total_envs` copies in each of `num_blocks` blocks, which run one after the other.
     """
 
     env: Env
@@ -32,11 +32,12 @@ class EnvBatch:
     memory: Memory
     num_envs: int
     num_shards: int = 1
+    num_blocks: int = 1
 
     @property
     def total_envs(self) -> int:
-        """Return the number of copies on all devices."""
-        return self.num_envs * self.num_shards
+        """Return the number of copies on all devices and in all blocks."""
+        return self.num_envs * self.num_shards * self.num_blocks
 
     def reset(self, keys: Key) -> tuple[Any, Any]:
         """Reset one environment for each of the keys, and return states and observations, leaves [*keys, ...]."""

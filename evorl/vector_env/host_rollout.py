@@ -27,7 +27,7 @@ def build_steps(
     """Build the steps of a rollout plan, as `device_rollout.build_steps` does."""
     if isinstance(plan.starts, ResetStarts):
         plan = replace(plan, starts=HostStarts())
-    wait_count = hosts.count_waited(world.params, world.num_envs, world.total_envs)
+    wait_count = hosts.count_waited(world.params, world.num_envs, world.num_envs * world.num_shards)
     key_starts, keys = plan.split_keys(key, world.total_envs)
     if envs is not None:  # an evaluation takes new leases, which it releases at the end
         envs = tree.select(jnp.asarray(plan.releases), hosts.clear_leases(envs), envs)

@@ -126,7 +126,8 @@ class Rollout:
 class VectorEnv:
     """Vectorized environments for one or several actors.
 
-    Each actor acts in num_envs / num_actors consecutive environments.
+    Each actor acts in num_envs / num_actors consecutive environments. They may be one of `num_blocks` blocks, which
+    run one after the other.
     """
 
     env: Env
@@ -136,6 +137,7 @@ class VectorEnv:
     num_rollout_starts: int  # starts per environment in a rollout
     eval_episodes: int
     chunk: int
+    num_blocks: int = 1
 
     def __post_init__(self) -> None:
         wanted = group_sizes(self.env.action_space)
@@ -180,9 +182,18 @@ class VectorEnv:
         most = self.max_starts
         return ResetStarts(jnp.where(every, most, self.num_rollout_starts), most)
 
+    def divide(self, num_blocks: int) -> "VectorEnv":
+        """Return one of several equal blocks of the actors and their environments.
+
+        Args:
+            num_blocks: Number of blocks, which divides the number of actors.
+        """
+        envs, actors = self.num_envs // num_blocks, self.num_actors // num_blocks
+        return replace(self, num_envs=envs, num_actors=actors, num_blocks=num_blocks)
+
     def make_env_batch(self, env_params: Any) -> EnvBatch:
         """Return the batch of environments with these environment parameters."""
-        return EnvBatch(self.env, env_params, self.agent.initial_memory(), self.num_envs)
+        return EnvBatch(self.env, env_params, self.agent.initial_memory(), self.num_envs, num_blocks=self.num_blocks)
 
     def plan_evaluation(
         self, params: Params, explores: Any = None, random: Any = None, stores: Any = None

@@ -1,4 +1,4 @@
-"""Rollouts of a population, in blocks if it does not fit in memory, and with individuals generated from seeds."""
+"""Rollouts of a population, in blocks that fit in memory and caches, and with individuals generated from seeds."""
 
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -7,38 +7,51 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.normalize import RunningStatistics
 from evorl.types import Key, Metrics, Params, SeedEvolver, Transition
-from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, TransitionStore
+from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, TransitionStore, hosts
 
-Block: TypeAlias = tuple[Key, Params, Array]  # key, individuals, and number of episodes of each environment
+Block: TypeAlias = tuple[Params, Array, Array]  # individuals; episodes and seed group of each environment
+CACHE_BYTES = 8 * 2**20  # of weights that one device, a part of a CPU, uses again and again without loss
+LEAST_MEMBERS = 8  # of a block, on each device
 
 
 def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Rollout:
     """Run the rollout of a population block by block; it stores the observation statistics after the rollout."""
-    common, blocks = split_plan(workflow, plan, key)
-    run = lambda statistics, block: rollout_block(workflow, state, common, block, statistics)  # noqa: E731
+    common, blocks = split_plan(workflow, plan, choose_num_blocks(workflow, state, plan))
+    run = lambda statistics, block: rollout_block(workflow, state, common, block, statistics, key)  # noqa: E731
     statistics, (stats, described) = jax.lax.scan(run, state.obs_statistics, blocks)
     return Rollout(plan, None, tree.merge_axes(stats), statistics, tree.mean(described))
 
 
-def split_plan(workflow: Any, plan: RolloutPlan, key: Key) -> tuple[RolloutPlan, Block]:
+def choose_num_blocks(workflow: Any, state: Any, plan: RolloutPlan) -> int:
+    """Return the number of blocks of a population: as `members_at_once` says, or on a CPU by the size of the weights.
+
+    A step reads the weights of all individuals of a block. If they fit in the caches, the next step finds them there.
+    """
+    size, shards = workflow.evolver.population_size, mesh.count_shards(mesh.ENVS)
+    if workflow.members_at_once:
+        return size // workflow.members_at_once
+    if jax.default_backend() != "cpu" or hosts.find_host_params(state.env_params) is not None:
+        return 1
+    held = jax.eval_shape(make_member_behaviour(workflow, state).materialize, plan.params)
+    share = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(held)) / shards
+    counts = [i for i in range(1, size // (shards * LEAST_MEMBERS) + 1) if size % (i * shards) == 0] or [1]
+    return next((count for count in counts if share / count <= CACHE_BYTES), counts[-1])
+
+
+def split_plan(workflow: Any, plan: RolloutPlan, num_blocks: int) -> tuple[RolloutPlan, Block]:
     """Return what the plans of all blocks have in common, and what each block has of its own, leaves [blocks, ...]."""
-    num_envs, blocks = workflow.vector_env.num_envs, workflow.num_blocks
     assert plan.episodes is not None
     episodes = jnp.broadcast_to(plan.episodes, workflow.num_envs)
-    split = lambda x: x.reshape(blocks, len(x) // blocks, *x.shape[1:])  # noqa: E731
-    keys = jax.random.split(key, blocks)
-    if plan.seed_group is not None:  # blocks that play the same episodes use the key of the first block
-        shared = plan.seed_group[-1] < num_envs
-        keys = keys[jnp.where(shared, 0, jnp.arange(blocks))]
-        plan = replace(plan, seed_group=plan.seed_group[:num_envs])
-    return plan, (keys, jax.tree.map(split, plan.params), split(episodes))
+    group = jnp.arange(workflow.num_envs) if plan.seed_group is None else plan.seed_group
+    split = lambda x: x.reshape(num_blocks, len(x) // num_blocks, *x.shape[1:])  # noqa: E731
+    return plan, jax.tree.map(split, (plan.params, episodes, group))
 
 
 def rollout_block(
-    workflow: Any, state: Any, common: RolloutPlan, block: Block, statistics: RunningStatistics | None
+    workflow: Any, state: Any, common: RolloutPlan, block: Block, statistics: RunningStatistics | None, key: Key
 ) -> tuple[RunningStatistics | None, tuple[EpisodeStats, Metrics]]:
     """Run the rollout of one block.
 
@@ -46,8 +59,9 @@ def rollout_block(
         workflow: Workflow with a population.
         state: State of the workflow.
         common: Plan that all blocks have in common.
-        block: Key, individuals and episodes of this block.
+        block: Individuals, episodes and seed group of this block.
         statistics: Observation statistics to which the observations are added; None without.
+        key: Key of the whole rollout; an environment has the same random numbers in any block.
 
     Returns:
         The statistics, and the episode statistics and the state metrics of the block.
@@ -62,11 +76,13 @@ def rollout_block(
         obs = tree.merge_axes(transitions.obs)
         return statistics.update(obs, mask.reshape(-1) & tree.find_finite_rows(obs))
 
-    key, params, episodes = block
-    plan = replace(common, params=params, episodes=episodes)
+    params, episodes, group = block
+    key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own
+    plan = replace(common, params=params, episodes=episodes, seed_group=group)
     store = TransitionStore(workflow.chunk, statistics, update_statistics)
     behaviour = make_member_behaviour(workflow, state)
-    played = workflow.vector_env.rollout(behaviour, state.env_params, plan, None, key, store)
+    world = workflow.vector_env.divide(workflow.num_envs // len(episodes))
+    played = world.rollout(behaviour, state.env_params, plan, None, key, store)
     return played.stored, (played.stats, played.state_metrics)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import search
 from evorl.ec.openes import OpenES
@@ -29,7 +29,7 @@ from evorl.types import (
     SearchResults,
     State,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
+from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import base, blocks
 from evorl.workflows.base import check_positive, fill_agent_spaces
 
@@ -70,8 +70,9 @@ class Evolution(base.BaseStagedWorkflow):
             states and the same random numbers (common random numbers).
         normalization: Normalization of observations: "none", "vbn" or "running".
         vbn_steps: Number of random env steps of "vbn".
-        members_at_once: Number of individuals that are evaluated at the same time, if a population does not
-            fit in memory; it must divide the population size. 0 for all.
+        members_at_once: Number of individuals that are evaluated at the same time; it must divide the population
+            size. 0 for all, or on a CPU for so many that their weights stay in its caches. Episodes do not
+            depend on it.
         eval_episodes: Number of episodes of an evaluation.
         chunk: Number of steps after which the statistics are updated and the end of the rollout is tested.
     """
@@ -102,7 +103,7 @@ class Evolution(base.BaseStagedWorkflow):
         require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once
         divides = m >= 0 and n % (m or n) == 0
-        require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0 for all members")
+        require(divides, "members_at_once", m, f"must divide population_size, {n}, or be 0")
 
     @property
     def independent_axes(self) -> dict[str, int]:
@@ -110,9 +111,9 @@ class Evolution(base.BaseStagedWorkflow):
         return self.parallel_axes
 
     @property
-    def num_blocks(self) -> int:
-        """Return the number of blocks of the population, which are evaluated sequentially."""
-        return self.evolver.population_size // (self.members_at_once or self.evolver.population_size)
+    def parallel_axes(self) -> dict[str, int]:
+        """Return the number of individuals that are evaluated at the same time, for several devices to share."""
+        return {mesh.ENVS: self.members_at_once or self.evolver.population_size}
 
     @property
     def num_envs(self) -> int:
@@ -121,10 +122,9 @@ class Evolution(base.BaseStagedWorkflow):
 
     @property
     def vector_env(self) -> VectorEnv:
-        """Return the vectorized environments of one block, one for each episode."""
-        episodes = -(-self.eval_episodes // self.num_blocks)
-        num_envs, actors = self.num_envs // self.num_blocks, self.evolver.population_size // self.num_blocks
-        return VectorEnv(self.env, self.agent, num_envs, actors, 1, episodes, self.chunk)
+        """Return the vectorized environments of the population, one for each episode."""
+        size = self.evolver.population_size
+        return VectorEnv(self.env, self.agent, self.num_envs, size, 1, self.eval_episodes, self.chunk)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -182,8 +182,7 @@ class Evolution(base.BaseStagedWorkflow):
         explores, random = False if self.explore else None, False if self.normalization == "vbn" else None
         center = search.center_genome(self.evolver, state.evolver, state.agent.actor.params)
         plan = self.vector_env.plan_evaluation(tree.broadcast(center, n), explores, random)
-        group = jnp.arange(num_envs) if self.same_episodes else None
-        return replace(plan, episodes=split_evenly(self.eval_episodes, num_envs), seed_group=group)
+        return replace(plan, seed_group=jnp.arange(num_envs) if self.same_episodes else None)
 
     def rollout(self, state: EvolutionState, plan: RolloutPlan, key: Key) -> tuple[EvolutionState, Rollout]:
         """Run a plan block by block; it stores the observation statistics after the rollout."""

@@ -42,10 +42,10 @@ def sums(obs: Array, reward: Array, done: Array) -> tuple[Array, ...]:
     return obs.sum(), reward.sum(), done.sum()
 
 
-def unrolled(env: Brax) -> Program:
+def unrolled(env: Brax, envs: int = ENVS) -> Program:
     """Return a program that steps evorl's adapter with auto-reset, which restarts ended episodes."""
-    world = EnvBatch(env, None, None, ENVS)
-    starts = jax.jit(world.reset)(jax.random.split(KEY, ENVS))
+    world = EnvBatch(env, None, None, envs)
+    starts = jax.jit(world.reset)(jax.random.split(KEY, envs))
 
     def at_random(obs: Any, memory: Any, keys: Any) -> tuple[Any, Any, dict]:
         return jax.vmap(env.action_space.sample)(keys), memory, {}
@@ -55,7 +55,7 @@ def unrolled(env: Brax) -> Program:
         (end, stats, _), (steps, _) = jax.lax.scan(step, begin, length=STEPS)
         return end, stats, sums(steps.obs, steps.reward, steps.is_done)
 
-    return Program(run, (starts,), ENVS * STEPS)
+    return Program(run, (starts,), envs * STEPS)
 
 
 def stepped(env: Brax) -> Program:
@@ -67,39 +67,39 @@ def stepped(env: Brax) -> Program:
         states, timestep = jax.vmap(env.step, (None, 0, 0, None))(key, states, actions, ())
         return states, (timestep.obs, timestep.reward, timestep.terminated | timestep.truncated)
 
-    return scanned(step, states)
+    return scanned(step, states, ENVS)
 
 
-def raw(reset: Callable[..., Any], brax_step: Callable[..., Any], action_size: int) -> Program:
+def raw(reset: Callable[..., Any], brax_step: Callable[..., Any], action_size: int, envs: int = ENVS) -> Program:
     """Return a program that runs Brax's own batched step, with or without its wrappers."""
 
     def step(state: Any, key: Array) -> tuple[Any, Any]:
-        state = brax_step(state, jax.random.uniform(key, (ENVS, action_size), minval=-1.0, maxval=1.0))
+        state = brax_step(state, jax.random.uniform(key, (envs, action_size), minval=-1.0, maxval=1.0))
         return state, (state.obs, state.reward, state.done)
 
-    keys = jax.random.split(jax.random.PRNGKey(0), ENVS)  # equals KEY; the wrappers take only old-style keys
-    return scanned(step, jax.jit(reset)(keys))
+    keys = jax.random.split(jax.random.PRNGKey(0), envs)  # equals KEY; the wrappers take only old-style keys
+    return scanned(step, jax.jit(reset)(keys), envs)
 
 
-def scanned(step: Callable[..., Any], state: Any) -> Program:
+def scanned(step: Callable[..., Any], state: Any, envs: int) -> Program:
     def run(state: Any, key: Array) -> Any:
         state, outputs = jax.lax.scan(step, state, jax.random.split(key, STEPS))
         return state, sums(*outputs)
 
-    return Program(run, (state, KEY), ENVS * STEPS)
+    return Program(run, (state, KEY), envs * STEPS)
 
 
-def wrapped(env: Brax) -> Program:
-    """Return a program that steps Brax with the wrappers of its own trainers."""
+def wrapped(env: Any, envs: int = ENVS) -> Program:
+    """Return a program that steps an environment of Brax with the wrappers of Brax's trainers."""
     from brax.envs import training
 
-    training_env = training.wrap(env.env, episode_length=1000, action_repeat=1)
-    return raw(training_env.reset, training_env.step, env.env.action_size)
+    training_env = training.wrap(env, episode_length=1000, action_repeat=1)
+    return raw(training_env.reset, training_env.step, env.action_size, envs)
 
 
 def physics(name: str, backend: str) -> Iterator[Case]:
     env = Brax(name, backend)
-    yield "auto-reset", {"evorl": unrolled(env), "brax": wrapped(env)}
+    yield "auto-reset", {"evorl": unrolled(env), "brax": wrapped(env.env)}
     bare = raw(jax.vmap(env.env.reset), jax.vmap(env.env.step), env.env.action_size)
     yield "step alone", {"evorl": stepped(env), "brax": bare}
 

@@ -91,11 +91,12 @@ LIBRARIES = {
     "evox": Library("EvoX", ("evox",)),
     "pymoo": Library("pymoo", ("pymoo",)),
     "brax": Library("Brax"),
-    "minimax": Library("minimax", ("minimax-lib==0.2.0",)),
+    "minimax": Library("minimax", ("minimax-lib==0.2.0", "flax==0.10.6")),
     "jaxued": Library("jaxued", ("jaxued", "six")),
     "jaxmarl": Library("JaxMARL", ("jaxmarl==0.2.0",)),
     "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "cvxpy", "ecos", "scipy", "networkx")),
     "pufferlib": Library("PufferLib", ("pufferlib",)),
+    "flashbax": Library("flashbax", ("flashbax",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
     "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
     "qdax": Library("QDax", ("qdax==0.5.0",)),
@@ -132,6 +133,14 @@ JOBS = {
         )
         for env, title in (("Acrobot-v1", "Acrobot"), ("Breakout-MinAtar", "Breakout of MinAtar"))
     },
+    "Replay buffer": Job(
+        "rl",
+        "adds, each followed by a batch of 256, in one program; 1,000,000 transitions of 42 float32, full",
+        "adds",
+        (Side("evorl", "replay"), Side("flashbax", "replay")),
+        sizes=(1, 128),
+        axis="rows of an add",
+    ),
     "OpenES on the sphere": Job(
         "es",
         "128 mirrored individuals, Adam, standard deviation 0.02",
@@ -184,11 +193,7 @@ JOBS = {
         "es",
         "policies of 64, 64; one episode per individual and generation",
         "generations",
-        (
-            Side("evorl", "cartpole"),
-            Side("evorl", "cartpole_512", "512 members at once"),
-            Side("evosax", "cartpole"),
-        ),
+        (Side("evorl", "cartpole"), Side("evosax", "cartpole")),
         sizes=(64, 512, 4096),
         axis="population",
         note="evosax simulates all 500 steps of every episode, evorl ends with the longest episode.",
@@ -228,6 +233,21 @@ JOBS = {
             ("ant", "ant (spring)", (64, 512)),
         )
     },
+    **{
+        f"Steps of {title}": Job(
+            "brax",
+            "random actions, ended episodes begin again, all observations, rewards and ends summed",
+            "env steps",
+            (Side("evorl", f"steps_{name}"), Side("brax", f"steps_{name}")),
+            sizes=(128,),
+            axis="environments",
+        )
+        for name, title in (
+            ("inverted_pendulum", "inverted_pendulum (generalized)"),
+            ("hopper", "hopper (spring)"),
+            ("ant", "ant (spring)"),
+        )
+    },
     "SAC on ant (spring)": Job(
         "brax",
         "one step per environment, then 64 updates of batch 256, networks of 256, 256",
@@ -244,15 +264,31 @@ JOBS = {
         sizes=(1, 32, 256, 1024),
         axis="environments",
     ),
-    "Random play in simple_spread": Job(
-        "envs",
-        "3 agents, 100 steps, all outputs summed",
-        "env steps",
-        (Side("evorl", "spread"), Side("jaxmarl", "spread")),
-        sizes=(128, 1024),
-        axis="environments",
-        note="Episodes of JaxMARL have 26 steps, evorl's 25.",
-    ),
+    **{
+        f"Random play in simple_{name}": Job(
+            "envs",
+            f"{agents}, 100 steps, all outputs summed",
+            "env steps",
+            (Side("evorl", name), Side("jaxmarl", name)),
+            sizes=(128, 1024),
+            axis="environments",
+            note="Episodes of JaxMARL have 26 steps, evorl's 25.",
+        )
+        for name, agents in (("spread", "3 agents"), ("tag", "4 agents"), ("adversary", "3 agents"))
+    },
+    **{
+        title: Job(
+            "envs",
+            f"{what}; 32 mazes x 256 steps, LSTM of 256, 5 epochs of one minibatch",
+            "iterations",
+            (Side("evorl", name), Side("minimax", name)),
+        )
+        for title, name, what in (
+            ("PPO in mazes", "domain_randomization", "an iteration on new levels"),
+            ("PLR in mazes, new levels", "plr_new_levels", "an iteration that scores new levels, without an update"),
+            ("PLR in mazes, replays", "plr_replays", "an iteration on levels of a half full buffer of 4,000"),
+        )
+    },
     "PSRO on Leduc poker": Job(
         "games",
         "exact best responses to the Nash equilibrium of the policies so far",
@@ -435,7 +471,7 @@ JOBS |= {
     "PBT of PPO on CartPole": Job(
         "tuning",
         "Population-based training of 8 members of PPO for 20,480 steps of each, from scratch. Every 4,096 steps, "
-        "each member plays 10 greedy episodes, and the worst 2 are replaced by copies of the best 2 with other "
+        "each member plays 10 greedy episodes, and copies of the best 2 replace the worst 2. They have another "
         "learning rate (0.0001 to 0.01) and clip range (0.1 to 0.4). 8 environments x 32 steps, 20 epochs of one "
         "minibatch of 256, networks of 64, 64",
         "env steps",

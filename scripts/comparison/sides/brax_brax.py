@@ -20,6 +20,8 @@ from brax.training.agents.sac import train as brax_sac
 from brax_sizes import EPOCHS, HIDDEN, MINIBATCHES, PHYSICS, SAC_BATCH, SAC_ITERATIONS, SAC_UPDATES, UNROLL
 from brax_sizes import count_iterations as count
 from gpu_jobs import patch_brax
+from jax_rounds import run_program
+from peers_jax import wrapped
 from side import Round, serve
 
 patch_brax(jax, jnp)
@@ -93,5 +95,12 @@ def pause(train: Callable[..., Any], steps: int) -> Round:
     return one
 
 
+def steps(name: str, size: int) -> Round:
+    """Return rounds of steps with the wrappers of Brax's trainers, which end episodes and begin them again."""
+    return run_program(wrapped(envs.get_environment(name, backend=PHYSICS[name]), size))
+
+
 if __name__ == "__main__":
-    serve({**{f"ppo_{name}": partial(ppo, name) for name in PHYSICS}, "sac_ant": sac}, "brax", "jax")
+    jobs = {f"ppo_{name}": partial(ppo, name) for name in PHYSICS}
+    jobs |= {f"steps_{name}": partial(steps, name) for name in PHYSICS}
+    serve({**jobs, "sac_ant": sac}, "brax", "jax")

@@ -5,7 +5,8 @@ from functools import partial
 import jax
 from brax_sizes import EPOCHS, HIDDEN, MINIBATCHES, PHYSICS, SAC_BATCH, SAC_ITERATIONS, SAC_UPDATES, UNROLL
 from brax_sizes import count_iterations as count
-from jax_rounds import scan_steps
+from jax_rounds import run_program, scan_steps
+from peers_jax import unrolled
 from side import Round, serve
 
 from evorl import SAC, Brax, OffPolicy, OnPolicy
@@ -40,5 +41,11 @@ def sac(size: int) -> Round:
     return scan_steps(workflow.step, state, SAC_ITERATIONS, SAC_ITERATIONS * size)
 
 
+def steps(name: str, size: int) -> Round:
+    return run_program(unrolled(Brax(name, backend=PHYSICS[name]), size))
+
+
 if __name__ == "__main__":
-    serve({**{f"ppo_{name}": partial(ppo, name) for name in PHYSICS}, "sac_ant": sac}, "brax", "jax")
+    jobs = {f"ppo_{name}": partial(ppo, name) for name in PHYSICS}
+    jobs |= {f"steps_{name}": partial(steps, name) for name in PHYSICS}
+    serve({**jobs, "sac_ant": sac}, "brax", "jax")

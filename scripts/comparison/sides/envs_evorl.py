@@ -1,11 +1,17 @@
-"""Random actions in environments of evorl."""
+"""Random actions in environments of evorl, and curricula of mazes."""
+
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import maze_speed
 import mpe
-from envs_sizes import PARTICLE_STEPS, STEPS
-from jax_rounds import call
+from curricula import half_full, student
+from envs_sizes import CURRICULA, ITERATIONS, PARTICLE_STEPS, PARTICLES, STEPS
+from jax_rounds import call, call_steps
 from side import Round, serve
+
+from evorl.ued import PLR
 
 
 def maze(size: int) -> Round:
@@ -19,9 +25,23 @@ def maze(size: int) -> Round:
     return call(play, size * STEPS[size])
 
 
-def spread(size: int) -> Round:
-    return call(mpe.ours("spread", size), size * PARTICLE_STEPS)
+def particles(name: str, size: int) -> Round:
+    return call(mpe.ours(name, size), size * PARTICLE_STEPS)
+
+
+def curriculum(name: str, size: int) -> Round:
+    """Iterations of PPO on new levels, or of PLR that plays only new levels or only replays."""
+    del size
+    workflow = student("lstm") if name == "domain_randomization" else PLR(student("lstm"))
+    state = jax.jit(workflow.init)(jax.random.key(0))
+    if isinstance(workflow, PLR):
+        state = half_full(workflow, state)
+        state = state.replace(numbers=state.numbers | {"replay": jnp.float32(name == "plr_replays")})
+    step = jax.jit(lambda state, key: workflow.step(state, key)[0])
+    return call_steps(step, state, ITERATIONS, ITERATIONS)
 
 
 if __name__ == "__main__":
-    serve({"maze": maze, "spread": spread}, "jax")
+    jobs = {name: partial(particles, name) for name in PARTICLES}
+    jobs |= {name: partial(curriculum, name) for name in CURRICULA}
+    serve({"maze": maze, **jobs}, "jax")

@@ -1,18 +1,19 @@
 """Random actions in particle environments of JaxMARL."""
 
 # pyright: reportMissingImports=false
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jaxmarl
-from envs_sizes import PARTICLE_STEPS
+from envs_sizes import PARTICLE_STEPS, PARTICLES
 from jax_rounds import call
 from side import Round, serve
 
 
-def spread(size: int) -> Round:
-    env = jaxmarl.make("MPE_simple_spread_v3")
+def particles(name: str, size: int) -> Round:
+    env = jaxmarl.make(f"MPE_simple_{name}_v3")
 
     def play(key: Any) -> Any:
         _, states = jax.vmap(env.reset)(jax.random.split(key, size))
@@ -34,4 +35,4 @@ def spread(size: int) -> Round:
 
 
 if __name__ == "__main__":
-    serve({"spread": spread}, "jaxmarl", "jax")
+    serve({name: partial(particles, name) for name in PARTICLES}, "jaxmarl", "jax")

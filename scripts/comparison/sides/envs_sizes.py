@@ -2,3 +2,6 @@
 
 STEPS = {1: 20_000, 32: 2_000, 256: 500, 1024: 250}  # of each maze in a round, by the number of mazes
 PARTICLE_STEPS = 100
+PARTICLES = ("spread", "tag", "adversary")
+CURRICULA = ("domain_randomization", "plr_new_levels", "plr_replays")
+ITERATIONS = 2  # of a curriculum in a round

@@ -77,19 +77,17 @@ def bbob(size: int) -> Round:
     return search_all([make(name) for name in bbob_fns], size)
 
 
-def cartpole(size: int, at_once: int = 0) -> Round:
+def cartpole(size: int) -> Round:
     """Generations of OpenES on CartPole; an individual plays one episode."""
     workflow = Evolution(
         Gymnax("CartPole-v1"),
         MLPPolicy(hidden=(64, 64), activation="tanh"),
         OpenES(size),
         normalization="none",
-        members_at_once=min(at_once, size),
     )
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), 5, 5)
 
 
 if __name__ == "__main__":
     makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "bbob": bbob}
-    makers |= {"cartpole": cartpole, "cartpole_512": partial(cartpole, at_once=512)}
-    serve(makers, "jax")
+    serve(makers | {"cartpole": cartpole}, "jax")

@@ -51,7 +51,7 @@ def search_all(searches: Sequence[Search], size: int) -> Round:
 
     def one(i: int) -> dict[str, float]:
         key, key_start = jax.random.split(jax.random.key(i))
-        start = jax.random.uniform(key_start, size, minval=-BBOB_RANGE, maxval=BBOB_RANGE)
+        start = jax.random.uniform(key_start, (size,), minval=-BBOB_RANGE, maxval=BBOB_RANGE)
         found = [run(key, start) for run in searches]
         return {"work": sum(int(taken) for taken, _ in found), "score": sum(float(x) < BBOB_TARGET for _, x in found)}
 

@@ -79,3 +79,15 @@ def score(run: Callable[[jax.Array], jax.Array], work: float) -> Round:
         return {"work": work, "score": float(jitted(jax.random.key(i)))}
 
     return one
+
+
+def run_program(program: Any) -> Round:
+    """Return rounds that run a Program of peers_timing.py, which is compiled in the first round."""
+
+    def one(i: int) -> dict[str, float]:
+        if i == 0:
+            program.compile()
+        program.run()
+        return {"work": program.work}
+
+    return one

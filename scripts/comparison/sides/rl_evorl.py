@@ -1,5 +1,6 @@
 """RL agents with evorl."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -8,10 +9,12 @@ import jax.numpy as jnp
 from evorl_ppo import make_ppo
 from evorl_training import train_from_scratch
 from jax_rounds import call, scan_steps
+from replay_sizes import ADDS, BATCH, CAPACITY, make_rows
 from side import Round, serve
 
 from evorl import Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
 from evorl.agents import DQN, PPO, SAC, TD3
+from evorl.replay.ring import RingBuffer
 
 REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
 GOAL, MOST_STEPS = 475, 98 * 2_048
@@ -112,9 +115,30 @@ def ppo_goal(size: int, env: Any = None) -> Round:
     return one
 
 
+def replay(size: int) -> Round:
+    """Add `size` rows to a full replay buffer, then sample a batch."""
+    buffer = RingBuffer.empty(CAPACITY, jax.tree.map(lambda x: x[0], make_rows(1)))
+    full, rows = dataclasses.replace(buffer, size=jnp.int32(CAPACITY)), make_rows(size)
+
+    def step(carry: Any, key: jax.Array) -> Any:
+        buffer, total = carry
+        buffer = buffer.add(rows, jnp.ones(size, bool))
+        return (buffer, jax.tree.map(jnp.add, total, buffer.sample(key, (BATCH,)).rows)), None
+
+    return scan_steps(step, (full, make_rows(BATCH)), ADDS, ADDS)
+
+
 if __name__ == "__main__":
     host = HostEnv("CartPole-v1")
-    jobs = {"ppo_seeds": ppo_seeds, "ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
+    jobs = {
+        "ppo_seeds": ppo_seeds,
+        "ppo": ppo,
+        "sac": sac,
+        "td3": td3,
+        "dqn": dqn,
+        "ppo_goal": ppo_goal,
+        "replay": replay,
+    }
     jobs |= {f"ppo_{env}": partial(ppo_seeds, env=env) for env in ("Acrobot-v1", "Breakout-MinAtar")}
     jobs |= {"ppo_host": partial(ppo, env=host), "ppo_goal_host": partial(ppo_goal, env=host)}
     serve(jobs, "jax", "gymnasium", "mujoco")
