@@ -52,10 +52,10 @@ def computed(case, devices=8, seeds=(0,), side_by_side=True):
     return {"devices": devices} | described({"evaluation": evaluation, "state": state, "step": step})
 
 
-def exchanged(evolver):
+def exchanged(evolver, **options):
     """Return counts of numbers: exchanged in an iteration of 16 members, in the largest all-gather, of one member."""
     policy = MLPPolicy(hidden=(24, 24))
-    workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3)
+    workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3, **options)
     program = Program(workflow, [0], 1, True, 8)
     with jax.set_mesh(program.mesh):
         state = jax.eval_shape(program.init, program.keys, {})
@@ -93,10 +93,12 @@ FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = {"capacity": 8, "replay": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
 OF_PLAYER = make_single_player_env(GAME)
+IN_BLOCKS = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(16), members_at_once=4, eval_episodes=8, chunk=3)
 ON_FOUR = [
     Case("four_plr", PLR(FOUR, **REPLAYING)),
     Case("four_accel", PLR(FOUR, num_edits=2, **REPLAYING)),
     Case("four_accel_at_once", PLR(FOUR, num_edits=2, side_by_side=True, **REPLAYING)),
+    Case("four_blocks", IN_BLOCKS),
     Case("four_nfsp", NFSP(GAME, with_env(RESPONSE, OF_PLAYER), with_env(AVERAGE, OF_PLAYER), 16, anticipation=0.5)),
 ]
 
@@ -113,6 +115,7 @@ if __name__ == "__main__":
     if "exchanged" in sys.argv:
         evolvers = LowRankES(16), SeededES(OpenES(16)), OpenES(16), ARS(16, 2), VanillaES(16, 4), CEM(16)
         found = {type(evolver).__name__: exchanged(evolver) for evolver in evolvers}
+        found["OpenES in blocks"] = exchanged(OpenES(16), members_at_once=8)
     if "divided" in sys.argv:
         found = {"off_policy": divided(OFF_POLICY), "cem_rl": divided(CEM_RL)}
     if "selected" in sys.argv:

@@ -128,8 +128,8 @@ def test_four_devices_compute_what_one_does_of_curricula():
 
 
 @pytest.mark.program
-def test_four_devices_compute_what_one_does_of_fictitious_self_play_from_fixed_starts():
-    check(["four_nfsp"], devices=4)
+def test_four_devices_compute_what_one_does_of_fictitious_self_play_from_fixed_starts_and_of_blocks():
+    check(["four_nfsp", "four_blocks"], devices=4)
 
 
 def test_devices_that_do_not_divide_are_refused_with_the_nearest_number_that_does():

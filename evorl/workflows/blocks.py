@@ -1,6 +1,7 @@
 """Rollouts of a population, in blocks that fit in memory and caches, and with individuals generated from seeds."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -22,7 +23,7 @@ def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Ro
     common, blocks = split_plan(workflow, plan, choose_num_blocks(workflow, state, plan))
     run = lambda statistics, block: rollout_block(workflow, state, common, block, statistics, key)  # noqa: E731
     statistics, (stats, described) = jax.lax.scan(run, state.obs_statistics, blocks)
-    return Rollout(plan, None, tree.merge_axes(stats), statistics, tree.mean(described))
+    return Rollout(plan, None, jax.tree.map(_join_blocks, stats), statistics, tree.mean(described))
 
 
 def choose_num_blocks(workflow: Any, state: Any, plan: RolloutPlan) -> int:
@@ -46,8 +47,21 @@ def split_plan(workflow: Any, plan: RolloutPlan, num_blocks: int) -> tuple[Rollo
     assert plan.episodes is not None
     episodes = jnp.broadcast_to(plan.episodes, workflow.num_envs)
     group = jnp.arange(workflow.num_envs) if plan.seed_group is None else plan.seed_group
-    split = lambda x: x.reshape(num_blocks, len(x) // num_blocks, *x.shape[1:])  # noqa: E731
-    return plan, jax.tree.map(split, (plan.params, episodes, group))
+    return plan, jax.tree.map(partial(_divide_rows, num_blocks=num_blocks), (plan.params, episodes, group))
+
+
+def _divide_rows(x: Array, num_blocks: int) -> Array:
+    """Divide the rows of an array into blocks; each has rows of all devices, and no row moves to another device."""
+    shards = mesh.count_shards(mesh.ENVS)
+    parts = x.reshape(shards, num_blocks, len(x) // (shards * num_blocks), *x.shape[1:])
+    return parts.swapaxes(0, 1).reshape(num_blocks, len(x) // num_blocks, *x.shape[1:])
+
+
+def _join_blocks(x: Array) -> Array:
+    """Return the rows in the order that they had before `_divide_rows`."""
+    (num_blocks, size), shards = x.shape[:2], mesh.count_shards(mesh.ENVS)
+    parts = x.reshape(num_blocks, shards, size // shards, *x.shape[2:])
+    return parts.swapaxes(0, 1).reshape(num_blocks * size, *x.shape[2:])
 
 
 def rollout_block(
