@@ -37,15 +37,14 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 from gpu_jobs import Command, describe_machine, make_commands, make_timed, measure_limits, start_command, time_job
+from json_rows import Row, append_row, read_rows
 
 COMPILE_SHARE = 0.6  # share of the time after which timings start
 KEPT_METRICS = ("kind", "env_steps", "episodes", "gradient_steps", "return", "compile_seconds", "diverged")
 LIMITS = "S0 limits"
 CPU = " on the CPU"  # end of the name of a training of S1 that runs on the CPU
-Row = dict[str, Any]
 
 
 class Rows:
@@ -53,29 +52,13 @@ class Rows:
 
     def __init__(self, out: Path) -> None:
         self._path = out / "rows.jsonl"
-        self.done = {row["job"] for row in read_rows(self._path) if is_success(row)}
+        self.done = {row["job"] for row in read_rows(self._path, "job") if is_success(row)}
         self._lock = threading.Lock()  # jobs run in threads
-        text = self._path.read_bytes() if self._path.is_file() else b""
-        self._separator = "" if not text or text.endswith(b"\n") else "\n"  # a killed process may leave half a row
 
     def add(self, job: str, row: Row) -> None:
-        with self._lock, self._path.open("a", encoding="utf-8") as file:
-            file.write(self._separator + json.dumps({"job": job, **row}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-            self._separator = ""
+        with self._lock:
+            append_row(self._path, {"job": job, **row})
         print(job, {name: value for name, value in row.items() if name != "rows"}, flush=True)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Return the complete rows of a file."""
-    rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return [row for row in rows if isinstance(row, dict) and "job" in row]
 
 
 def is_success(row: Row) -> bool:

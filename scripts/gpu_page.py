@@ -12,9 +12,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from gpu import CPU, LIMITS, read_rows
+from gpu import CPU, LIMITS
+from json_rows import Row, read_rows
 
 ROOT = Path(__file__).parents[1]
 PAGE, ROWS = ROOT / "docs" / "howto" / "gpu.md", ROOT / "docs" / "rows" / "gpu.jsonl"
@@ -30,7 +30,6 @@ BARS: tuple[tuple[str, str, str, float], ...] = (  # aim, job, job that it is di
     ("low rank at 2^20 members at least 0.4 of one policy", "S4 low_rank 1048576", "S4 one policy 1048576", 0.4),
     ("mazes with resets at least 100M steps/s", "S5 maze steps, with resets", "", 100e6),
 )
-Row = dict[str, Any]
 
 
 def compare_trainings(ours: list[Row], theirs: list[Row]) -> str:
@@ -122,7 +121,7 @@ def main() -> None:
     if (args.out is None) != args.check:
         parser.error("give a folder, or --check")
     source = ROWS if args.out is None else args.out / "rows.jsonl"
-    text = format_page({row["job"]: row for row in read_rows(source)})
+    text = format_page({row["job"]: row for row in read_rows(source, "job")})
     if args.out is not None and not args.write:
         print(text)
         return

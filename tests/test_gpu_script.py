@@ -34,9 +34,9 @@ def test_a_rehearsal_that_is_killed_goes_on_and_loses_no_row(tmp_path, page):
     command = [*COMMAND, str(tmp_path / "out"), "--rehearse", "--at-once", "2", "--only", *SMALL]
     for kill in (True, True, False):
         path = tmp_path / "out" / "rows.jsonl"
-        before = page.read_rows(path)
+        before = page.read_rows(path, "job")
         process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
-        while kill and process.poll() is None and len(page.read_rows(path)) == len(before):
+        while kill and process.poll() is None and len(page.read_rows(path, "job")) == len(before):
             time.sleep(0.05)
         if kill:
             time.sleep(draw.uniform(0, 2))
@@ -46,9 +46,9 @@ def test_a_rehearsal_that_is_killed_goes_on_and_loses_no_row(tmp_path, page):
                 file.write('{"job": "S1 qm')
         else:
             assert process.wait(timeout=300) == 0
-        assert page.read_rows(path)[: len(before)] == before
-        assert len(page.read_rows(path)) > len(before)
-    rows = page.read_rows(path)
+        assert page.read_rows(path, "job")[: len(before)] == before
+        assert len(page.read_rows(path, "job")) > len(before)
+    rows = page.read_rows(path, "job")
     assert sorted(row["job"] for row in rows) == sorted(["S0 limits", *SMALL[1:]])
     found = {row["job"]: row for row in rows}
     assert found["S1 qmix"]["codes"] == [0]
@@ -58,7 +58,7 @@ def test_a_rehearsal_that_is_killed_goes_on_and_loses_no_row(tmp_path, page):
     began = time.monotonic()
     subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)  # all is done
     assert time.monotonic() - began < 30
-    assert page.read_rows(path) == rows
+    assert page.read_rows(path, "job") == rows
 
 
 def test_every_job_belongs_to_a_stage_and_every_aim_to_a_job(page):
@@ -113,4 +113,17 @@ def test_the_page_is_that_of_the_recorded_rows(page):
 def test_half_a_row_is_no_row(tmp_path, page):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"job": "a"}) + '\n{"job": "b\n[1]\n' + json.dumps({"job": "c"}))
-    assert [row["job"] for row in page.read_rows(path)] == ["a", "c"]
+    assert [row["job"] for row in page.read_rows(path, "job")] == ["a", "c"]
+
+
+def test_a_row_after_half_a_row_is_whole(tmp_path, page):
+    from json_rows import append_row
+
+    path = tmp_path / "rows.jsonl"
+    append_row(path, {"job": "a"})
+    with path.open("a") as file:
+        file.write('{"job": "b')
+    append_row(path, {"job": "c"})
+    append_row(path, {"job": "d"})
+    assert [row["job"] for row in page.read_rows(path, "job")] == ["a", "c", "d"]
+    assert path.read_text().count("\n") == 4

@@ -37,6 +37,10 @@ import psutil
 from jobs import JOBS, LIBRARIES, Job, Side
 from side import ANSWER
 
+sys.path.append(str(Path(__file__).parents[1]))
+import json_rows
+from json_rows import Row
+
 HERE = Path(__file__).parent
 ROWS = HERE.parents[1] / "docs" / "rows" / "comparison.jsonl"
 MISSING = ROWS.with_name("comparison_missing.json")
@@ -47,7 +51,6 @@ ENVIRONMENT = {  # variables of the sides; the last line of a whole traceback is
     "JAX_TRACEBACK_FILTERING": "off",
 }
 SAMPLE_SECONDS = 0.5  # between two looks at memory
-Row = dict[str, Any]
 
 
 def install(name: str) -> Path:
@@ -219,8 +222,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int) -> Row:
 
 def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
     """Return the last row of each job and size."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {(row["job"], row["size"]): row for row in map(json.loads, lines)}
+    return {(row["job"], row["size"]): row for row in json_rows.read_rows(path, "job", "size", "sides")}
 
 
 def choose(only: Sequence[str], peers: Sequence[str], path: Path) -> Iterator[tuple[str, int, list[Side]]]:
@@ -252,8 +254,7 @@ def main() -> None:
             return
         job = JOBS[name]
         row = {"job": name, "size": size, **measure(job, size, sides, given.rounds or job.rounds)}
-        with given.rows.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        json_rows.append_row(given.rows, row)
         for label, of in row["sides"].items():
             said = of.get("error") or f"{sum(of['wall']) / len(of['wall']):.3f} s, first {of['first_s']:.1f} s"
             print(f"{name} {size}, {label}: {said}", flush=True)
