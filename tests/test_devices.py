@@ -195,7 +195,7 @@ def test_every_search_is_distributed_by_default(agent, monkeypatch):
 
 
 def test_a_sharded_function_gets_no_inputs_without_elements():
-    """Of those, jaxlib 0.11 crashes when it compiles for several devices."""
+    """On such inputs, jaxlib 0.11 crashes when it compiles for several devices."""
     x = jnp.zeros(4), jnp.zeros((4, 0)), jax.random.split(jax.random.key(0), (4, 0))
     flip = lambda x: jax.tree.map(jnp.flip, x)  # noqa: E731
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((2, 1, 1), mesh.AXES, (AxisType.Auto,) * 3)):

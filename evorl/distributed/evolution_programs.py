@@ -72,10 +72,11 @@ class EvolutionPrograms:
         """Return the episode statistics of a part of the population, its observation statistics, and state metrics."""
         key_plan, key_play, _ = jax.random.split(key, 3)
         workflow = self.workflow.bound(state)
-        common, blocks = split_plan(workflow, workflow.plan(state, key_plan)[0], self.parts)
+        plan, _ = workflow.plan(state, key_plan)
+        own = tree.index(split_plan(workflow, plan, self.parts), part)
         seen = state.obs_statistics
         none = None if seen is None else RunningStatistics.empty(seen.mean)
-        return rollout_block(workflow, state, common, tree.index(blocks, part), none, key_play)
+        return rollout_block(workflow, state, plan, own, none, key_play)
 
     def _learn(self, state: EvolutionState, results: list[Any], key: Key) -> tuple[EvolutionState, Metrics]:
         """Learn from the results of all parts."""

@@ -20,8 +20,8 @@ LEAST_MEMBERS = 8  # of a block, on each device
 
 def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Rollout:
     """Run the rollout of a population block by block; it stores the observation statistics after the rollout."""
-    common, blocks = split_plan(workflow, plan, choose_num_blocks(workflow, state, plan))
-    run = lambda statistics, block: rollout_block(workflow, state, common, block, statistics, key)  # noqa: E731
+    blocks = split_plan(workflow, plan, choose_num_blocks(workflow, state, plan))
+    run = lambda statistics, block: rollout_block(workflow, state, plan, block, statistics, key)  # noqa: E731
     statistics, (stats, described) = jax.lax.scan(run, state.obs_statistics, blocks)
     return Rollout(plan, None, jax.tree.map(_join_blocks, stats), statistics, tree.mean(described))
 
@@ -42,12 +42,12 @@ def choose_num_blocks(workflow: Any, state: Any, plan: RolloutPlan) -> int:
     return next((count for count in counts if share / count <= CACHE_BYTES), counts[-1])
 
 
-def split_plan(workflow: Any, plan: RolloutPlan, num_blocks: int) -> tuple[RolloutPlan, Block]:
-    """Return what the plans of all blocks have in common, and what each block has of its own, leaves [blocks, ...]."""
+def split_plan(workflow: Any, plan: RolloutPlan, num_blocks: int) -> Block:
+    """Return what each block has of its own in a plan, leaves [blocks, ...]."""
     assert plan.episodes is not None
     episodes = jnp.broadcast_to(plan.episodes, workflow.num_envs)
     group = jnp.arange(workflow.num_envs) if plan.seed_group is None else plan.seed_group
-    return plan, jax.tree.map(partial(_divide_rows, num_blocks=num_blocks), (plan.params, episodes, group))
+    return jax.tree.map(partial(_divide_rows, num_blocks=num_blocks), (plan.params, episodes, group))
 
 
 def _divide_rows(x: Array, num_blocks: int) -> Array:
@@ -65,14 +65,14 @@ def _join_blocks(x: Array) -> Array:
 
 
 def rollout_block(
-    workflow: Any, state: Any, common: RolloutPlan, block: Block, statistics: RunningStatistics | None, key: Key
+    workflow: Any, state: Any, plan: RolloutPlan, block: Block, statistics: RunningStatistics | None, key: Key
 ) -> tuple[RunningStatistics | None, tuple[EpisodeStats, Metrics]]:
     """Run the rollout of one block.
 
     Args:
         workflow: Workflow with a population.
         state: State of the workflow.
-        common: Plan that all blocks have in common.
+        plan: Plan of the whole population.
         block: Individuals, episodes and seed group of this block.
         statistics: Observation statistics to which the observations are added; None without.
         key: Key of the whole rollout; an environment has the same random numbers in any block.
@@ -92,7 +92,7 @@ def rollout_block(
 
     params, episodes, group = block
     key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own
-    plan = replace(common, params=params, episodes=episodes, seed_group=group)
+    plan = replace(plan, params=params, episodes=episodes, seed_group=group)
     store = TransitionStore(workflow.chunk, statistics, update_statistics)
     behaviour = make_member_behaviour(workflow, state)
     world = workflow.vector_env.divide(workflow.num_envs // len(episodes))
