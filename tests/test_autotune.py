@@ -1,9 +1,12 @@
 """How a training is fastest: what is tried, what is kept, and the command."""
 
 import os
+import random
+import threading
 
 import pytest
 import yaml
+from jax._src.lru_cache import LRUCache
 
 from evorl.cli import autotune
 from evorl.errors import OptionError
@@ -95,6 +98,26 @@ def test_the_cache_folder_has_a_limit(tmp_path, monkeypatch):
     trim_folder(tmp_path / "programs", 299)
     assert sorted(path.name for path in (tmp_path / "programs").rglob("?")) == ["0", "1"]
     assert elsewhere.is_file()
+
+
+def test_the_compilation_cache_never_holds_half_a_program(tmp_path, monkeypatch):
+    cache, program = LRUCache(str(tmp_path), max_size=-1), random.Random(0).randbytes(2**24)
+
+    def stop(*paths):
+        del paths
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cache.put("step", program)
+    assert cache.get("step") is None
+    assert not list(tmp_path.iterdir())
+    writer = threading.Thread(target=cache.put, args=("step", program))
+    writer.start()
+    read = [cache.get("step") for _ in iter(writer.is_alive, False)] + [cache.get("step")]
+    assert set(read) <= {None, program}
+    assert read[-1] == program
 
 
 @pytest.mark.program

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src.lru_cache import LRUCache  # the class of JAX's cache of compiled programs has no public name
 
 from evorl.errors import OptionError, require
 from evorl.machine import THREADS_VARIABLE, cache_folder, count_threads
+from evorl.training.records.files import write_atomically
 
 MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, a few MB each
 DAY_SECONDS = 24 * 60 * 60
@@ -89,6 +91,22 @@ def enable_compilation_cache() -> None:
         trim_folder(folder, MAX_CACHE_BYTES)
         jax.config.update("jax_compilation_cache_dir", str(folder / f"threads-{count_threads()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+    LRUCache.put = _put_whole
+
+
+_put = LRUCache.put
+
+
+def _put_whole(self: LRUCache, key: str, value: bytes) -> None:
+    """Add a program to the cache of compiled programs, as `LRUCache.put` does, but never a part of it.
+
+    JAX writes in place: another process would read half a program, and a killed process would leave one for good.
+    """
+    folder = os.fspath(self.path)
+    if self.eviction_enabled or "://" in folder:
+        _put(self, key, value)
+    elif not (path := Path(folder) / f"{key}-cache").exists():
+        write_atomically(path, value)
 
 
 def trim_folder(folder: Path, most: int) -> None:
