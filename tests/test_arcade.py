@@ -1,5 +1,6 @@
 """The arcade beside PufferLib's C as it was recorded and Gymnasium, and its rules by hand."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +29,14 @@ from evorl.envs.arcade import (
     tetris,
 )
 from evorl.envs.arcade import connect_four as four
+from evorl.envs.arcade import snake as snakes
 from evorl.envs.arcade.game_2048 import Game2048State
 from evorl.envs.sanity import Grid
 from evorl.errors import OptionError
 from evorl.spaces import ObsWithActionMask
 from evorl.training.configuration import config, discovery
 from evorl.training.configuration.parts import make_task
+from tests.conftest import leaves_equal
 
 RECORDED = Path(__file__).parent / "recorded" / "arcade"
 PEERS = {
@@ -193,15 +196,22 @@ def test_the_wall_of_breakout_comes_back_once():
     assert (int(state.hits), float(state.vy) < 0) == (1, True)
 
 
+def on_field(env, snake, food):
+    """Return a state of Snake with the given cells of the snake, head first, and of the food."""
+    cells = np.pad(np.zeros((env.height, env.width), np.int8), env.vision, constant_values=snakes.WALL)
+    for cell, value in [*((one, snakes.FOOD) for one in food), (snake[0], snakes.HEAD)]:
+        cells[cell] = value
+    for cell, following in itertools.pairwise(reversed(snake)):
+        cells[cell] = 1 + snakes.MOVES.tolist().index(np.subtract(following, cell).tolist())
+    head, tail, cells = jnp.array(snake[0]), jnp.array(snake[-1]), jnp.asarray(cells)
+    return snakes.SnakeState(cells, snakes.count_free_cells(cells), head, tail, jnp.int32(len(snake)), jnp.int32(0))
+
+
 def test_snakes_turn_no_back_and_die_of_walls():
     env = Snake(4, 4, 1, 1)
-    cells = (
-        jnp.pad(jnp.zeros((4, 4), jnp.int16), 1, constant_values=-2).at[1, 1].set(1).at[1, 2].set(2).at[4, 4].set(-1)
-    )
-    state = replace(begun(env), cells=cells, head=jnp.array([1, 2]), back=jnp.array([0, -1]), length=jnp.int32(2))
+    state = on_field(env, [(1, 2), (1, 1)], [(4, 4)])
     after, timestep = env.advance(state, jnp.int32(2), jnp.float32(0))  # to the left, where it came from
-    assert after.head.tolist() == [1, 3]
-    assert after.cells[1].tolist() == [-2, 0, 1, 2, 0, -2]
+    assert leaves_equal(after, replace(on_field(env, [(1, 3), (1, 2)], [(4, 4)]), steps=jnp.int32(1)))
     assert float(timestep.reward) == 0
     _, timestep = env.advance(state, jnp.int32(0), jnp.float32(0))
     assert (float(timestep.reward), bool(timestep.terminated)) == (-1, True)
@@ -209,11 +219,20 @@ def test_snakes_turn_no_back_and_die_of_walls():
 
 def test_a_snake_grows_by_food_which_comes_again():
     env = Snake(2, 2, 1, 1)
-    cells = jnp.pad(jnp.zeros((2, 2), jnp.int16), 1, constant_values=-2).at[1, 1].set(1).at[1, 2].set(-1)
-    state = replace(begun(env), cells=cells, head=jnp.array([1, 1]))
-    after, timestep = env.advance(state, jnp.int32(3), jnp.float32(0.99))
-    assert after.cells[1:3, 1:3].tolist() == [[1, 2], [0, -1]]
-    assert (int(after.length), float(timestep.reward)) == (2, pytest.approx(0.1))
+    after, timestep = env.advance(on_field(env, [(1, 1)], [(1, 2)]), jnp.int32(3), jnp.float32(0.99))
+    assert leaves_equal(after, replace(on_field(env, [(1, 2), (1, 1)], [(2, 2)]), steps=jnp.int32(1)))
+    assert float(timestep.reward) == pytest.approx(0.1)
+    full, timestep = env.advance(on_field(env, [(2, 1), (1, 1), (1, 2)], [(2, 2)]), jnp.int32(3), jnp.float32(0.99))
+    assert leaves_equal(full, replace(on_field(env, [(2, 2), (2, 1), (1, 1), (1, 2)], []), steps=jnp.int32(1)))
+    assert float(timestep.reward) == pytest.approx(0.1)
+
+
+def test_a_snake_that_bites_itself_dies():
+    env = Snake(4, 4, 1, 1)
+    state = on_field(env, [(2, 2), (2, 1), (1, 1), (1, 2)], [(4, 4)])
+    after, timestep = env.advance(state, jnp.int32(0), jnp.float32(0))  # the tail leaves this cell only now
+    assert (float(timestep.reward), bool(timestep.terminated)) == (-1, True)
+    assert leaves_equal(after, replace(state, steps=jnp.int32(1)))
 
 
 def test_lines_of_tetris():

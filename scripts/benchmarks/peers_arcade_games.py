@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from evorl.envs.arcade import Breakout, CartPole, ConnectFour, Freeway, Pong, Snake, Tetris
+from evorl.envs.arcade import Breakout, CartPole, ConnectFour, Freeway, Pong, Snake, Tetris, snake
 from evorl.envs.arcade.breakout import BreakoutState
 from evorl.envs.arcade.connect_four import ConnectFourState
 from evorl.envs.arcade.freeway import FreewayState
 from evorl.envs.arcade.pong import PongState
-from evorl.envs.arcade.snake import EMPTY, FOOD, WALL, SnakeState
 from evorl.envs.arcade.tetris import TetrisState
 
 STEPS = 2000
@@ -120,19 +119,20 @@ def breakout_state(f: np.ndarray) -> BreakoutState:
     return BreakoutState(**numbers, served=flag(f[8]), gone=gone, steps=i32(0))
 
 
-def snake_state(f: np.ndarray) -> SnakeState:
+def snake_state(f: np.ndarray) -> snake.SnakeState:
     tiles = f[3:].reshape(26, 26)
-    cells = np.select([tiles == 1, tiles == 3, tiles == 7], [FOOD, WALL, 1], EMPTY)
-    return SnakeState(i16(cells), i32(f[:2]), i32([0, 0]), i32(1), i32(0))
+    values = [snake.FOOD, snake.WALL, snake.HEAD]
+    cells = np.select([tiles == 1, tiles == 3, tiles == 7], values, snake.EMPTY).astype(np.int8)
+    return snake.SnakeState(cells, i32(snake.count_free_cells(cells)), i32(f[:2]), i32(f[:2]), i32(1), i32(0))
 
 
-def snake_chance(draws: np.ndarray, before: SnakeState, f: np.ndarray) -> Any:
+def snake_chance(draws: np.ndarray, before: snake.SnakeState, f: np.ndarray) -> Any:
     """Return the fraction of the free cells that precede the cell with new food."""
-    new = np.argwhere((f[3:].reshape(26, 26) == 1) & (before.cells != FOOD))
+    new = np.argwhere((f[3:].reshape(26, 26) == 1) & (before.cells != snake.FOOD))
     if not len(new):
         return np.float32(0)
     row, column = new[0]
-    free = before.cells == EMPTY
+    free = before.cells == snake.EMPTY
     return np.float32((free[:row].sum() + free[row, :column].sum() + 0.5) / free.sum())
 
 

@@ -8,23 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int, Int16, Shaped
+from jaxtyping import Array, Bool, Float, Int, Int8, Shaped
 
 from evorl.envs.arcade import screen
 from evorl.errors import require, require_int
 from evorl.spaces import Box, Discrete
 from evorl.types import Key, TimeStep
 
-EMPTY, FOOD, WALL = 0, -1, -2  # values of cells; a value n > 0 is a snake's cell that it leaves in n steps
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)], np.int32)  # up, down, left, right
-Cells = Int16[Array, "rows columns"]
+EMPTY, FOOD, WALL, HEAD = 0, -1, -2, 5  # values of cells; 1 + a move is a cell of the body, whose next cell is there
+Cells = Int[Array, "rows columns"]
 
 
 @struct.dataclass
 class SnakeState:
-    cells: Cells  # surrounded by walls of width `vision`
+    cells: Int8[Array, "rows columns"]  # surrounded by walls of width `vision`
+    free: Int[Array, " rows"]  # number of empty cells in each row
     head: Int[Array, " 2"]  # row and column
-    back: Int[Array, " 2"]  # from the head to the next cell of the body; (0, 0) if there is none
+    tail: Int[Array, " 2"]
     length: Int[Array, ""]
     steps: Int[Array, ""]
 
@@ -91,14 +92,14 @@ class Snake:
 
     def reset(self, key: Key, params: Any) -> tuple[SnakeState, Array]:
         del params
-        cells = jnp.zeros((self.height, self.width), jnp.int16)
+        cells = jnp.zeros((self.height, self.width), jnp.int8)
         cells = jnp.pad(cells, self.vision, constant_values=WALL)
         parts = jax.random.uniform(key, (1 + self.food,))
-        head = find_free_cell(cells, parts[0])
-        cells = set_cell(cells, head, 1)
+        head = find_free_cell(cells, count_free_cells(cells), parts[0])
+        cells = set_cell(cells, head, HEAD)
         for part in parts[1:]:
-            cells = set_cell(cells, find_free_cell(cells, part), FOOD)
-        state = SnakeState(cells, head, jnp.zeros(2, jnp.int32), jnp.int32(1), jnp.int32(0))
+            cells = set_cell(cells, find_free_cell(cells, count_free_cells(cells), part), FOOD)
+        state = SnakeState(cells, count_free_cells(cells), head, head, jnp.int32(1), jnp.int32(0))
         return state, self.observe(state)
 
     def step(self, key: Key, env_state: SnakeState, action: Int[Array, ""], params: Any) -> tuple[SnakeState, TimeStep]:
@@ -119,23 +120,22 @@ class Snake:
             The state after the step, and the time step.
         """
         s = env_state
-        move = jnp.stack(
-            [(action == 1).astype(jnp.int32) - (action == 0), (action == 3).astype(jnp.int32) - (action == 2)]
-        )
-        move = jnp.where((move == s.back).all(), -move, move)
-        head = s.head + move
-        tile = jnp.where(mask_cell(s.cells, head), s.cells, 0).sum(dtype=jnp.int16)
+        neck = s.cells[tuple(s.head + to_move(action))] == 1 + (action ^ 1)  # its next cell is the head
+        action = jnp.where(neck, action ^ 1, action)
+        head = s.head + to_move(action)
+        tile = s.cells[tuple(head)]
         died, eats = (tile == WALL) | (tile > 0), tile == FOOD
-        length = s.length + eats
-        cells = jnp.where((s.cells > 0) & ~eats, s.cells - 1, s.cells)
-        cells = set_cell(cells, head, length)
-        cells = jnp.where(eats, set_cell(cells, find_free_cell(cells, chance), FOOD), cells)
-        back = jnp.where(length > 1, -move, 0)
+        leaves = ~died & ~eats
+        food = find_free_cell(s.cells, s.free, chance)
+        cells = set_cell(s.cells, s.head, 1 + action, ~died)
+        tail = jnp.where(leaves, s.tail + to_move(cells[tuple(s.tail)] - 1), s.tail)
+        cells = set_cell(cells, s.tail, EMPTY, leaves)
+        cells = set_cell(cells, head, HEAD, ~died)
+        cells = set_cell(cells, food, FOOD, eats)
+        rows = np.arange(len(cells))
+        free = s.free - ((rows == jnp.where(eats, food, head)[0]) & ~died) + ((rows == s.tail[0]) & leaves)
         steps = s.steps + 1
-        kept = SnakeState(s.cells, s.head, s.back, s.length, steps)
-        state = jax.tree.map(
-            lambda old, new: jnp.where(died, old, new), kept, SnakeState(cells, head, back, length, steps)
-        )
+        state = SnakeState(cells, free, jnp.where(died, s.head, head), tail, s.length + eats, steps)
         reward = jnp.where(died, -1.0, jnp.where(eats, 0.1, 0.0)).astype(jnp.float32)
         late = ~died & (steps >= self.max_episode_steps)
         return state, TimeStep(self.observe(state), reward, died, late)
@@ -178,27 +178,43 @@ class Snake:
         return screen.render_screens(self, states)
 
 
+def to_move(action: Int[Array, ""]) -> Int[Array, "2"]:
+    """Return the row of MOVES of an action, which is faster than an index."""
+    row, column = (action == 1).astype(jnp.int32) - (action == 0), (action == 3).astype(jnp.int32) - (action == 2)
+    return jnp.stack([row, column])
+
+
 def mask_cell(cells: Shaped[Array, "rows columns"], place: Int[Array, "2"]) -> Array:
     """Return a mask of the cell at a place, (row, column)."""
     row, column = np.ogrid[: cells.shape[0], : cells.shape[1]]
     return (row == place[0]) & (column == place[1])
 
 
-def set_cell(cells: Cells, place: Int[Array, "2"], value: Any) -> Cells:
-    """Return the cells with a new value at a place."""
-    return jnp.where(mask_cell(cells, place), jnp.int16(value), cells)
+def set_cell(cells: Cells, place: Int[Array, "2"], value: Any, when: Bool[Array, ""] | bool = True) -> Cells:
+    """Return the cells with a new value at a place, or unchanged if the place is outside or it is not the time."""
+    row = jnp.where(when, place[0], len(cells))  # rows outside are dropped
+    return cells.at[row, place[1]].set(jnp.asarray(value, cells.dtype))
 
 
-def find_free_cell(cells: Cells, part: Float[Array, ""]) -> Int[Array, "2"]:
-    """Return the free cell for which `part` is the fraction of the free cells before it.
+def count_free_cells(cells: Cells) -> Int[Array, " rows"]:
+    """Return the number of empty cells in each row."""
+    return (cells == EMPTY).sum(1, dtype=jnp.int32)
 
-    If no cell is free, the result is outside of the field.
+
+def find_free_cell(cells: Cells, free: Int[Array, " rows"], part: Float[Array, ""]) -> Int[Array, "2"]:
+    """Return the empty cell for which `part` is the fraction of the empty cells before it.
+
+    If no cell is empty, the result is outside of the field.
+
+    Args:
+        cells: Cells of the field.
+        free: Number of empty cells in each row.
+        part: Fraction, [].
     """
-    free = cells == EMPTY
-    of_row = free.sum(1, dtype=jnp.int32)
-    before = jnp.cumsum(of_row)
-    n = jnp.minimum((part * before[-1]).astype(jnp.int32), before[-1] - 1)
-    row = jnp.where(before[-1] > 0, (before <= n).sum(dtype=jnp.int32), len(cells))
-    in_row = (free & (np.arange(len(cells)) == row)[:, None]).sum(0, dtype=jnp.int32)
-    rest = n - jnp.where(np.arange(len(cells)) == row, before - of_row, 0).sum(dtype=jnp.int32)
-    return jnp.stack([row, (jnp.cumsum(in_row) <= rest).sum(dtype=jnp.int32)])
+    until = jax.lax.associative_scan(jnp.add, free)  # three times as fast as cumsum on a CPU
+    n = jnp.minimum((part * until[-1]).astype(jnp.int32), until[-1] - 1)
+    row = jnp.where(until[-1] > 0, (until <= n).sum(dtype=jnp.int32), len(cells))
+    rest = n - jnp.where(np.arange(len(cells)) < row, free, 0).sum(dtype=jnp.int32)
+    of_row = jax.lax.associative_scan(jnp.add, (cells[row] == EMPTY).astype(jnp.int32))
+    column = (of_row <= rest).sum(dtype=jnp.int32)
+    return jnp.stack([row, column])
