@@ -122,8 +122,8 @@ def breakout_state(f: np.ndarray) -> BreakoutState:
 def snake_state(f: np.ndarray) -> snake.SnakeState:
     tiles = f[3:].reshape(26, 26)
     values = [snake.FOOD, snake.WALL, snake.HEAD]
-    cells = np.select([tiles == 1, tiles == 3, tiles == 7], values, snake.EMPTY).astype(np.int8)
-    return snake.SnakeState(cells, i32(snake.count_free_cells(cells)), i32(f[:2]), i32(f[:2]), i32(1), i32(0))
+    cells: Any = np.select([tiles == 1, tiles == 3, tiles == 7], values, snake.EMPTY).astype(np.int8)
+    return snake.SnakeState(cells, i32((cells == snake.EMPTY).sum(1)), i32(f[:2]), i32(f[:2]), i32(1), i32(0))
 
 
 def snake_chance(draws: np.ndarray, before: snake.SnakeState, f: np.ndarray) -> Any:
