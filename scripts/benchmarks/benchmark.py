@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jax.experimental.compilation_cache import compilation_cache
 from peers_jax import PEERS
 from peers_timing import Times, compiled, surroundings, timed
-from workloads import EVORL_CPU_S, KEY, WORKLOADS, jitted
+from workloads import EVORL_CPU_S, KEY, WORKLOADS, compile_parts, jitted
 
 from evorl import tree
 from evorl.training.devices import fast_compile_options
@@ -99,20 +99,11 @@ def time_step(workflow: Any, state: Any, iterations: int, repeats: int) -> tuple
 
 
 def time_parts(parts: dict, replay: Any, iterations: int, repeats: int) -> dict[str, Times]:
-    """Return the times of `iterations` rounds of each part alone.
-
-    A part is (function, *arguments), or (count, function, *arguments) if a round runs it `count` times.
-    """
+    """Return the times of `iterations` rounds of each part alone."""
     times = {}
-    for part, what in parts.items():
-        often, function, *args = what if isinstance(what[0], int) else (1, *what)
-        if part == "scatter":
-            donated = jitted(function, donate_argnums=0)
-            replays = [jax.tree.map(jnp.copy, replay) for _ in range(repeats + 1)]
-            once = timed(lambda f=donated, r=replays: f(r.pop()), repeats=repeats)
-        else:
-            once = timed(jitted(function), *args, repeats=repeats)
-        times[part] = iterations * often * once[0], iterations * often * once[1]
+    for part, (often, run) in compile_parts(parts, replay).items():
+        wall, cpu = timed(run, repeats=repeats)
+        times[part] = iterations * often * wall, iterations * often * cpu
     return times
 
 
@@ -127,7 +118,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     state, step = jax.jit(workflow.init)(KEY, numbers), jitted(workflow.step)
     state, _ = step(step(state, KEY)[0], KEY)
     (wall, cpu), metrics = time_step(workflow, state, iterations, repeats)
-    parts = time_parts(make_parts(state, metrics), getattr(state, "replay", None), iterations, repeats)
+    parts = time_parts(make_parts(workflow, state, metrics), getattr(state, "replay", None), iterations, repeats)
     bound_wall, bound_cpu = (sum(seconds) for seconds in zip(*parts.values(), strict=True))
     return {
         "workload": name,

@@ -87,10 +87,6 @@ def array(of_i: str, n: int) -> str:
     return f"for (int i = 0; i < {n}; i++) *out++ = {of_i};"
 
 
-def i16(x: Any) -> Any:
-    return np.asarray(x, np.int16)
-
-
 def i32(x: Any) -> Any:
     return np.asarray(x, np.int32)
 

@@ -31,6 +31,29 @@ def repeat(count: int, body: Callable[[jax.Array, Any], Any], carry: Any) -> Any
     return jax.lax.fori_loop(0, count, body, carry)
 
 
+def compile_parts(parts: dict, replay: Any) -> dict[str, tuple[int, Callable[[], Any]]]:
+    """Return for each part how often an iteration runs it, and a function that runs it alone, compiled at first.
+
+    Args:
+        parts: A part is (function, *arguments), or (count, function, *arguments) if an iteration runs it `count` times.
+        replay: Replay buffer of the part "scatter", which is donated.
+    """
+
+    def make(part: str, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+        if part != "scatter":
+            return partial(jitted(function), *args)
+        donated, held = jitted(function, donate_argnums=0), [jax.tree.map(jnp.copy, replay)]
+
+        def run() -> Any:
+            held[0] = donated(held[0])
+            return held[0]
+
+        return run
+
+    counted = {part: what if isinstance(what[0], int) else (1, *what) for part, what in parts.items()}
+    return {part: (what[0], make(part, *what[1:])) for part, what in counted.items()}
+
+
 def interaction_parts(workflow: Any, act: Callable[..., Any], params: Any, params_axis: int | None, steps: int) -> dict:
     """Return the environment scan and the policy forward pass, act(params, obs, key), of all environments."""
     env, n = workflow.env, workflow.vector_env.num_envs
@@ -219,7 +242,7 @@ def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256, 256))
     workflow = Evolution(env, policy, OpenES(population_size))
-    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: evolution_parts(workflow, state, steps)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: evolution_parts(workflow, state, steps)
 
 
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
@@ -232,14 +255,14 @@ def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
 def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
     """Return CEM-RL on swimmer: population 10, episodes of 100 steps, 64 updates."""
     workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
-    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: cem_rl_parts(workflow, state, 64, 100)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: cem_rl_parts(workflow, state, 64, 100)
 
 
 def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
     """Return CEM-RL on inverted_pendulum: time limit 1000, from scratch, the third generation."""
     workflow = cem_rl(Brax("inverted_pendulum"), 64, 100_000)
 
-    def parts(state: Any, metrics: Any) -> dict:
+    def parts(workflow: CEMRL, state: Any, metrics: Any) -> dict:
         longest = int(-(-metrics["return_best"] // workflow.chunk)) * workflow.chunk  # the reward is 1 per step
         return cem_rl_parts(workflow, state, 64, longest)
 
@@ -251,7 +274,7 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = TD3()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 512, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, metrics: off_policy_parts(workflow, state)
 
 
 def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -259,7 +282,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = SAC()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 512, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, metrics: off_policy_parts(workflow, state)
 
 
 def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -267,7 +290,7 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
-    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: on_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: on_policy_parts(workflow, state)
 
 
 def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -282,14 +305,14 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
     inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
     names = "learning_rate", "clip", "discount"
     workflow = PBT(Vmapped(inner, size), steps_per_generation=2, search=names, **options)
-    return workflow, resolve_numbers(workflow), 1, lambda state, metrics: pbt_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: pbt_parts(workflow, state)
 
 
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """Return TD3 with the defaults: 64 env steps and 64 updates per iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
     workflow = OffPolicy(env, TD3(), random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 16, lambda state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 16, lambda workflow, state, metrics: off_policy_parts(workflow, state)
 
 
 WORKLOADS = {

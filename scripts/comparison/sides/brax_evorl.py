@@ -13,8 +13,8 @@ from evorl import SAC, Brax, OffPolicy, OnPolicy
 from evorl.agents import PPO
 
 
-def ppo(name: str, size: int) -> Round:
-    workflow = OnPolicy(
+def make_ppo(name: str, size: int) -> OnPolicy:
+    return OnPolicy(
         Brax(name, backend=PHYSICS[name]),
         PPO(hidden=HIDDEN),
         num_envs=size,
@@ -22,7 +22,10 @@ def ppo(name: str, size: int) -> Round:
         num_epochs=EPOCHS,
         batch_size=size * UNROLL // MINIBATCHES,
     )
-    iterations = count(name, size)
+
+
+def ppo(name: str, size: int) -> Round:
+    workflow, iterations = make_ppo(name, size), count(name, size)
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), iterations, iterations * size * UNROLL)
 
 

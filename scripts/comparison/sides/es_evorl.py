@@ -77,14 +77,18 @@ def bbob(size: int) -> Round:
     return search_all([make(name) for name in bbob_fns], size)
 
 
-def cartpole(size: int) -> Round:
-    """Generations of OpenES on CartPole; an individual plays one episode."""
-    workflow = Evolution(
+def make_cartpole(size: int) -> Evolution:
+    return Evolution(
         Gymnax("CartPole-v1"),
         MLPPolicy(hidden=(64, 64), activation="tanh"),
         OpenES(size),
         normalization="none",
     )
+
+
+def cartpole(size: int) -> Round:
+    """Generations of OpenES on CartPole; an individual plays one episode."""
+    workflow = make_cartpole(size)
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), 5, 5)
 
 

@@ -20,10 +20,9 @@ REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, criti
 GOAL, MOST_STEPS = 475, 98 * 2_048
 
 
-def ppo_seeds(size: int, env: str = "CartPole-v1") -> Round:
-    """PPO from scratch, `size` seeds in one program, with the sizes of rejax."""
-    steps = max(100_000 // size, 5_000)
-    workflow = OnPolicy(
+def make_ppo_seeds(env: str = "CartPole-v1") -> OnPolicy:
+    """Return PPO with the sizes of rejax."""
+    return OnPolicy(
         Gymnax(env),
         REJAX_PPO,
         num_envs=5,
@@ -32,6 +31,11 @@ def ppo_seeds(size: int, env: str = "CartPole-v1") -> Round:
         batch_size=100,
         normalize_observations=False,
     )
+
+
+def ppo_seeds(size: int, env: str = "CartPole-v1") -> Round:
+    """PPO from scratch, `size` seeds in one program, with the sizes of rejax."""
+    workflow, steps = make_ppo_seeds(env), max(100_000 // size, 5_000)
 
     def train(key: jax.Array) -> Any:
         return train_from_scratch(workflow, key, steps // workflow.num_transitions)[0]

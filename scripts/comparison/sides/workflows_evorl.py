@@ -1,7 +1,7 @@
 """Workflows with evorl: the workloads of `scripts/benchmarks`, with the settings of EvoRL where they differ."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,40 +31,35 @@ def equal(workflow: Any) -> Any:
     return workflow
 
 
-def iterations(workload: str, calls: int) -> Callable[[int], Round]:
-    """Return the maker of rounds of `calls` calls of the step, or of a loop of as many steps as the workload has."""
+ROUNDS = {  # workload of a job, and the calls of its step, or of a loop of as many steps as the workload has, in a round
+    "openes": ("E1", 8),
+    "openes_long": ("E3", 2),
+    "cem_rl": ("E4", 1),
+    "pbt": ("E5-8", 2),
+    "pbt_cso": ("E6", 2),
+    "ppo": ("E7", 8),
+    "ppo_swimmer": ("E7-swimmer", 4),
+    "td3": ("E8", 1),
+    "sac": ("E9", 1),
+    "cem_rl_long": ("E10", 2),
+}
 
-    def make(size: int) -> Round:
-        del size
-        workflow, _, count, _ = WORKLOADS[workload]()
-        workflow = equal(workflow)
 
-        def run(state: Any, key: jax.Array) -> Any:
-            if count == 1:
-                return workflow.step(state, key)[0]
-            return jax.lax.scan(workflow.step, state, jax.random.split(key, count))[0]
+def iterate(workload: str, calls: int, size: int) -> Round:
+    """Return rounds of iterations of a workload."""
+    del size
+    workflow, _, count, _ = WORKLOADS[workload]()
+    workflow = equal(workflow)
 
-        init = jax.jit(workflow.init, compiler_options=fast_compile_options())
-        state = init(KEY, resolve_numbers(workflow))
-        return call_steps(jitted(run, donate_argnums=0), state, calls, calls * count)
+    def run(state: Any, key: jax.Array) -> Any:
+        if count == 1:
+            return workflow.step(state, key)[0]
+        return jax.lax.scan(workflow.step, state, jax.random.split(key, count))[0]
 
-    return make
+    init = jax.jit(workflow.init, compiler_options=fast_compile_options())
+    state = init(KEY, resolve_numbers(workflow))
+    return call_steps(jitted(run, donate_argnums=0), state, calls, calls * count)
 
 
 if __name__ == "__main__":
-    serve(
-        {
-            "openes": iterations("E1", 8),
-            "openes_long": iterations("E3", 2),
-            "cem_rl": iterations("E4", 1),
-            "pbt": iterations("E5-8", 2),
-            "pbt_cso": iterations("E6", 2),
-            "ppo": iterations("E7", 8),
-            "ppo_swimmer": iterations("E7-swimmer", 4),
-            "td3": iterations("E8", 1),
-            "sac": iterations("E9", 1),
-            "cem_rl_long": iterations("E10", 2),
-        },
-        "jax",
-        "brax",
-    )
+    serve({name: partial(iterate, *of) for name, of in ROUNDS.items()}, "jax", "brax")
