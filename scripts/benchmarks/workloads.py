@@ -242,7 +242,12 @@ def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..
     env = Brax("swimmer", max_episode_steps=steps)
     policy = MLPPolicy(hidden=(256, 256))
     workflow = Evolution(env, policy, OpenES(population_size))
-    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: evolution_parts(workflow, state, steps)
+    return (
+        workflow,
+        resolve_numbers(workflow),
+        1,
+        lambda workflow, state, _: evolution_parts(workflow, state, steps),
+    )
 
 
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
@@ -255,7 +260,12 @@ def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
 def e4() -> tuple[Any, Any, int, Callable[..., dict]]:
     """Return CEM-RL on swimmer: population 10, episodes of 100 steps, 64 updates."""
     workflow = cem_rl(Brax("swimmer", max_episode_steps=100), 64, 100_000)
-    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: cem_rl_parts(workflow, state, 64, 100)
+    return (
+        workflow,
+        resolve_numbers(workflow),
+        1,
+        lambda workflow, state, _: cem_rl_parts(workflow, state, 64, 100),
+    )
 
 
 def e10() -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -274,7 +284,7 @@ def e8(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = TD3()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, _: off_policy_parts(workflow, state)
 
 
 def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -282,7 +292,7 @@ def e9(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = SAC()
     workflow = OffPolicy(env, agent, num_envs=2, num_steps=1, num_updates=2, capacity=100_000, random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 512, lambda workflow, state, _: off_policy_parts(workflow, state)
 
 
 def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -290,7 +300,7 @@ def e7(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., di
     env = Brax(name)
     agent = PPO()
     workflow = OnPolicy(env, agent, num_envs=64, num_steps=32, num_epochs=4, batch_size=256)
-    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: on_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, _: on_policy_parts(workflow, state)
 
 
 def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
@@ -305,14 +315,14 @@ def pbt(size: int, **options: Any) -> tuple[Any, Any, int, Callable[..., dict]]:
     inner = OnPolicy(env, agent, num_envs=8, num_steps=64, num_epochs=4, batch_size=128, eval_episodes=4)
     names = "learning_rate", "clip", "discount"
     workflow = PBT(Vmapped(inner, size), steps_per_generation=2, search=names, **options)
-    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, metrics: pbt_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 1, lambda workflow, state, _: pbt_parts(workflow, state)
 
 
 def td3_default() -> tuple[Any, Any, int, Callable[..., dict]]:
     """Return TD3 with the defaults: 64 env steps and 64 updates per iteration, 16 iterations."""
     env = Brax("inverted_pendulum")
     workflow = OffPolicy(env, TD3(), random_steps=2_000)
-    return workflow, resolve_numbers(workflow), 16, lambda workflow, state, metrics: off_policy_parts(workflow, state)
+    return workflow, resolve_numbers(workflow), 16, lambda workflow, state, _: off_policy_parts(workflow, state)
 
 
 WORKLOADS = {

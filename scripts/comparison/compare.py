@@ -230,7 +230,7 @@ def choose(only: Sequence[str], peers: Sequence[str], path: Path) -> Iterator[tu
     done = read_rows(path)
     for name, job in JOBS.items():
         sides = [side for side in job.sides if not peers or side.library in ("evorl", *peers)]
-        if (only and name not in only) or all(side.library == "evorl" for side in sides):
+        if (only and name not in only) or (peers and all(side.library == "evorl" for side in sides)):
             continue
         yield from ((name, size, sides) for size in job.sizes if only or (name, size) not in done)
 

@@ -1,6 +1,7 @@
 """The jobs of the comparison: what is done, at which sizes, and which libraries do it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Job:
 
 TOPICS = {
     "workflows": "Evolutionary RL",
+    "devices": "Several devices",
     "rl": "RL agents",
     "brax": "RL agents on Brax",
     "es": "Evolution strategies",
@@ -86,6 +88,7 @@ TOPICS = {
 SB3 = ("stable-baselines3==2.9.2", "gymnasium==1.4.0")
 LIBRARIES = {
     "evorl": Library("evorl"),
+    "bound": Library("bound"),
     "evosax": Library("evosax", ("evosax==0.3.2", "gymnax", "six")),
     "pycma": Library("pycma", ("cma",)),
     "evox": Library("EvoX", ("evox",)),
@@ -112,11 +115,11 @@ LIBRARIES = {
         "'gym.wrappers'",
     ),
 }
+SMALL_PPO = "without evaluation, 5 environments x 100 steps, 5 epochs of 5 minibatches, networks of 64, 64"
 JOBS = {
     "PPO on CartPole, seeds": Job(
         "rl",
-        "PPO for 100,000 steps (5,000 with 64 seeds) without evaluation, 5 environments x 100 steps, 5 epochs of 5 "
-        "minibatches, networks of 64, 64",
+        f"PPO for 100,000 steps (5,000 with 64 seeds) {SMALL_PPO}",
         "env steps",
         (Side("evorl", "ppo_seeds"), Side("rejax", "ppo_seeds")),
         sizes=(1, 64),
@@ -125,7 +128,7 @@ JOBS = {
     **{
         f"PPO on {title}": Job(
             "rl",
-            "as PPO on CartPole, seeds",
+            f"PPO for 100,000 steps {SMALL_PPO}",
             "env steps",
             (Side("evorl", f"ppo_{env}"), Side("rejax", f"ppo_{env}")),
             sizes=(1,),
@@ -312,9 +315,16 @@ JOBS = {
 
 
 def of_workflow(job: str, what: str, note: str = "") -> Job:
-    """Return a job of the topic "workflows": evorl and EvoRL, generalized physics of Brax, no evaluation."""
-    sides = Side("evorl", job), Side("evorl_emi", job)
+    """Return a job of the topic "workflows": evorl, its bound and EvoRL, on Brax (generalized), without evaluation."""
+    sides = Side("evorl", job), Side("bound", job), Side("evorl_emi", job)
     return Job("workflows", what, "iterations", sides, note=note)
+
+
+def on_devices(job: str, what: str, unit: str, *peers: str, **options: Any) -> Job:
+    """Return a job of the topic "devices": evorl and its peers, each with two devices and with one."""
+    counts = ("2", "2 devices"), ("1", "1 device")
+    sides = tuple(Side(library, f"{job}_{n}", name) for library in ("evorl", *peers) for n, name in counts)
+    return Job("devices", what, unit, sides, **options)
 
 
 NORMALIZED = "observations normalized, networks of 256, 256"
@@ -365,6 +375,30 @@ JOBS |= {
         "cem_rl_long",
         f"{CEM_RL}; time limit of 1,000 steps, from scratch",
         f"EvoRL simulates all 1,000 steps; evorl stops when all episodes have ended. {RANDOM_STEPS}",
+    ),
+    "OpenES on CartPole, devices": on_devices(
+        "openes",
+        "512 individuals, policies of 64, 64; one episode per individual and generation",
+        "generations",
+        sizes=(512,),
+        axis="population",
+    ),
+    "PPO on CartPole, 8 seeds, devices": on_devices(
+        "seeds",
+        f"8 seeds of PPO {SMALL_PPO}; the seeds of a device take turns",
+        "env steps",
+        sizes=(8,),
+        axis="seeds",
+    ),
+    "PBT on swimmer, devices": on_devices("pbt", PBT, "iterations", sizes=(8,), axis="members"),
+    "PPO on ant (spring), devices": on_devices(
+        "ppo_ant",
+        "16 steps per iteration, 4 epochs of 8 minibatches, networks of 256, 256",
+        "env steps",
+        "brax",
+        sizes=(512,),
+        axis="environments",
+        note="evorl takes one device for a single training that learns by gradient, unless `devices=2` is given.",
     ),
     "MAP-Elites on the arm": Job(
         "qd",

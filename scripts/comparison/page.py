@@ -189,12 +189,26 @@ def format_summary(results: list[Result]) -> Iterator[str]:
             for result in results
             if result.side.library == library and (speed := compare_speed(results, result))
         }
-        if not speeds or library == "evorl":
+        if not speeds or library in ("evorl", "bound"):
             continue
         means = sorted(speed.mean for speed in speeds.values())
-        slower = sorted({job for (job, _, _), speed in speeds.items() if speed.high < 1})
+        slower = sorted(
+            f"{job}, {JOBS[job].axis} {size:,}" if JOBS[job].axis else job
+            for (job, size, _), speed in speeds.items()
+            if speed.high < 1
+        )
         cells = [of.title, str(len(speeds)), ", ".join(map(shorten, (means[0], statistics.median(means), means[-1])))]
         yield f"| {' | '.join([*cells, '; '.join(slower)])} |"
+
+
+def format_bounds(results: list[Result]) -> Iterator[str]:
+    """Yield the fraction of its bound that evorl reaches in each job that has one."""
+    yield "| job | fraction of the bound | by CPU time |\n|---|---|---|"
+    for result in results:
+        own, speed = find_own(results, result), compare_speed(results, result)
+        if result.side.library == "bound" and own and speed:
+            cpu = np.median(own.cpu_speeds) / np.median(result.cpu_speeds)
+            yield f"| {result.job} | {speed} | {cpu:.2g} |"
 
 
 def format_missing(results: list[Result]) -> Iterator[str]:
@@ -260,6 +274,7 @@ def write_page(page: Path, results: list[Result]) -> str:
             "topic": lambda: "\n".join(format_topic(results, name)),
             "library": lambda: "\n".join(format_library(results, name)),
             "summary": lambda: "\n".join(format_summary(results)),
+            "bounds": lambda: "\n".join(format_bounds(results)),
             "missing": lambda: "\n".join(format_missing(results)),
             "setting": lambda: format_setting(results),
         }

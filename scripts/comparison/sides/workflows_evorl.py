@@ -31,7 +31,7 @@ def equal(workflow: Any) -> Any:
     return workflow
 
 
-ROUNDS = {  # workload of a job, and the calls of its step, or of a loop of as many steps as the workload has, in a round
+ROUNDS = {  # workload of each job, and in a round the calls of its step, or of a loop of all steps of the workload
     "openes": ("E1", 8),
     "openes_long": ("E3", 2),
     "cem_rl": ("E4", 1),
