@@ -18,10 +18,11 @@ python scripts/gpu_page.py OUT                the tables of docs/howto/gpu.md fr
 | S6 | TD3 and SAC with 1, 128 and 1,024 environments, 1 and 64 seeds of PPO, a sweep of 64 trials in one program |
 | S7 | two deterministic processes of one seed on one GPU, a sweep by two workers; the peak memory is in all rows |
 | S8 | PPO and PBT on CheetahRun, with curves, in the time that is left |
+| S9 | jobs of scripts/comparison at sizes for a GPU, by evorl and another library |
 
-Every job runs in its own process. Timed jobs (S2 to S6) compile in parallel, at the same time as the trainings of S1,
-and wait without arrays on the GPU. When all are compiled, or at 60 % of the time, they run one after the other, then
-the commands of S6 to S8. A job that has a row without an error is not run again, so that a run that was killed
+Every job runs in its own process. Timed jobs (S2 to S6, S9) compile in parallel, at the same time as the trainings of
+S1, and wait without arrays on the GPU. When all are compiled, or at 60 % of the time, they run one after the other,
+then the commands of S6 to S8. A job that has a row without an error is not run again, so that a run that was killed
 continues. The page takes the last row of a job.
 """
 

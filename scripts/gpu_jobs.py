@@ -4,6 +4,7 @@ A timed job is a function of the size (tiny or not) that compiles its programs a
 makes the first state, when the job is alone on the GPU, and returns the call that is timed.
 """
 
+import importlib
 import os
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 Call = Callable[[], Any]  # runs the compiled program once and returns its metrics, with env_steps
@@ -94,6 +96,13 @@ TINY = {  # further options of the families in a rehearsal
     "seeds": f"num_seeds=2 {SMALL_ROLLOUT}",
 }
 HIDDEN = (256, 256)  # of the networks that are compared with those of Brax
+PEERS = {  # jobs of scripts/comparison: topic, function of its sides, arguments, those of a rehearsal, and libraries
+    "OpenES on CartPole, 4,096 individuals": ("es", "cartpole", (4096,), (16,), ("evorl", "evosax")),
+    "OpenES on the sphere, 100,000 parameters": ("es", "openes", (100_000,), (1_000,), ("evorl", "evosax")),
+    "CMA-ES on the sphere, 1,000 parameters": ("es", "cma_es", (1_000,), (10,), ("evorl", "evosax")),
+    "updates of TD3, 32 members": ("rl", "td3_updates", (32,), (8,), ("evorl", "flax")),
+    "steps of ant, 4,096 environments": ("brax", "steps", ("ant", 4096), ("inverted_pendulum", 8), ("evorl", "brax")),
+}
 ON_DEVICE_LOOPS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,WHILE,CONDITIONAL"
 
 
@@ -381,6 +390,31 @@ def compile_brax(which: str, name: str, tiny: bool) -> Begin:
     return begin
 
 
+def compile_side(module: str, function: str, arguments: tuple[Any, ...]) -> Begin:
+    """Compile a side of the comparison with other libraries; a call is a round, and its work counts as env_steps."""
+    import jax
+    import jax.numpy as jnp
+
+    scripts = Path(__file__).parent
+    sys.path += [str(scripts / name) for name in ("comparison", "comparison/sides", "benchmarks")]
+    make = partial(getattr(importlib.import_module(module), function), *arguments)
+    jax.config.update("jax_enable_compilation_cache", True)  # which sides disable at their import
+    make()(0)
+
+    def begin() -> Call:
+        one, i = make(), 0
+        one(i)
+
+        def call() -> Any:
+            nonlocal i
+            i += 1
+            return {"env_steps": jnp.float32(one(i)["work"])}
+
+        return call
+
+    return begin
+
+
 def patch_brax(jax: Any, jnp: Any) -> None:
     """Give Brax 0.14's trainers what newer JAX versions removed: a_min and a_max of clip, and device_put_replicated."""
     clip = jnp.clip
@@ -437,6 +471,14 @@ def make_timed() -> dict[str, Timed]:
     physics |= dict.fromkeys(("ant/spring", "ant/generalized", "CheetahRun", "mjx/Hopper-v5", "mjx/Ant-v5"), 4096)
     for name, envs in physics.items():
         found[f"S6 physics {name}, {envs} envs"] = Timed(partial(compile_physics, name, envs), 16)
+    for job, (topic, function, sizes, small, libraries) in PEERS.items():
+        for library in libraries:
+            module = f"{topic}_{library}"
+            found[f"S9 {job}: {library}"] = Timed(
+                lambda tiny, m=module, f=function, large=sizes, small=small: compile_side(
+                    m, f, small if tiny else large
+                )
+            )
     return found
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpu import CPU, LIMITS
+from gpu_jobs import PEERS
 from json_rows import Row, read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +75,7 @@ def format_twins(row: Row | None) -> Iterator[str]:
 
 def format_speeds(rows: dict[str, Row]) -> Iterator[str]:
     """Yield the table of the timed jobs."""
-    jobs = [job for job, row in rows.items() if "ms" in row]
+    jobs = [job for job, row in rows.items() if "ms" in row and not job.startswith("S9 ")]
     if not jobs:
         return
     yield "| job | ms per iteration | env steps/s | compilation, s | peak memory, MB |\n|---|---|---|---|---|"
@@ -82,6 +83,20 @@ def format_speeds(rows: dict[str, Row]) -> Iterator[str]:
         row = rows[job]
         numbers = f"{row['ms']:,.3g} | {row['env_steps_per_s']:,.3g} | {row['compile_s']:.0f} | {row['peak_mb']:,.0f}"
         yield f"| {job} | {numbers} |"
+
+
+def format_peers(rows: dict[str, Row]) -> Iterator[str]:
+    """Yield the table of the jobs that another library did too."""
+    lines = []
+    for job, (*_, libraries) in PEERS.items():
+        speeds = [rows.get(f"S9 {job}: {library}", {}).get("env_steps_per_s", 0.0) for library in libraries]
+        if all(speeds):
+            lines.append(
+                f"| {job} | {libraries[1]} | {speeds[0]:,.3g} | {speeds[1]:,.3g} | {speeds[0] / speeds[1]:.2g} |"
+            )
+    if lines:
+        yield "| job | other library | evorl, work per second | other library | ratio |\n|---|---|---|---|---|"
+        yield from lines
 
 
 def format_bars(rows: dict[str, Row]) -> Iterator[str]:
@@ -105,7 +120,11 @@ def format_page(rows: dict[str, Row]) -> str:
         parts.insert(0, "Conditions: " + ", ".join(f"{name} {limits[name]}" for name in names if name in limits) + ".")
         ceilings = ("tflops_default", "tflops_highest", "error_default", "error_highest", "copy_gbs")
         parts.append("Limits of the device: " + ", ".join(f"{name} {limits[name]:.3g}" for name in ceilings) + ".")
-    parts += ["\n".join(format_speeds(rows)), *format_twins(rows.get("S7 two processes"))]
+    parts += [
+        "\n".join(format_speeds(rows)),
+        "\n".join(format_peers(rows)),
+        *format_twins(rows.get("S7 two processes")),
+    ]
     parts += ["\n".join(format_families(rows))]
     failed = [f"- {job}: {row['error'].strip().splitlines()[-1:]}" for job, row in rows.items() if "error" in row]
     parts += ["\n".join(["Failed:", "", *failed])] if failed else []

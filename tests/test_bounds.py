@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.bounds import BoundTransform, reflect
-from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, DiagonalCovariance, OpenES, Restarts, VanillaES
+from evorl.ec import ARS, CEM, CMAES, CSO, GA, NSGA2, XNES, DiagonalCovariance, OpenES, Restarts, VanillaES
 from evorl.errors import OptionError
 from evorl.workflows import Search
 
@@ -184,6 +184,7 @@ EVOLVERS = {
     "cem": (CEM(32), 400, 0.05),
     "openes": (OpenES(32), 600, 0.1),
     "vanilla_es": (VanillaES(32), 400, 0.1),
+    "xnes": (XNES(32), 400, 0.01),
     "ars": (ARS(32), 400, 0.1),
     "cso": (CSO(32), 400, 0.02),
     "ga": (GA(32), 400, 0.05),

@@ -16,6 +16,7 @@ from evorl.ec import (
     CSO,
     GA,
     NSGA2,
+    XNES,
     LowRankES,
     MapElites,
     Noise,
@@ -51,6 +52,7 @@ CASES = {
     "openes_seeds": SeededES(OpenES(16, noise=Noise("hash"), std=0.3)),
     "openes_low_rank": LowRankES(16, std=0.3),
     "vanilla_es": VanillaES(16, 4, std=0.1),
+    "xnes": XNES(16),
     "ars": ARS(16, 4),
     "cem": CEM(16, initial_variance=0.1),
     "cso": CSO(16, social=0.1),
@@ -190,6 +192,48 @@ def test_vanilla_es_moves_to_the_weighted_elites(key):
     weights = np.array([np.log(2.5), np.log(2.5) - np.log(2)])
     weights /= weights.sum()
     np.testing.assert_allclose(state.mean, weights[0] * np.array([3, -4]) + weights[1] * np.array([5, 2]), rtol=1e-5)
+
+
+def test_xnes_is_that_of_evox(key):
+    """Three generations of EvoX 1.4.0's XNES: the means, and the factors of the covariance after the last."""
+    noise = np.random.default_rng(0).standard_normal((3, 8, 4)).astype(np.float32)
+    es, scale, best = XNES(8, initial_std=0.3), jnp.array([1, 3, 10, 0.5]), jnp.array([1, -1, 0.5, 2])
+    state = es.init(key, jnp.zeros(4))
+    means = [
+        [0.07087717, -0.034044, 0.28380665, 0.12185855],
+        [0.01378524, -0.23716554, 0.52337366, 0.42694569],
+        [0.09940496, -0.54207492, 0.39654985, 0.38316995],
+    ]
+    for z, mean in zip(noise, means, strict=True):
+        genomes = state.mean + z @ state.factor.T
+        loss = ((genomes - best) ** 2 * scale).sum(1) + genomes[:, 0] * genomes[:, 1]
+        state, metrics = es.tell(key, genomes, -loss, state)
+        np.testing.assert_allclose(state.mean, mean, atol=2e-6)
+    factor = [
+        [0.23492183, -0.01834574, -0.01953389, 0.03150628],
+        [-0.01698166, 0.33612284, -0.004221, -0.06847012],
+        [-0.01014786, -0.02305361, 0.28407526, 0.06174589],
+        [0.0527829, -0.09901442, 0.0588272, 0.35257801],
+    ]
+    np.testing.assert_allclose(state.factor, factor, atol=2e-6)
+    np.testing.assert_allclose(metrics["variance"], np.diag(state.factor @ state.factor.T).mean(), rtol=1e-5)
+
+
+def test_xnes_keeps_its_distribution_where_fitness_says_nothing(key):
+    es = XNES(6)
+    state = es.init(key, MEAN)
+    genomes, _ = es.ask(key, state)
+    after, _ = es.tell(key, genomes, jnp.full(6, 3.0), state)
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_xnes_survives_individuals_from_elsewhere(key):
+    es = XNES(6)
+    state = es.init(key, jnp.zeros(3))
+    after, _ = es.tell(key, 1e6 * jnp.ones((6, 3)).at[1:].set(0.0), jnp.arange(6.0)[::-1], state)
+    spread = np.linalg.svd(after.factor, compute_uv=False) / 0.1
+    assert np.all((spread > np.exp(-3.01)) & (spread < np.exp(3.01)))
 
 
 def test_losers_of_cso_move_towards_their_winners(key):

@@ -65,7 +65,7 @@ def test_every_job_belongs_to_a_stage_and_every_aim_to_a_job(page):
     from gpu_jobs import make_commands, make_timed
 
     jobs = [*make_timed(), *make_commands()]
-    assert {job.split()[0] for job in jobs} == {f"S{i}" for i in range(1, 9)}
+    assert {job.split()[0] for job in jobs} == {f"S{i}" for i in range(1, 10)}
     for _, job, base, _ in page.BARS:
         assert {job, base} - {""} <= {*jobs}
 
@@ -92,6 +92,14 @@ def test_aims_are_open_until_they_are_measured(page):
     assert any("| 7.9 | missed |" in line for line in page.format_bars(rows))
     rows["S3 PBT of 64"] = {"error": "out of memory"}
     assert sum("| open |" in line for line in page.format_bars(rows)) == len(page.BARS)
+
+
+def test_other_libraries_are_compared_where_both_have_run(page):
+    rows = {"S9 updates of TD3, 32 members: evorl": {"ms": 1.0, "env_steps_per_s": 300.0}}
+    assert not list(page.format_peers(rows))
+    rows["S9 updates of TD3, 32 members: flax"] = {"ms": 1.0, "env_steps_per_s": 200.0}
+    assert [*page.format_peers(rows)][1] == "| updates of TD3, 32 members | flax | 300 | 200 | 1.5 |"
+    assert not list(page.format_speeds(rows))
 
 
 def test_two_processes_are_compared_without_their_times(page):

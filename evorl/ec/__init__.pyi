@@ -34,3 +34,4 @@ from evorl.ec.variation import ERLMutation as ERLMutation
 from evorl.ec.variation import GaussianMutation as GaussianMutation
 from evorl.ec.variation import NPointCrossover as NPointCrossover
 from evorl.ec.variation import PolynomialMutation as PolynomialMutation
+from evorl.ec.xnes import XNES as XNES

@@ -15,7 +15,8 @@ from jaxtyping import Array
 from peers_ppo import trainings
 from peers_search import j5
 from peers_timing import Case, Program, compare
-from peers_updates import ACTIONS, BATCH, OBS, td3_block, updates
+from peers_updates import td3_block, updates
+from updates_sizes import ACTIONS, BATCH, OBS
 
 from evorl import Brax, tree
 from evorl.replay.ring import RingBuffer

@@ -11,15 +11,14 @@ import optax
 from flax import struct
 from jaxtyping import Array
 from peers_timing import Case, Program
+from updates_sizes import ACTIONS, BATCH, INTERVAL, OBS, UPDATES
 
 from evorl import SAC, TD3, tree
 from evorl.spaces import Box
 from evorl.types import Transition
 
 KEY = jax.random.key(0)
-OBS, ACTIONS, BATCH, INTERVAL = 17, 6, 256, 2
 SPACES = Box(-float("inf"), float("inf"), (OBS,)), Box(-1.0, 1.0, (ACTIONS,))
-UPDATES = 128  # of all members together
 
 
 def synthetic(*shape: int) -> Transition:

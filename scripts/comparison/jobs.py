@@ -99,6 +99,7 @@ LIBRARIES = {
     "jaxmarl": Library("JaxMARL", ("jaxmarl==0.2.0",)),
     "openspiel": Library("OpenSpiel", ("open_spiel", "matplotlib", "cvxopt", "cvxpy", "ecos", "scipy", "networkx")),
     "pufferlib": Library("PufferLib", ("pufferlib",)),
+    "flax": Library("Flax, by hand"),
     "flashbax": Library("flashbax", ("flashbax",)),
     "rejax": Library("rejax", ("rejax==0.1.3", "gymnax==0.0.9")),
     "evorl_emi": Library("EvoRL", ("evorl-jax==0.1.1",)),
@@ -115,6 +116,14 @@ LIBRARIES = {
         "'gym.wrappers'",
     ),
 }
+ELEMENTWISE = (
+    "evosax multiplies its factor of the covariance elementwise by an elementwise exponential, where the paper has "
+    "matrix products and the matrix exponential."
+)
+BBOB = (
+    "the 24 functions, each from a random point with standard deviation 2 until a value 0.01 above the minimum or "
+    "100 n^2 evaluations, without restarts; 4 + 3 log n individuals"
+)
 SMALL_PPO = "without evaluation, 5 environments x 100 steps, 5 epochs of 5 minibatches, networks of 64, 64"
 JOBS = {
     "PPO on CartPole, seeds": Job(
@@ -136,6 +145,17 @@ JOBS = {
         )
         for env, title in (("Acrobot-v1", "Acrobot"), ("Breakout-MinAtar", "Breakout of MinAtar"))
     },
+    "Updates of TD3": Job(
+        "rl",
+        "updates of TD3 on random batches of 256, 17 observations, 6 actions, one update of the actor for two of the "
+        "critics, networks of 256, 256; members of a population are vectorized",
+        "updates",
+        (Side("evorl", "td3_updates"), Side("flax", "td3_updates"), Side("qdax", "td3_updates")),
+        sizes=(1, 8, 32),
+        axis="members",
+        note="The others delay the actor by `lax.cond`, evorl by a block of two updates of the critics and one of the "
+        "actor. QDax always computes the gradient of the actor.",
+    ),
     "Replay buffer": Job(
         "rl",
         "adds, each followed by a batch of 256, in one program; 1,000,000 transitions of 42 float32, full",
@@ -181,8 +201,7 @@ JOBS = {
     ),
     "CMA-ES on BBOB": Job(
         "es",
-        "the 24 functions, each from a random point with standard deviation 2 until a value 0.01 above the minimum or "
-        "100 n^2 evaluations, without restarts; 4 + 3 log n individuals",
+        BBOB,
         "evaluations",
         (Side("evorl", "bbob"), Side("evosax", "bbob"), Side("pycma", "bbob")),
         sizes=(10,),
@@ -191,6 +210,27 @@ JOBS = {
         score="functions solved",
         has_goal=True,
         note="evorl and evosax search the same functions, in float32; those of pycma have other optima and rotations.",
+    ),
+    "xNES on the sphere": Job(
+        "es",
+        "4 + 3 log n individuals",
+        "generations",
+        (Side("evorl", "xnes"), Side("evosax", "xnes"), Side("evox", "xnes")),
+        sizes=(10, 100),
+        axis="parameters",
+        note=ELEMENTWISE,
+    ),
+    "xNES on BBOB": Job(
+        "es",
+        BBOB,
+        "evaluations",
+        (Side("evorl", "bbob_xnes"), Side("evosax", "bbob_xnes")),
+        sizes=(10,),
+        axis="parameters",
+        rounds=8,
+        score="functions solved",
+        has_goal=True,
+        note=f"evorl and evosax search the same functions, in float32. {ELEMENTWISE}",
     ),
     "OpenES on CartPole": Job(
         "es",

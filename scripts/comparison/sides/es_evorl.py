@@ -25,7 +25,7 @@ from jax_rounds import scan_steps
 from side import Round, serve
 
 from evorl import Evolution, Gymnax, MLPPolicy
-from evorl.ec import CMAES, OpenES
+from evorl.ec import CMAES, XNES, OpenES
 from evorl.parts import bind, resolve_numbers
 from evorl.problems import BBOB
 
@@ -36,6 +36,10 @@ def openes(size: int) -> Round:
 
 def cma_es(size: int) -> Round:
     return iterate(CMAES(count_members(size), initial_std=SIGMA), size, GENERATIONS[size])
+
+
+def xnes(size: int) -> Round:
+    return iterate(XNES(count_members(size), initial_std=SIGMA), size, GENERATIONS[size])
 
 
 def iterate(evolver: Any, size: int, count: int) -> Round:
@@ -49,9 +53,9 @@ def iterate(evolver: Any, size: int, count: int) -> Round:
     return scan_steps(generation, jax.jit(evolver.init)(jax.random.key(0), jnp.ones(size)), count, count)
 
 
-def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
+def search_until(kind: Any, target: float, evaluate: Any, size: int, sigma: float) -> Any:
     """Return a program that searches until a value is below a target."""
-    evolver = bind(CMAES(count_members(size)), resolve_numbers(CMAES(count_members(size)), {"initial_std": sigma}))
+    evolver = bind(kind(count_members(size)), resolve_numbers(kind(count_members(size)), {"initial_std": sigma}))
 
     def generation(key: Any, state: Any) -> Any:
         key_ask, key_tell = jax.random.split(key)
@@ -64,15 +68,15 @@ def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
 
 def cma_es_to_target(size: int) -> Round:
     """One seed of Rosenbrock's function until a value below TARGET."""
-    return search_one(cma_es_until(TARGET, rosenbrock, size, SIGMA), size)
+    return search_one(search_until(CMAES, TARGET, rosenbrock, size, SIGMA), size)
 
 
-def bbob(size: int) -> Round:
+def bbob(kind: Any, size: int) -> Round:
     """One seed of all functions of BBOB; the score is the number of functions with a value below BBOB_TARGET."""
 
     def make(name: str) -> Any:
         evaluate = jax.vmap(partial(BBOB(name, size).evaluate, jax.random.key(0)))
-        return cma_es_until(BBOB_TARGET, lambda genomes: -evaluate(genomes), size, BBOB_SIGMA)
+        return search_until(kind, BBOB_TARGET, lambda genomes: -evaluate(genomes), size, BBOB_SIGMA)
 
     return search_all([make(name) for name in bbob_fns], size)
 
@@ -93,5 +97,6 @@ def cartpole(size: int) -> Round:
 
 
 if __name__ == "__main__":
-    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "bbob": bbob}
-    serve(makers | {"cartpole": cartpole}, "jax")
+    makers = {"openes": openes, "cma_es": cma_es, "xnes": xnes, "cma_es_to_target": cma_es_to_target}
+    makers |= {"bbob": partial(bbob, CMAES), "bbob_xnes": partial(bbob, XNES), "cartpole": cartpole}
+    serve(makers, "jax")

@@ -1,5 +1,6 @@
 """Evolution strategies with evosax."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from es_functions import (
     sphere,
 )
 from es_rounds import search, search_all, search_one
-from evosax.algorithms import CMA_ES, Open_ES
+from evosax.algorithms import CMA_ES, Open_ES, xNES
 from evosax.problems import BBOBProblem, bbob_fns
 from jax_rounds import scan_steps
 from side import Round, serve
@@ -36,8 +37,11 @@ def make_openes(members: int, solution: Any) -> Any:
 
 
 def cma_es(size: int) -> Round:
-    searcher = CMA_ES(population_size=count_members(size), solution=jnp.zeros(size))
-    return iterate(searcher, searcher.default_params.replace(std_init=SIGMA), size, GENERATIONS[size])
+    return iterate(*make_cma_es(size, SIGMA), size, GENERATIONS[size])
+
+
+def xnes(size: int) -> Round:
+    return iterate(*make_xnes(size, SIGMA), size, GENERATIONS[size])
 
 
 def iterate(searcher: Any, params: Any, size: int, count: int) -> Round:
@@ -59,10 +63,8 @@ def first_state(searcher: Any, mean: Any, params: Any, key: Any = None) -> Any:
     return jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, asked)
 
 
-def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
+def search_until(target: float, evaluate: Any, size: int, searcher: Any, params: Any) -> Any:
     """Return a program that searches until a value is below a target."""
-    searcher = CMA_ES(population_size=count_members(size), solution=jnp.zeros(size))
-    params = searcher.default_params.replace(std_init=sigma)
 
     def generation(key: Any, state: Any) -> Any:
         key_ask, key_tell = jax.random.split(key)
@@ -73,18 +75,29 @@ def cma_es_until(target: float, evaluate: Any, size: int, sigma: float) -> Any:
     return search(lambda key, start: first_state(searcher, start, params, key), generation, size, target)
 
 
+def make_cma_es(size: int, sigma: float) -> tuple[Any, Any]:
+    searcher = CMA_ES(population_size=count_members(size), solution=jnp.zeros(size))
+    return searcher, searcher.default_params.replace(std_init=sigma)
+
+
+def make_xnes(size: int, sigma: float) -> tuple[Any, Any]:
+    """Return xNES, and params for a standard deviation at the start, which is the square of evosax's `std_init`."""
+    searcher = xNES(population_size=count_members(size), solution=jnp.zeros(size))
+    return searcher, searcher.default_params.replace(std_init=sigma**0.5)
+
+
 def cma_es_to_target(size: int) -> Round:
     """One seed of Rosenbrock's function until a value below TARGET."""
-    return search_one(cma_es_until(TARGET, rosenbrock, size, SIGMA), size)
+    return search_one(search_until(TARGET, rosenbrock, size, *make_cma_es(size, SIGMA)), size)
 
 
-def bbob(size: int) -> Round:
+def bbob(make_searcher: Any, size: int) -> Round:
     """One seed of all functions of BBOB; the score is the number of functions with a value below BBOB_TARGET."""
 
     def make(name: str) -> Any:
         problem = BBOBProblem(name, size, f_opt=0.0, seed=0)
         evaluate = lambda population: problem.eval(jax.random.key(0), population, problem._state)[0]  # noqa: E731
-        return cma_es_until(BBOB_TARGET, evaluate, size, BBOB_SIGMA)
+        return search_until(BBOB_TARGET, evaluate, size, *make_searcher(size, BBOB_SIGMA))
 
     return search_all([make(name) for name in bbob_fns], size)
 
@@ -114,5 +127,6 @@ def cartpole(size: int) -> Round:
 
 
 if __name__ == "__main__":
-    makers = {"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target, "cartpole": cartpole}
-    serve(makers | {"bbob": bbob}, "evosax", "jax")
+    makers = {"openes": openes, "cma_es": cma_es, "xnes": xnes, "cma_es_to_target": cma_es_to_target}
+    makers |= {"bbob": partial(bbob, make_cma_es), "bbob_xnes": partial(bbob, make_xnes), "cartpole": cartpole}
+    serve(makers, "evosax", "jax")

@@ -18,7 +18,7 @@ from es_functions import (
     rosenbrock,
     sphere,
 )
-from evox.algorithms import CMAES, OpenES
+from evox.algorithms import CMAES, XNES, OpenES
 from evox.core import Problem, compile
 from evox.workflows import EvalMonitor, StdWorkflow
 from side import Round, serve
@@ -41,6 +41,10 @@ def openes(size: int) -> Round:
 
 def cma_es(size: int) -> Round:
     return iterate(CMAES(torch.ones(size), SIGMA, count_members(size)), GENERATIONS[size], compiles=False)
+
+
+def xnes(size: int) -> Round:
+    return iterate(XNES(torch.ones(size), SIGMA**2 * torch.eye(size), count_members(size)), GENERATIONS[size])
 
 
 def iterate(algorithm: Any, count: int, compiles: bool = True) -> Round:
@@ -76,4 +80,4 @@ def cma_es_to_target(size: int) -> Round:
 
 
 if __name__ == "__main__":
-    serve({"openes": openes, "cma_es": cma_es, "cma_es_to_target": cma_es_to_target}, "evox", "torch")
+    serve({"openes": openes, "cma_es": cma_es, "xnes": xnes, "cma_es_to_target": cma_es_to_target}, "evox", "torch")

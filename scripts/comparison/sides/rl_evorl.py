@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from evorl_ppo import make_ppo
 from evorl_training import train_from_scratch
-from jax_rounds import call, scan_steps
+from jax_rounds import call, run_program, scan_steps
+from peers_updates import td3_block
 from replay_sizes import ADDS, BATCH, CAPACITY, make_rows
 from side import Round, serve
 
@@ -132,6 +133,10 @@ def replay(size: int) -> Round:
     return scan_steps(step, (full, make_rows(BATCH)), ADDS, ADDS)
 
 
+def td3_updates(size: int) -> Round:
+    return run_program(td3_block(size))
+
+
 if __name__ == "__main__":
     host = HostEnv("CartPole-v1")
     jobs = {
@@ -142,6 +147,7 @@ if __name__ == "__main__":
         "dqn": dqn,
         "ppo_goal": ppo_goal,
         "replay": replay,
+        "td3_updates": td3_updates,
     }
     jobs |= {f"ppo_{env}": partial(ppo_seeds, env=env) for env in ("Acrobot-v1", "Breakout-MinAtar")}
     jobs |= {"ppo_host": partial(ppo, env=host), "ppo_goal_host": partial(ppo_goal, env=host)}
