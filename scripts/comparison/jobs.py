@@ -310,7 +310,7 @@ JOBS = {
     **{
         f"Random play in simple_{name}": Job(
             "envs",
-            f"{agents}, 100 steps, all outputs summed",
+            f"{agents}, 100 steps from new starts in each call, all outputs summed",
             "env steps",
             (Side("evorl", name), Side("jaxmarl", name)),
             sizes=(128, 1024),

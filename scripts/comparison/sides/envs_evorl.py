@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import maze_speed
 import mpe
 from curricula import half_full, student
-from envs_sizes import CURRICULA, ITERATIONS, PARTICLE_STEPS, PARTICLES, STEPS
+from envs_sizes import CURRICULA, ITERATIONS, PARTICLE_STEPS, PARTICLES, STEPS, count_calls
 from jax_rounds import call, call_steps
 from side import Round, serve
 
@@ -26,7 +26,7 @@ def maze(size: int) -> Round:
 
 
 def particles(name: str, size: int) -> Round:
-    return call(mpe.ours(name, size), size * PARTICLE_STEPS)
+    return call(mpe.ours(name, size), size * PARTICLE_STEPS, times=count_calls(size))
 
 
 def curriculum(name: str, size: int) -> Round:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxmarl
-from envs_sizes import PARTICLE_STEPS, PARTICLES
+from envs_sizes import PARTICLE_STEPS, PARTICLES, count_calls
 from jax_rounds import call
 from side import Round, serve
 
@@ -31,7 +31,7 @@ def particles(name: str, size: int) -> Round:
 
         return jax.lax.scan(step, (states, jnp.float32(0)), (drawn, jax.random.split(key, PARTICLE_STEPS)))[0][1]
 
-    return call(play, size * PARTICLE_STEPS, legacy_key=True)
+    return call(play, size * PARTICLE_STEPS, legacy_key=True, times=count_calls(size))
 
 
 if __name__ == "__main__":

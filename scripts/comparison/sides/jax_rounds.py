@@ -29,19 +29,20 @@ def scan_steps(step: Callable[[Any, jax.Array], tuple[Any, Any]], state: Any, co
     return one
 
 
-def call(run: Callable[[jax.Array], Any], work: float, legacy_key: bool = False) -> Round:
-    """Return rounds that call a function of a key, which starts from nothing.
+def call(run: Callable[[jax.Array], Any], work: float, legacy_key: bool = False, times: int = 1) -> Round:
+    """Return rounds of calls of a function of a key, which starts from nothing.
 
     Args:
         run: Function of a key; its results are only waited for.
         work: Units of work of a call.
         legacy_key: Whether the library takes only keys that are arrays of integers.
+        times: Number of calls in a round.
     """
     jitted, make_key = jax.jit(run), jax.random.PRNGKey if legacy_key else jax.random.key
 
     def one(i: int) -> dict[str, float]:
-        jax.block_until_ready(jitted(make_key(i)))
-        return {"work": work}
+        jax.block_until_ready([jitted(make_key(i * times + j)) for j in range(times)])
+        return {"work": times * work}
 
     return one
 
