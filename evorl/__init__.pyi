@@ -46,7 +46,6 @@ from evorl.ec.map_elites import MapElites as MapElites
 from evorl.ec.nsga2 import NSGA2 as NSGA2
 from evorl.ec.openes import OpenES as OpenES
 from evorl.ec.vanilla_es import VanillaES as VanillaES
-from evorl.ec.xnes import XNES as XNES
 from evorl.envs.arcade.cartpole import CartPole as CartPole
 from evorl.envs.host.env import HostEnv as HostEnv
 from evorl.envs.host.envpool import EnvPool as EnvPool
