@@ -395,6 +395,9 @@ def compile_side(module: str, function: str, arguments: tuple[Any, ...]) -> Begi
     import jax
     import jax.numpy as jnp
 
+    from evorl.deferred_imports import import_deferring
+
+    import_deferring("gymnax", "matplotlib", "seaborn")  # which evosax imports too
     scripts = Path(__file__).parent
     sys.path += [str(scripts / name) for name in ("comparison", "comparison/sides", "benchmarks")]
     make = partial(getattr(importlib.import_module(module), function), *arguments)

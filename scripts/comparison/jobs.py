@@ -137,10 +137,10 @@ JOBS = {
     **{
         f"PPO on {title}": Job(
             "rl",
-            f"PPO for 100,000 steps {SMALL_PPO}",
+            f"PPO for 100,000 steps (5,000 with 64 seeds) {SMALL_PPO}",
             "env steps",
             (Side("evorl", f"ppo_{env}"), Side("rejax", f"ppo_{env}")),
-            sizes=(1,),
+            sizes=(1, 64),
             axis="seeds in one program",
         )
         for env, title in (("Acrobot-v1", "Acrobot"), ("Breakout-MinAtar", "Breakout of MinAtar"))
@@ -381,6 +381,10 @@ OFF_POLICY = (
     "2 environment steps, 2 updates of the critics and 1 of the actor in each iteration, 512 iterations in one "
     "program, batch 256, networks of 256, 256, replay buffer of 100,000"
 )
+OPENES = (
+    "{} individuals, one episode of {} steps each, networks of 256, 256, observations normalized with the statistics "
+    "of 10,000 random steps"
+)
 RANDOM_STEPS = (
     "Round 0 has the random steps; evorl takes them with all environments, EvoRL with those of one individual."
 )
@@ -392,20 +396,13 @@ PBT_NOTE = (
 JOBS |= {
     "PPO on inverted_pendulum": of_workflow("ppo", PPO, PPO_NOTE),
     "PPO on swimmer": of_workflow("ppo_swimmer", PPO, PPO_NOTE),
-    "OpenES on swimmer": of_workflow(
-        "openes",
-        "16 individuals, one episode of 100 steps each, networks of 256, 256, observations normalized with the "
-        "statistics of 10,000 random steps",
-        RANDOM_STEPS,
-    ),
-    "OpenES on swimmer, long episodes": of_workflow(
-        "openes_long",
-        "16 individuals, one episode of 1,000 steps each, networks of 256, 256, observations normalized with the "
-        "statistics of 10,000 random steps",
-        RANDOM_STEPS,
-    ),
+    "OpenES on swimmer": of_workflow("openes", OPENES.format(16, 100), RANDOM_STEPS),
+    "OpenES on swimmer, 32 individuals": of_workflow("openes_32", OPENES.format(32, 100), RANDOM_STEPS),
+    "OpenES on swimmer, long episodes": of_workflow("openes_long", OPENES.format(16, "1,000"), RANDOM_STEPS),
     "TD3 on inverted_pendulum": of_workflow("td3", OFF_POLICY),
+    "TD3 on swimmer": of_workflow("td3_swimmer", OFF_POLICY),
     "SAC on inverted_pendulum": of_workflow("sac", OFF_POLICY),
+    "SAC on swimmer": of_workflow("sac_swimmer", OFF_POLICY),
     "PBT on swimmer": of_workflow("pbt", PBT, PBT_NOTE),
     "PBT-CSO on swimmer": of_workflow(
         "pbt_cso", f"The worse of each random pair copies the other and moves towards it; {PBT}", PBT_NOTE

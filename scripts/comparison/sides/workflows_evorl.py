@@ -33,6 +33,7 @@ def equal(workflow: Any) -> Any:
 
 ROUNDS = {  # workload of each job, and in a round the calls of its step, or of a loop of all steps of the workload
     "openes": ("E1", 8),
+    "openes_32": ("E2", 8),
     "openes_long": ("E3", 2),
     "cem_rl": ("E4", 1),
     "pbt": ("E5-8", 2),
@@ -40,7 +41,9 @@ ROUNDS = {  # workload of each job, and in a round the calls of its step, or of 
     "ppo": ("E7", 8),
     "ppo_swimmer": ("E7-swimmer", 4),
     "td3": ("E8", 1),
+    "td3_swimmer": ("E8-swimmer", 1),
     "sac": ("E9", 1),
+    "sac_swimmer": ("E9-swimmer", 1),
     "cem_rl_long": ("E10", 2),
 }
 

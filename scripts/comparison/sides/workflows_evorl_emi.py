@@ -175,6 +175,7 @@ if __name__ == "__main__":
     serve(
         {
             "openes": swimmer(OpenESWorkflow, OPENES, calls=8),
+            "openes_32": swimmer(OpenESWorkflow, OPENES | {"pop_size": 32}, calls=8),
             "openes_long": swimmer(OpenESWorkflow, OPENES, calls=2, max_episode_steps=1000),
             "cem_rl": swimmer(CEMRLWorkflow, CEM_RL, calls=1),
             "pbt": swimmer(PBTParamPPOWorkflow, PBT, calls=2),
@@ -183,6 +184,8 @@ if __name__ == "__main__":
             "ppo_swimmer": iterations(PPOWorkflow, PPO, "swimmer", 4),
             "td3": off_policy(TD3Workflow, OFF_POLICY | TD3, "inverted_pendulum"),
             "sac": off_policy(SACWorkflow, OFF_POLICY | SAC, "inverted_pendulum"),
+            "td3_swimmer": off_policy(TD3Workflow, OFF_POLICY | TD3, "swimmer"),
+            "sac_swimmer": off_policy(SACWorkflow, OFF_POLICY | SAC, "swimmer"),
             "cem_rl_long": iterations(CEMRLWorkflow, CEM_RL, "inverted_pendulum", 2),
         },
         "evorl-jax",
