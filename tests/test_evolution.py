@@ -199,8 +199,25 @@ def test_a_cpu_evaluates_as_many_members_at_once_as_its_caches_hold(monkeypatch)
     assert count(members_at_once=32) == 8
     monkeypatch.setattr(blocks, "CACHE_BYTES", 1)
     assert count() == 32  # of LEAST_MEMBERS
+    monkeypatch.setattr(blocks, "MOST_OPERATIONS", 0)
+    assert count() == 1
+    monkeypatch.undo()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert count() == 1
+
+
+def test_operations_of_a_step_are_counted_with_all_iterations():
+    class Counted:
+        default_params, action_space = None, Discrete(2)
+
+        def reset(self, key, params):
+            return jnp.float32(0), jnp.float32(0)
+
+        def step(self, key, state, action, params):
+            state = jax.lax.fori_loop(0, 5, lambda i, x: x * x + i, state)  # 5 x (product, sum, conversion, next i)
+            return jax.lax.cond(state > 0, jnp.sin, jnp.cos, state), -state  # 1, two branches and a conversion, 1
+
+    assert blocks.count_operations(Counted()) == 5 * 4 + 5
 
 
 @pytest.mark.program

@@ -6,16 +6,19 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
 from evorl import mesh, tree
 from evorl.normalize import RunningStatistics
+from evorl.spaces import to_shape_structs
 from evorl.types import Key, Metrics, Params, SeedEvolver, Transition
 from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, TransitionStore, hosts
 
 Block: TypeAlias = tuple[Params, Array, Array]  # individuals; episodes and seed group of each environment
 CACHE_BYTES = 8 * 2**20  # of weights that one device, a part of a CPU, uses again and again without loss
 LEAST_MEMBERS = 8  # of a block, on each device
+MOST_OPERATIONS = 10_000  # of a step of an environment; physics has more, and takes longer than reading the weights
 
 
 def rollout_blocks(workflow: Any, state: Any, plan: RolloutPlan, key: Key) -> Rollout:
@@ -30,6 +33,7 @@ def choose_num_blocks(workflow: Any, state: Any, plan: RolloutPlan) -> int:
     """Return the number of blocks of a population: as `members_at_once` says, or on a CPU by the size of the weights.
 
     A step reads the weights of all individuals of a block. If they fit in the caches, the next step finds them there.
+    Environments with many operations are faster all at once.
     """
     size, shards = workflow.evolver.population_size, mesh.count_shards(mesh.ENVS)
     if workflow.members_at_once:
@@ -38,8 +42,26 @@ def choose_num_blocks(workflow: Any, state: Any, plan: RolloutPlan) -> int:
         return 1
     held = jax.eval_shape(make_member_behaviour(workflow, state).materialize, plan.params)
     share = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(held)) / shards
+    if share <= CACHE_BYTES or count_operations(workflow.env) > MOST_OPERATIONS:
+        return 1
     counts = [i for i in range(1, size // (shards * LEAST_MEMBERS) + 1) if size % (i * shards) == 0] or [1]
     return next((count for count in counts if share / count <= CACHE_BYTES), counts[-1])
+
+
+def count_operations(env: Any) -> int:
+    """Return the number of operations of a step of an environment, all iterations of its scans included."""
+
+    def count(jaxpr: Any) -> int:
+        total = 0
+        for equation in jaxpr.eqns:
+            inner = [x for x in jax.tree.leaves(equation.params) if isinstance(x, Jaxpr | ClosedJaxpr)]
+            repeats = equation.params["length"] if equation.primitive.name == "scan" else 1
+            total += repeats * sum(count(getattr(x, "jaxpr", x)) for x in inner) if inner else 1
+        return total
+
+    key, params = jax.random.key(0), env.default_params
+    state, _ = jax.eval_shape(env.reset, key, params)
+    return count(jax.make_jaxpr(env.step)(key, state, to_shape_structs(env.action_space), params).jaxpr)
 
 
 def split_plan(workflow: Any, plan: RolloutPlan, num_blocks: int) -> Block:
