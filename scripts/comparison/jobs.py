@@ -124,6 +124,7 @@ BBOB = (
     "the 24 functions, each from a random point with standard deviation 2 until a value 0.01 above the minimum or "
     "100 n^2 evaluations, without restarts; 4 + 3 log n individuals"
 )
+RESTORED = "Brax's trainers call two functions that newer JAX no longer has; the job gives them back."
 SMALL_PPO = "without evaluation, 5 environments x 100 steps, 5 epochs of 5 minibatches, networks of 64, 64"
 JOBS = {
     "PPO on CartPole, seeds": Job(
@@ -269,6 +270,7 @@ JOBS = {
             (Side("evorl", f"ppo_{name}"), Side("brax", f"ppo_{name}")),
             sizes=sizes,
             axis="environments",
+            note=RESTORED,
         )
         for name, title, sizes in (
             ("inverted_pendulum", "inverted_pendulum (generalized)", (64, 1024)),
@@ -298,6 +300,7 @@ JOBS = {
         (Side("evorl", "sac_ant"), Side("brax", "sac_ant")),
         sizes=(128,),
         axis="environments",
+        note=RESTORED,
     ),
     "Random play in mazes": Job(
         "envs",
