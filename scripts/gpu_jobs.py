@@ -205,7 +205,9 @@ def configured(options: str, tiny: bool, tiny_options: str = "") -> Any:
     return runs.build(config.compose_config(given))[0]
 
 
-def compile_training(workflow: Any, seeds: int = 1, count: int = 1) -> Begin:
+def compile_training(
+    workflow: Any, seeds: int = 1, count: int = 1, side_by_side: bool = True, devices: int = 1
+) -> Begin:
     """Compile `Program` as trainings do; a call runs `count` iterations and returns the metrics of the last one."""
     import jax
 
@@ -213,7 +215,7 @@ def compile_training(workflow: Any, seeds: int = 1, count: int = 1) -> Begin:
     from evorl.training.devices import compiler_options
     from evorl.training.program import Program, make_run_args
 
-    program, numbers = Program(workflow, list(range(seeds)), chunk=count, side_by_side=True), resolve_numbers(workflow)
+    program, numbers = Program(workflow, range(seeds), count, side_by_side, devices), resolve_numbers(workflow)
     traced = program.trace(numbers)
     run, init = traced.run.compile(compiler_options()), traced.init.lower().compile()
 

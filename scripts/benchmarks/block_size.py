@@ -10,9 +10,11 @@ default, which is the first row. `evorl/workflows/blocks.py` chooses the default
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,9 +22,10 @@ from peers_timing import surroundings
 
 from evorl import Brax, Evolution, Gymnax, MLPPolicy
 from evorl.ec import OpenES
-from evorl.parts import resolve_numbers
-from evorl.training.devices import compiler_options, fast_compile_options, set_host_devices
-from evorl.training.program import Program, make_run_args
+from evorl.training.devices import set_host_devices
+
+sys.path.append(str(Path(__file__).parents[1]))
+from gpu_jobs import compile_training
 
 CASES: dict[str, tuple[str, int, int, tuple[int, ...]]] = {  # environment, hidden units, population, sizes of a block
     "64": ("CartPole-v1", 64, 4096, (64, 256, 512, 1024, 4096)),
@@ -32,17 +35,13 @@ CASES: dict[str, tuple[str, int, int, tuple[int, ...]]] = {  # environment, hidd
 }
 
 
-def train(workflow: Evolution, devices: int) -> Callable[[int], float]:
-    """Return a function that continues a training by generation i and returns its seconds."""
-    program, numbers = Program(workflow, [0], 1, False, devices), resolve_numbers(workflow)
-    traced = program.trace(numbers)
-    held = [traced.init.lower().compile(fast_compile_options())(program.keys, numbers)]
-    run = traced.run.compile(compiler_options())
+def train(workflow: Evolution, devices: int) -> Callable[[], float]:
+    """Return a function that continues a training by a generation and returns its seconds."""
+    call = compile_training(workflow, devices=devices)()
 
-    def one(i: int) -> float:
+    def one() -> float:
         began = time.perf_counter()
-        state, *_ = run(held[0], program.keys, *make_run_args(i, 1, False))
-        held[0] = jax.block_until_ready(state)
+        jax.block_until_ready(call())
         return time.perf_counter() - began
 
     return one
@@ -57,9 +56,9 @@ def compare(case: str, devices: int, rounds: int) -> None:
     kinds = {"default": default} | {f"{m:,}": replace(default, members_at_once=m) for m in sizes}
     runs = {name: train(workflow, devices) for name, workflow in kinds.items()}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for i in range(rounds + 1):
+    for _ in range(rounds + 1):
         for kind, run in runs.items():
-            seconds[kind].append(run(i))
+            seconds[kind].append(run())
     first = statistics.median(seconds["default"][1:])
     for kind, found in seconds.items():
         median = statistics.median(found[1:])

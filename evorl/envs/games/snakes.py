@@ -11,17 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Int16
 
 from evorl.envs.arcade import screen
-from evorl.envs.arcade.snake import (
-    EMPTY,
-    FOOD,
-    MOVES,
-    WALL,
-    Snake,
-    count_free_cells,
-    find_free_cell,
-    mask_cell,
-    set_cell,
-)  # fmt: skip
+from evorl.envs.arcade.snake import EMPTY, FOOD, MOVES, WALL, Snake, find_free_cell, mask_cell, set_cell
 from evorl.errors import require, require_int
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import Key, MemberEnds, TimeStep
@@ -113,7 +103,7 @@ class Snakes:
         cells = jnp.full((self.height, self.width), EMPTY, jnp.int16)
 
         def take_cell(cells: Array, part: Array) -> tuple[Array, Array]:
-            place = find_free_cell(cells, count_free_cells(cells), part)
+            place = find_free_cell(cells, part)
             return set_cell(cells, place, 1), place
 
         parts = jax.random.uniform(key, (self.num_snakes + self.food,))
@@ -159,8 +149,7 @@ class Snakes:
         food = s.food & ~(there & eats[:, None, None]).any(0)
         missing = s.pending_food + eats.sum(dtype=jnp.int32)
         taken = food | (bodies > 0).any(0)
-        cells = taken.astype(jnp.int16)
-        new = mask_cell(food, find_free_cell(cells, count_free_cells(cells), chance)) & (missing > 0)
+        new = mask_cell(food, find_free_cell(taken.astype(jnp.int16), chance)) & (missing > 0)
         going = goes[:, None]
         state = SnakesState(
             bodies, food | new, jnp.where(going, heads, s.heads),

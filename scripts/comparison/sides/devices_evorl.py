@@ -9,14 +9,11 @@ import jax
 from brax_evorl import make_ppo as make_brax_ppo
 from brax_sizes import UNROLL, count_iterations
 from es_evorl import make_cartpole
+from gpu_jobs import compile_training
 from rl_evorl import make_ppo_seeds
 from side import Round, serve
 from workflows_evorl import equal
 from workloads import WORKLOADS
-
-from evorl.parts import resolve_numbers
-from evorl.training.devices import compiler_options, fast_compile_options
-from evorl.training.program import Program, make_run_args
 
 
 class Training(NamedTuple):
@@ -50,15 +47,11 @@ def ppo_ant(size: int) -> Training:
 def train(make: Callable[[int], Training], size: int) -> Round:
     """Return rounds that continue a training on the devices, as `python -m evorl.train devices=` does."""
     workflow, iterations, work, count = make(size)
-    program = Program(workflow, range(count), iterations, side_by_side=False, devices=devices_count.COUNT)
-    numbers = resolve_numbers(workflow)
-    traced = program.trace(numbers)
-    held = [traced.init.lower().compile(fast_compile_options())(program.keys, numbers)]
-    run = traced.run.compile(compiler_options())
+    call = compile_training(workflow, count, iterations, side_by_side=False, devices=devices_count.COUNT)()
 
     def one(i: int) -> dict[str, float]:
-        state, *_ = run(held[0], program.keys, *make_run_args(i * iterations, iterations, False))
-        held[0] = jax.block_until_ready(state)
+        del i
+        jax.block_until_ready(call())
         return {"work": work}
 
     return one
