@@ -41,6 +41,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 import json_rows
 from json_rows import Row
 
+from evorl.machine import count_cores
+
 HERE = Path(__file__).parent
 ROWS = HERE.parents[1] / "docs" / "rows" / "comparison.jsonl"
 MISSING = ROWS.with_name("comparison_missing.json")
@@ -212,7 +214,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int) -> Row:
         figures |= {label: process.figures for label, process in running.items()}
     return {
         "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
+        "cores": count_cores(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         "load": load,

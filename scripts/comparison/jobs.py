@@ -542,6 +542,30 @@ JOBS |= {
         note="CartPole in JAX is part of evorl's compiled program. The initial weights differ: orthogonal in SB3, "
         "uniform in evorl.",
     ),
+    "PPO on Hopper-v5 to a return of 1,000": Job(
+        "rl",
+        "Time from scratch to a mean return of 1,000 in 10 greedy episodes, which are played every 10,240 steps, their "
+        "time included. 8 environments x 256 steps, 10 epochs of minibatches of 64, networks of 64, 64, learning rate "
+        "0.0003, no entropy bonus, at most 512,000 steps",
+        "env steps",
+        (Side("evorl", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal_sbx", "SBX")),
+        rounds=8,
+        score="mean return of the last 10 greedy episodes",
+        has_goal=True,
+        note="The initial weights differ: orthogonal in SB3, uniform in evorl. All sides simulate on MuJoCo's C "
+        "engine, and had one core.",
+    ),
+    "TD3 on HalfCheetah-v5 to a return of 300": Job(
+        "rl",
+        "Time from scratch to a mean return of 300 in 5 greedy episodes, which are played every 1,000 steps, their "
+        "time included. As TD3 on Hopper-v5, with SB3's learning rate of 0.001, and at most 50,000 steps",
+        "env steps",
+        (Side("evorl", "td3_goal"), Side("sb3", "td3_goal"), Side("sb3", "td3_goal_sbx", "SBX")),
+        rounds=8,
+        score="mean return of the last 5 greedy episodes",
+        has_goal=True,
+        note="All sides simulate on MuJoCo's C engine, and had one core.",
+    ),
     "PBT of PPO on CartPole": Job(
         "tuning",
         "Population-based training of 8 members of PPO for 20,480 steps of each, from scratch. Every 4,096 steps, "

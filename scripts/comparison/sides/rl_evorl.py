@@ -1,6 +1,6 @@
 """RL agents with evorl."""
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,11 @@ from peers_updates import td3_block
 from replay_sizes import ADDS, BATCH, CAPACITY, make_rows
 from side import Round, serve
 
-from evorl import Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
+from evorl import Adam, Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
 from evorl.agents import DQN, PPO, SAC, TD3
 from evorl.replay.ring import RingBuffer
 
 REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
-GOAL, MOST_STEPS = 475, 98 * 2_048
 
 
 def make_ppo_seeds(env: str = "CartPole-v1") -> OnPolicy:
@@ -60,8 +59,12 @@ def sac(size: int) -> Round:
 def td3(size: int) -> Round:
     """TD3 on Hopper-v5, 500 steps and updates in each round: two steps, then two updates."""
     del size
-    workflow = OffPolicy(MuJoCo("Hopper-v5"), TD3(), num_envs=1, num_steps=2, num_updates=2, actor_interval=2)
-    return train_on(workflow, 250, 500)
+    return train_on(make_td3("Hopper-v5"), 250, 500)
+
+
+def make_td3(env: str, **options: Any) -> OffPolicy:
+    """Return TD3 on a task of MuJoCo, with two updates of the critics for two steps."""
+    return OffPolicy(MuJoCo(env), TD3(**options), num_envs=1, num_steps=2, num_updates=2, actor_interval=2)
 
 
 def train_on(workflow: Any, iterations: int, work: float) -> Round:
@@ -94,8 +97,45 @@ def dqn(size: int) -> Round:
 def ppo_goal(size: int, env: Any = None) -> Round:
     """PPO on CartPole from scratch until 10 greedy episodes have a mean return of 475."""
     del size
-    over = float(MOST_STEPS)
-    workflow = make_ppo(Linear(1e-3, 0.0, over=over), Linear(0.2, 0.0, over=over), env)
+    over = 98 * 2_048.0
+    return train_to_goal(make_ppo(Linear(1e-3, 0.0, over=over), Linear(0.2, 0.0, over=over), env), 475, 8, 2_048, 98)
+
+
+def ppo_hopper_goal(size: int) -> Round:
+    """PPO on Hopper-v5 from scratch until 10 greedy episodes have a mean return of 1,000."""
+    del size
+    agent = PPO(hidden=(64, 64), distribution="normal", entropy_weight=0.0, critic_weight=1.0, max_grad_norm=0.5)
+    workflow = OnPolicy(
+        MuJoCo("Hopper-v5"),
+        replace(agent, optimizer=Adam(eps=1e-5)),
+        num_envs=8,
+        num_steps=256,
+        num_epochs=10,
+        batch_size=64,
+        normalize_observations=False,
+        normalize_values=False,
+        eval_episodes=10,
+    )
+    return train_to_goal(workflow, 1_000, 5, 10_240, 50)
+
+
+def td3_goal(size: int) -> Round:
+    """TD3 on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 300."""
+    del size
+    workflow = make_td3("HalfCheetah-v5", actor_lr=1e-3, critic_lr=1e-3)
+    return train_to_goal(replace(workflow, eval_episodes=5), 300, 500, 1_000, 50)
+
+
+def train_to_goal(workflow: Any, goal: float, iterations: int, steps: int, most: int) -> Round:
+    """Return rounds that train from scratch to a mean return of greedy episodes.
+
+    Args:
+        workflow: Workflow; an evaluation plays its `eval_episodes`.
+        goal: Mean return that ends a round.
+        iterations: Number of iterations before each evaluation.
+        steps: Number of env steps of these iterations.
+        most: Number of evaluations after which a round ends in any case.
+    """
 
     @jax.jit
     def train(key: jax.Array) -> Any:
@@ -104,14 +144,15 @@ def ppo_goal(size: int, env: Any = None) -> Round:
         def step(loop: tuple[Any, ...]) -> tuple[Any, ...]:
             i, state, _ = loop
             key_steps, key_evaluation = jax.random.split(jax.random.fold_in(key, i))
-            state = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, 8))[0]
+            state = jax.lax.scan(workflow.step, state, jax.random.split(key_steps, iterations))[0]
             return i + 1, state, workflow.evaluate(state, key_evaluation)["return"]
 
         def is_unfinished(loop: tuple[Any, ...]) -> jax.Array:
-            return (loop[2] < GOAL) & (loop[0] * 2_048 < MOST_STEPS)
+            return (loop[2] < goal) & (loop[0] < most)
 
-        i, _, score = jax.lax.while_loop(is_unfinished, step, (jnp.int32(0), workflow.init(key_init), jnp.float32(0)))
-        return i * 2_048, score
+        start = jnp.int32(0), workflow.init(key_init), jnp.float32(-jnp.inf)
+        i, _, score = jax.lax.while_loop(is_unfinished, step, start)
+        return i * steps, score
 
     def one(i: int) -> dict[str, float]:
         steps, score = train(jax.random.key(i))
@@ -123,7 +164,7 @@ def ppo_goal(size: int, env: Any = None) -> Round:
 def replay(size: int) -> Round:
     """Add `size` rows to a full replay buffer, then sample a batch."""
     buffer = RingBuffer.empty(CAPACITY, jax.tree.map(lambda x: x[0], make_rows(1)))
-    full, rows = dataclasses.replace(buffer, size=jnp.int32(CAPACITY)), make_rows(size)
+    full, rows = replace(buffer, size=jnp.int32(CAPACITY)), make_rows(size)
 
     def step(carry: Any, key: jax.Array) -> Any:
         buffer, total = carry
@@ -146,6 +187,8 @@ if __name__ == "__main__":
         "td3": td3,
         "dqn": dqn,
         "ppo_goal": ppo_goal,
+        "ppo_hopper_goal": ppo_hopper_goal,
+        "td3_goal": td3_goal,
         "replay": replay,
         "td3_updates": td3_updates,
     }

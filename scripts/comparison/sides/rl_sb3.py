@@ -14,8 +14,8 @@ from stable_baselines3.common.callbacks import BaseCallback  # pyright: ignore[r
 from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
 from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
 
-GOAL, EVALUATE_EVERY, MOST_STEPS = 475, 2_048, 98 * 2_048
-OFF_POLICY = {"learning_rate": 3e-4, "batch_size": 256, "learning_starts": 1_000, "train_freq": 1, "gradient_steps": 1}
+LEARNING_RATE = 3e-4
+OFF_POLICY = {"batch_size": 256, "learning_starts": 1_000, "train_freq": 1, "gradient_steps": 1}
 
 
 def ppo(size: int, library: Any) -> Round:
@@ -33,17 +33,24 @@ def sac(size: int, library: Any) -> Round:
 def td3(size: int, library: Any) -> Round:
     """TD3 on Hopper-v5, 500 steps and updates in each round."""
     del size
-    noise = NormalActionNoise(np.zeros(3), 0.1 * np.ones(3))
-    return train_on(make_off_policy(library.TD3, "Hopper-v5", action_noise=noise), 500, 1_000)
+    return train_on(make_td3(library, "Hopper-v5"), 500, 1_000)
 
 
-def make_off_policy(kind: Any, env: str, **settings: Any) -> Any:
+def make_td3(library: Any, env: str, seed: int = 0, learning_rate: float = LEARNING_RATE) -> Any:
+    """Return TD3 with the exploration noise of the paper."""
+    size = make_vec_env(env, 1).action_space.shape
+    noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
+    return make_off_policy(library.TD3, env, seed, learning_rate, action_noise=noise)
+
+
+def make_off_policy(kind: Any, env: str, seed: int = 0, learning_rate: float = LEARNING_RATE, **settings: Any) -> Any:
     """Return an off-policy algorithm on one environment."""
     networks = {"net_arch": [256, 256]}
     return kind(
         "MlpPolicy",
-        make_vec_env(env, 1, seed=0),
-        seed=0,
+        make_vec_env(env, 1, seed=seed),
+        learning_rate,
+        seed=seed,
         device="cpu",
         policy_kwargs=networks,
         **OFF_POLICY,
@@ -80,22 +87,37 @@ def dqn(size: int, library: Any) -> Round:
 
 
 class StopAtGoal(BaseCallback):
-    """Evaluate every 2,048 steps, before the next rollout, and stop the training at the goal."""
+    """Evaluate at regular numbers of steps, before the next rollout, and stop the training at the goal."""
 
-    def __init__(self, evaluate: Callable[[Any], float]) -> None:
+    def __init__(self, evaluate: Callable[[Any], float], goal: float, every: int) -> None:
         super().__init__()
-        self.evaluate, self.score, self.steps = evaluate, 0.0, 0
+        self.evaluate, self.goal, self.every, self.score, self.steps = evaluate, goal, every, -np.inf, 0
 
     def _on_rollout_start(self) -> None:
-        if self.num_timesteps > self.steps and self.num_timesteps % EVALUATE_EVERY == 0:
+        if self.num_timesteps > self.steps and self.num_timesteps % self.every == 0:
             self.score, self.steps = self.evaluate(self.model), self.num_timesteps
 
     def _on_training_end(self) -> None:
-        if self.score < GOAL:
+        if self.score < self.goal:
             self._on_rollout_start()
 
     def _on_step(self) -> bool:
-        return self.score < GOAL
+        return self.score < self.goal
+
+
+def train_to_goal(model: Any, evaluate: Callable[[Any], float], goal: float, every: int, most: int) -> dict[str, float]:
+    """Train until an evaluation reaches the goal, and return the steps and the last score.
+
+    Args:
+        model: Algorithm.
+        evaluate: Function of the algorithm; returns a mean return.
+        goal: Mean return that ends the training.
+        every: Number of env steps between evaluations.
+        most: Number of evaluations after which the training ends in any case.
+    """
+    watch = StopAtGoal(evaluate, goal, every)
+    model.learn(most * every, watch, log_interval=None)
+    return {"work": watch.steps, "score": watch.score}
 
 
 def ppo_goal(size: int, library: Any) -> Round:
@@ -104,15 +126,39 @@ def ppo_goal(size: int, library: Any) -> Round:
 
     def one(i: int) -> dict[str, float]:
         model = make_ppo(i, lambda left: 1e-3 * left, lambda left: 0.2 * left, library.PPO)
-        watch = StopAtGoal(make_evaluator(1_000 + i))
-        model.learn(MOST_STEPS, watch, log_interval=None)
-        return {"work": watch.steps, "score": watch.score}
+        return train_to_goal(model, make_evaluator(1_000 + i), 475, 2_048, 98)
+
+    return one
+
+
+def ppo_hopper_goal(size: int, library: Any) -> Round:
+    """PPO on Hopper-v5 from scratch until 10 greedy episodes have a mean return of 1,000."""
+    del size
+    torch.set_num_threads(1)
+    settings = {"n_steps": 256, "batch_size": 64, "n_epochs": 10, "vf_coef": 0.5, "ent_coef": 0.0}
+
+    def one(i: int) -> dict[str, float]:
+        env, networks = make_vec_env("Hopper-v5", 8, seed=i), {"net_arch": [64, 64]}
+        model = library.PPO("MlpPolicy", env, seed=i, device="cpu", policy_kwargs=networks, **settings)
+        return train_to_goal(model, make_evaluator(1_000 + i, "Hopper-v5"), 1_000, 10_240, 50)
+
+    return one
+
+
+def td3_goal(size: int, library: Any) -> Round:
+    """TD3 on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 300."""
+    del size
+
+    def one(i: int) -> dict[str, float]:
+        model = make_td3(library, "HalfCheetah-v5", i, 1e-3)
+        return train_to_goal(model, make_evaluator(1_000 + i, "HalfCheetah-v5", 5), 300, 1_000, 50)
 
     return one
 
 
 if __name__ == "__main__":
     jobs = {"ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
+    jobs |= {"ppo_hopper_goal": ppo_hopper_goal, "td3_goal": td3_goal}
     of_sbx = {f"{name}_sbx": partial(job, library=sbx) for name, job in jobs.items()}
     of_sb3 = {name: partial(job, library=sb3) for name, job in jobs.items()}
     serve(of_sb3 | of_sbx, "stable_baselines3", "sbx-rl", "torch", "jax", "gymnasium")

@@ -28,7 +28,7 @@ def make_ppo(seed: int, learning_rate: Rate, clip: Rate, kind: Any = PPO) -> Any
     return kind("MlpPolicy", env, seed=seed, device="cpu", policy_kwargs=networks, **rates, **SETTINGS)
 
 
-def make_evaluator(seed: int) -> Callable[[Any], float]:
-    """Return a function that plays 10 greedy episodes at once and returns their mean return."""
-    env = make_vec_env("CartPole-v1", 10, seed=seed)
-    return lambda model: float(evaluate_policy(model, env, 10, deterministic=True)[0])
+def make_evaluator(seed: int, name: str = "CartPole-v1", episodes: int = 10) -> Callable[[Any], float]:
+    """Return a function that plays greedy episodes, all at once, and returns their mean return."""
+    env = make_vec_env(name, episodes, seed=seed)
+    return lambda model: float(evaluate_policy(model, env, episodes, deterministic=True)[0])
