@@ -8,7 +8,7 @@ import pytest
 from evorl import tree
 from evorl.ec import SeedGA
 from evorl.ec.cells import CVTArchive
-from evorl.ec.noise import BLOCK_NUMBERS, CPU_BLOCK_NUMBERS, MIN_BLOCK, Noise, choose_block
+from evorl.ec.noise import ACCELERATOR_BLOCK_NUMBERS, CPU_BLOCK_NUMBERS, MIN_BLOCK, Noise, choose_block
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_an_accelerator_takes_larger_blocks(on_accelerator):
     assert choose_block(4096, 10**6) == MIN_BLOCK
     on_accelerator()
     assert choose_block(4096, 1000) == 4096
-    assert choose_block(4096, 10**6) == 64 == 2 ** int(np.log2(BLOCK_NUMBERS // 10**6))
+    assert choose_block(4096, 10**6) == 64 == 2 ** int(np.log2(ACCELERATOR_BLOCK_NUMBERS // 10**6))
 
 
 @pytest.mark.parametrize("source", ["exact", "hash", "table"])

@@ -24,6 +24,7 @@ from evorl.ec import (
     SeededES,
     SeedGA,
     VanillaES,
+    flatten,
     shaping,
 )
 from evorl.ec.flatten import flatten_population, leaf_indices
@@ -172,7 +173,9 @@ def test_openes_takes_a_step_of_adam_with_decay(key):
     np.testing.assert_allclose(after.mean, mean + 0.1 * ascent / (np.abs(ascent) + 1e-8), rtol=1e-5)  # Adam's first
 
 
-def test_ars_equals_numpy(key):
+@pytest.mark.parametrize("block", [2**24, 6])  # numbers that are copied at a time: all, and those of one pair
+def test_ars_equals_numpy(key, block, monkeypatch):
+    monkeypatch.setattr(flatten, "BLOCK_NUMBERS", block)
     ars = ARS(6, 2, learning_rate=0.5, std=0.2)
     mean = np.array([1.0, 2.0], np.float32)
     noise = np.array([[1.0, 0.0], [0.5, -1.0], [2.0, 1.0]], np.float32)

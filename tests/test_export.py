@@ -110,6 +110,8 @@ def test_what_numpy_has_no_operation_for_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(numpy_policy.OPERATIONS, "tanh")
     with pytest.raises(OptionError, match=r"\.npz does not support tanh; use \.jaxexport"):
         export_policy(policy, tmp_path / "policy.npz")
+    with pytest.raises(OptionError, match=r"\.npz does not support erf_inv, tanh; leave out sampled=true"):
+        export_policy(make_policy(WORKFLOWS["sac"]), tmp_path / "policy.npz", sampled=True)
     export_policy(policy, tmp_path / "policy.jaxexport")
     with pytest.raises(OptionError, match=r"out=.*policy\.onnx: must end with \.npz or \.jaxexport"):
         export_policy(policy, tmp_path / "policy.onnx")

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ from evorl.training.fit import fit
 from evorl.training.program import Program, fold_keys
 from evorl.training.progress import Budget, BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.records.display import LinePrinter
+from evorl.training.records.display import LinePrinter, SpeedMeter
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
 from evorl.training.records.rows import compute_return_interval
 from evorl.types import TimeStep
@@ -242,6 +242,12 @@ def test_a_checkpoint_whose_replacement_was_not_written_is_put_back(tmp_path):
     assert Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state))[2]["row_counts"] == {"train": 2}
 
 
+def test_more_steps_than_can_be_counted_are_refused():
+    workflow = replace(OFF_POLICY, num_envs=2**20, num_steps=2**11)
+    with pytest.raises(OptionError, match="env steps=up to 2,147,483,648: must be at most 2,147,483,647"):
+        fit(workflow, 3, Budget(iterations=1))
+
+
 @pytest.mark.program
 def test_a_checkpoint_of_another_configuration_is_named(tmp_path):
     checkpoints = Checkpoints(tmp_path)
@@ -435,6 +441,12 @@ def test_lines_tell_how_far_it_is(whole, capsys):
     assert "compiled in" in out[1]
     assert "evaluation" in out[-1]
     assert out[-1].startswith("100%")
+
+
+def test_a_speed_is_shown_of_counts_that_rose():
+    meter = SpeedMeter("env steps")
+    rows = ({"seconds": i, "env_steps": 8, "gradient_steps": 100 * i} for i in (1.0, 3.0))
+    assert [meter(row) for row in rows] == [{}, {"gradient_steps": "100 gradient steps/s"}]
 
 
 def test_a_stage_that_takes_long_says_so_until_something_else_is_said(capsys):

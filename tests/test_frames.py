@@ -207,3 +207,9 @@ def test_a_stack_of_another_height_is_refused():
     row = like(next(iter(stream(np.random.default_rng(0), 2, 1, 9)))[0])
     with pytest.raises(OptionError, match=r"count=3: must divide the first axis of \[2, 2, 2\]"):
         FrameReplay(3).empty(100, row)
+
+
+def test_groups_of_agents_are_refused():
+    row = like(next(iter(stream(np.random.default_rng(0), 2, 1, 9)))[0])
+    with pytest.raises(OptionError, match="replay=FrameReplay: does not support groups of agents"):
+        FrameReplay(1).empty(100, replace(row, reward={"team": row.reward}))

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from evorl.ec import Noise
-from evorl.ec.noise import hash_counter, mix_bits, threefry
+from evorl.ec.noise import hash_words, mix_bits, threefry
 from evorl.errors import OptionError
 
 ROWS, SIZE = 64, 16_384
@@ -87,7 +87,7 @@ def test_a_bit_of_the_hash_moves_half_of_the_others():
     assert len(np.unique(mix_bits(jnp.arange(2**16, dtype=jnp.uint32)))) == 2**16
 
 
-@pytest.mark.parametrize("words", [threefry, hash_counter])
+@pytest.mark.parametrize("words", [threefry, lambda key, counter: hash_words(jax.random.bits(key, (2,)), counter)])
 def test_bits_are_balanced(words):
     bits = np.unpackbits(
         np.asarray(words(jax.random.key(7), jnp.arange(2**18, dtype=jnp.uint32))).view(np.uint8)

@@ -192,6 +192,23 @@ def test_an_epoch_learns_from_each_segment_once_in_an_order_of_its_own():
     assert run(jnp.int32(1), valid)[0][0].tolist() == [2] * 4 + [1] * 4 + [0] * 4
 
 
+def test_segments_that_are_not_there_do_not_move_the_priorities_of_others():
+    advantage, index = jnp.array([[0.0], [0.0], [0.0], [9.0]]), jnp.arange(4.0)[:, None]
+    batch = Batch(None, None, None, index, advantage, index)
+    agent, sampling = fill_spaces(Summing(), Counting()), PrioritizedSegments(alpha=1.0)
+    epochs = RefreshedEpochs(agent, sampling, 1, False, "never", lambda *_: ())
+    start, valid = (jnp.zeros(4, jnp.int32), jnp.zeros(4, jnp.int32), jnp.int32(0)), jnp.array([1, 2, 3, 1])
+    assert epochs.run(start, batch, jax.random.key(0), jnp.int32(1), valid)[0][0].tolist() == [0, 0, 0, 4]
+
+
+def test_advantages_that_are_estimated_anew_are_standardized_among_the_segments_that_are_there():
+    none, advantage = jnp.zeros((4, 1)), jnp.array([[100.0], [1.0], [2.0], [3.0]])
+    batch = Batch(None, none, none, none, none, none, ratio=none + 1, bootstrap_value=none)
+    epochs = RefreshedEpochs(TOLD, SHUFFLED, 2, True, "epoch", lambda *_: (advantage, none))
+    metrics = epochs.run(0, batch, jax.random.key(0), jnp.int32(1), jnp.array([1, 2, 3, 1]))[1]
+    assert float(metrics["advantage"]) == pytest.approx(0, abs=1e-6)
+
+
 def test_plain_epochs_are_those_that_nothing_refreshes():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
     batch = Batch(None, x, x, x, x, x)

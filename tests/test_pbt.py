@@ -20,6 +20,7 @@ from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.state_replays import split_replays
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
+from evorl.workflows.members import init_members, train_and_evaluate
 from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
@@ -111,6 +112,24 @@ def test_generations_by_hand():
         found = np.asarray(after.members.numbers["rate"])[replaced]
         assert np.abs(found[:, None] - expected).min(1).max() < 1e-4
         assert int(after.generation) == generation + 1
+
+
+@part
+class Cut(Climb):
+    """A Climb whose evaluation cuts an episode above the height 5."""
+
+    def evaluate(self, state, key):
+        return super().evaluate(state, key) | {"restarts": (state.height > 5).astype(jnp.int32)}
+
+
+@pytest.mark.program
+def test_no_member_gains_from_an_episode_that_is_cut():
+    population = Vmapped(Cut(rate=Uniform(-1.0, 3.0)), 4)
+    members = init_members(
+        population, KEY, {"rate": jnp.array([0.0, 1.0, 2.0, 3.0]), "limit": jnp.full(4, 100.0)}, None
+    )
+    evaluation = train_and_evaluate(population, members, KEY, 3, 1)[2]
+    np.testing.assert_allclose(evaluation["return"], [0, 3, np.nan, np.nan])
 
 
 @pytest.mark.program

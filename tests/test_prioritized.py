@@ -96,6 +96,14 @@ def test_new_rows_have_the_highest_priority_so_far():
     np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(8)), wanted, rtol=1e-5)
 
 
+@pytest.mark.program
+def test_new_rows_come_first_while_errors_are_small():
+    """Schaul et al. 2016, algorithm 1: the first priority is 1, that of new rows the highest so far."""
+    replay = PrioritizedReplay(exponent=0.5).empty(8, ROW).add(*rows(1, 2, 3))
+    replay = replay.update_priorities(jnp.array([0]), jnp.array([0.01])).add(*rows(4))
+    np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(4)), [0.1, 1, 1, 1], rtol=1e-4)
+
+
 def test_rows_that_are_masked_or_lost_have_none():
     replay = (
         PrioritizedReplay().empty(8, ROW).add({"x": jnp.array([1.0, jnp.nan, 3.0])}, jnp.array([False, True, True]))

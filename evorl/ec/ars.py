@@ -76,11 +76,13 @@ class ARS(Evolver):
         returns = pairs[elites]
         differences = returns[:, 0] - returns[:, 1]
 
-        def sum_directions(_: Float[Array, " k"], rows: Float[Array, "k size"]) -> Float[Array, " size"]:
-            return sum_weighted(differences, (rows[::2] - rows[1::2]) / (2 * self.std))
+        def sum_directions(weights: Float[Array, " k"], rows: Float[Array, "k size"]) -> Float[Array, " size"]:
+            weights = jnp.where(weights[::2] == 0, weights[1::2], weights[::2])  # a device may have half of a pair
+            return sum_weighted(weights, (rows[::2] - rows[1::2]) / (2 * self.std))
 
         both = 2 * jnp.repeat(elites, 2) + jnp.arange(2 * self.num_elites) % 2
-        total, spread = sum_over_rows(genomes, both, returns.reshape(-1), sum_directions), returns.std()
+        total = sum_over_rows(genomes, both, jnp.repeat(differences, 2), sum_directions, group=2)
+        spread = returns.std()
         step = total / (self.num_elites * jnp.maximum(spread, 1e-8))
         mean = flatten_member(state.mean) + self.learning_rate * step
         return replace(state, mean=unflatten_member(mean, state.mean)), {"return_std": spread}

@@ -47,18 +47,20 @@ def sum_over_rows(
     index: Int[Array, " k"],
     weights: Float[Array, " k"],
     total: Callable[[Float[Array, " k"], Float[Array, "k size"]], T],
+    group: int = 1,
 ) -> T:
     """Return total(weights [k], rows [k, size]) of the individuals with the given indices, as vectors.
 
-    The total of many rows must be the sum of the totals of its parts: no more than BLOCK_NUMBERS numbers are
-    copied at a time, so that memory holds one population. If the population is distributed over several
-    devices, each of them computes the total of its own individuals, with zeros in place of the others, and
-    they exchange only the sum of these totals.
+    The total of many rows must be the sum of the totals of its parts, in each of which groups of `group`
+    consecutive rows are together: no more than BLOCK_NUMBERS numbers are copied at a time, so that memory holds
+    one population. If the population is distributed over several devices, each of them computes the total of
+    its own individuals, with zeros in place of the others and of their weights, and they exchange only the sum
+    of these totals.
     """
     n = jax.tree.leaves(population)[0].shape[0]
 
     size = sum(leaf[0].size for leaf in jax.tree.leaves(population))
-    rows = max(min(len(index), BLOCK_NUMBERS // max(size, 1)), 1)
+    rows = min(len(index), max(BLOCK_NUMBERS // max(size, 1) // group, 1) * group)
     spare = -len(index) % rows
 
     def total_on_device(population: Params, index: Array, weights: Array) -> T:

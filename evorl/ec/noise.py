@@ -20,7 +20,7 @@ from evorl.types import Key, Params
 
 SOURCES = ("exact", "hash", "table")
 CPU_BLOCK_NUMBERS = 2**16  # noise values that are generated at once on a CPU, so that they stay in its cache
-BLOCK_NUMBERS = 2**26  # the same on an accelerator, 256 MB, so that a few launches fill it
+ACCELERATOR_BLOCK_NUMBERS = 2**26  # the same on an accelerator, 256 MB, so that a few launches fill it
 MIN_BLOCK = 4  # rows that are generated at once even if they have more values
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Noise:
         if self.source == "table":
             return jax.lax.dynamic_slice(table, (seed.row.astype(np.int32),), (size,))
         if self.source == "hash":
-            return to_gaussian(_hash_words(_hash_row(seed.words, seed.row), jax.lax.iota(np.uint32, size)))
+            return to_gaussian(hash_words(_hash_row(seed.words, seed.row), jax.lax.iota(np.uint32, size)))
         half = -(-size // 2)  # a block of threefry hashes two words: the position in the row and the row
         counter = jnp.concatenate([jax.lax.iota(np.uint32, half), jnp.full(half, seed.row)])
         return to_gaussian(threefry_2x32(seed.words, counter)[:size])
@@ -200,7 +200,7 @@ def choose_block(rows: int, size: int) -> int:
 
     The rows are the same for every block. Sums over them differ by rounding between a CPU and other devices.
     """
-    numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else BLOCK_NUMBERS
+    numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
     return find_largest_divisor(rows, max(numbers // max(size, 1), MIN_BLOCK))
 
 
@@ -233,12 +233,8 @@ def threefry(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     return threefry_2x32(_sample_key_words(key), counter)
 
 
-def hash_counter(key: Key, counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
-    """Return random words: each counter value, combined with two words of the key, passes an integer hash twice."""
-    return _hash_words(_sample_key_words(key), counter)
-
-
-def _hash_words(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+def hash_words(words: UInt32[Array, "2"], counter: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    """Return random words: each counter value, combined with two words of a key, passes an integer hash twice."""
     first, second = words
     return mix_bits(mix_bits(counter ^ first) + second)
 

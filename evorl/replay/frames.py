@@ -1,6 +1,7 @@
 """Frame replay: stores each image frame once, although it is part of several stacked observations."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -188,9 +189,11 @@ class FrameReplay:
         """Return an empty buffer.
 
         Raises:
-            OptionError: If an observation does not consist of `count` frames, or if the replay of rows cannot
-                drop its oldest rows.
+            OptionError: If an observation does not consist of `count` frames, if the environment has groups of
+                agents, or if the replay of rows cannot drop its oldest rows.
         """
+        groups = isinstance(row.reward, Mapping)
+        require(not groups, "replay", "FrameReplay", "does not support groups of agents; use UniformReplay")
         for leaf in jax.tree.leaves(row.obs):
             whole = self.count == 1 or (leaf.shape and leaf.shape[0] % self.count == 0)
             require(bool(whole), "count", self.count, f"must divide the first axis of {list(leaf.shape)}")

@@ -22,14 +22,14 @@ class Priorities:
     """Priorities of n indices, and the importance-sampling weights of samples."""
 
     sum_tree: SumTree  # priorities to the power of the exponent
-    max_priority: Float[Array, ""]  # highest entry of the tree so far; 0 before the first
+    max_priority: Float[Array, ""]  # highest entry of the tree so far; 1 before the first
     num_added: Int[Array, ""]  # number of added rows, at most correction_steps
     settings: "PrioritizedReplay" = struct.field(pytree_node=False)
 
     @classmethod
     def empty(cls, n: int, settings: "PrioritizedReplay") -> "Priorities":
         """Return priorities of 0 for n indices, so that none can be sampled."""
-        return cls(SumTree.zeros(n), jnp.float32(0), jnp.int32(0), settings)
+        return cls(SumTree.zeros(n), jnp.float32(1), jnp.int32(0), settings)
 
     def set_max_priority(
         self, index: Int[Array, " k"], mask: Bool[Array, " k"], count: Int[Array, ""] | None = None
@@ -39,9 +39,8 @@ class Priorities:
         `count` is the number of new rows, by default the number of valid indices.
         """
         rows = jnp.minimum(mask.sum() if count is None else count, self.settings.correction_steps)
-        highest = jnp.where(self.max_priority > 0, self.max_priority, 1.0)
         numbers = self.sum_tree.set_values(
-            jnp.where(mask, index, OUT_OF_BOUNDS), jnp.broadcast_to(highest, index.shape)
+            jnp.where(mask, index, OUT_OF_BOUNDS), jnp.broadcast_to(self.max_priority, index.shape)
         )
         added = jnp.minimum(self.num_added, self.settings.correction_steps - rows) + rows
         return Priorities(numbers, self.max_priority, added.astype(jnp.int32), self.settings)

@@ -150,7 +150,10 @@ def to_arrays(policy: Policy, sampled: bool = False, solutions: Solutions | None
     act = make() if solutions is None else lambda obs, memory, params: make(solutions.bind(params))(obs, memory)
     given = (obs, memory) if solutions is None else (obs, memory, params)
     closed, shapes = jax.make_jaxpr(act, return_shape=True)(*given)
-    flat = FlatProgram(closed)
+    try:
+        flat = FlatProgram(closed)
+    except OptionError as error:
+        raise OptionError(f"{error}; {'leave out sampled=true' if sampled else 'use .jaxexport'}") from None
     n, m = len(jax.tree.leaves(obs)), len(jax.tree.leaves(memory))
     action, after = shapes if policy.is_recurrent else (shapes, None)
     outputs = iter(flat.outputs)

@@ -43,7 +43,7 @@ class FlatProgram:
                 kept.append((equation, inputs, outputs))
         unknown = sorted({str(equation.primitive) for equation, *_ in kept} - OPERATIONS.keys())
         if unknown:
-            raise OptionError(f"out: .npz does not support {', '.join(unknown)}; use .jaxexport")
+            raise OptionError(f"out: .npz does not support {', '.join(unknown)}")
         self.operations = [
             Operation(str(equation.primitive), inputs, outputs, _to_options(equation))
             for equation, inputs, outputs in reversed(kept)
@@ -165,4 +165,4 @@ def _ints(numbers: Iterable[Any]) -> list[int]:
 
 def _require_simple(simple: Any, what: str) -> None:
     if not simple:
-        raise OptionError(f"out: .npz does not support {what}; use .jaxexport")
+        raise OptionError(f"out: .npz does not support {what}")

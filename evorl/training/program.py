@@ -1,5 +1,6 @@
 """The compiled program of a training: chunks of steps and evaluations of one or several runs."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -12,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from evorl import mesh, tree
+from evorl.errors import require
 from evorl.replay import distribution
 from evorl.training import processes
 from evorl.training.demonstrations import preload_replay
@@ -20,6 +22,7 @@ from evorl.training.devices import fast_compile_options
 from evorl.types import Key, Metrics, Numbers, State, Transition, Workflow
 from evorl.workflows import base
 
+MAX_COUNT = 2**31 - 1  # metrics are int32
 Measure = Callable[[State], Metrics]  # from the state of one run, without replay buffers, to further metrics
 Evaluator = Callable[[State, Key], Metrics]  # evaluates one run, given its state without replay buffers
 
@@ -48,6 +51,11 @@ class Program:
     chunk: int
     side_by_side: bool
     devices: int | None = 1  # see choose_mesh_shape
+
+    def __post_init__(self) -> None:
+        most = max(base.max_env_steps(self.workflow))
+        why = f"must be at most {MAX_COUNT:,} in an iteration, as they are counted in int32; use fewer or shorter lives"
+        require(math.isinf(most) or most <= MAX_COUNT, "env steps", f"up to {most:,.0f}", why)
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:

@@ -187,7 +187,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
         metrics |= {
-            "return_best": played.stats.mean_return.max(),
+            "return_best": jnp.nanmax(played.stats.mean_return),
             "gradient_elites": jnp.where(learned, count_elites(means["return"], carry.learner_indices), 0),
         }
         state = replace(

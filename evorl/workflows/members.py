@@ -14,6 +14,7 @@ from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import OptionError
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.types import Key, Metrics, Numbers, Population, State
+from evorl.vector_env import hosts
 
 
 def member_keys(key: Key, size: int, evaluating: bool | Array) -> Key:
@@ -107,6 +108,9 @@ def train_and_evaluate(
 ) -> tuple[State, Metrics, Metrics]:
     """Train all members for a number of steps, then evaluate them.
 
+    The return of an evaluation is NaN if an episode of it was cut and not replaced by another, so that no member
+    gains from such an end.
+
     Steps and evaluations are turns of one loop, so that the program contains the physics once. `steps` and
     `evaluations` must each be the same for all vmapped copies.
 
@@ -138,11 +142,11 @@ def train_and_evaluate(
         _, members, trained, evaluated = jax.lax.while_loop(
             lambda loop: tree.any_unbatched(loop[0] < steps + evaluations), run_once, (jnp.int32(0), members, *none)
         )
-        return (
-            members,
-            metrics_of.average_sums(trained, jnp.maximum(steps, 1)),
-            metrics_of.average_sums(evaluated, evaluations),
-        )
+        evaluation = metrics_of.average_sums(evaluated, evaluations)
+        if not hosts.collect_leases(members):  # environments on the host replace episodes
+            cut = jnp.asarray(evaluation.get("restarts", 0)) > 0
+            evaluation["return"] = jnp.where(cut, jnp.nan, evaluation["return"])
+        return members, metrics_of.average_sums(trained, jnp.maximum(steps, 1)), evaluation
 
     whole = mesh.shard_over_axis(train_members, mesh.MEMBERS, (True, False, False, False), True)
     return whole(members, key, jnp.int32(steps), jnp.int32(evaluations))

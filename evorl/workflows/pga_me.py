@@ -159,7 +159,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         returns = played.stats.mean_return
-        of_greedy = {"return_best": returns.max(), "return_greedy": returns[-1]}
+        of_greedy = {"return_best": jnp.nanmax(returns), "return_greedy": returns[-1]}
         return state, played.metrics() | metrics | told | of_greedy
 
     def evaluation_metrics(self, state: PGAMEState, played: Rollout) -> Metrics:

@@ -81,15 +81,18 @@ class RefreshedEpochs:
         learner: Any = self.agent
         loss = learner.loss if self.refresh == NEVER else learner.loss_with_rows
 
+        def select_valid(of_segments: Any) -> Any:
+            return of_segments if valid_segments is None else tree.index(of_segments, valid_segments)
+
         def update_on_minibatch(carry: tuple[Any, Any], drawn: tuple[Array, Key]) -> tuple[tuple[Any, Any], Metrics]:
             state, known = carry
             known = self.recompute_advantages(known) if self.refresh == MINIBATCH else known
             advantage = raw if self.refresh == NEVER else known.advantage
-            rows, weight = self.sampling.sample(drawn[1], drawn[0], advantage)
+            rows, weight = self.sampling.sample(drawn[1], drawn[0], select_valid(advantage))
             rows = rows if valid_segments is None else valid_segments[rows]
             part = layout.unpack(jax.tree.map(lambda x: x[rows], tables))
             if self.refresh != NEVER:
-                part = self.fill_estimates(part, known, rows, batch.weight)
+                part = self.fill_estimates(part, known, rows, *select_valid((known.advantage, batch.weight)))
             part = part if weight is None else self.weight_advantages(part, weight)
             part = mesh.spread_rows(part, mesh.ENVS)
             state, metrics = self.agent.update(state, lambda params: loss(params, part))
@@ -116,11 +119,21 @@ class RefreshedEpochs:
         advantage, target = self.estimate_advantages(known.value, known.ratio)
         return replace(known, advantage=advantage, target=target)
 
-    def fill_estimates(self, part: Batch, known: Estimates, rows: Int[Array, " n"], weight: Any) -> Batch:
-        """Fill the current estimates into segments with the indices `rows`; `weight` is the weight of all segments."""
+    def fill_estimates(
+        self, part: Batch, known: Estimates, rows: Int[Array, " n"], advantages: Array, weight: Any
+    ) -> Batch:
+        """Fill the current estimates into segments.
+
+        Args:
+            part: Segments, leaves [n, steps, ...].
+            known: Estimates of all segments.
+            rows: Indices of the segments.
+            advantages: Advantages of the valid segments, among which those of `part` are standardized.
+            weight: Weights of the steps of the valid segments, or None.
+        """
         advantage = known.advantage[rows]
         if self.normalize_advantages:
-            advantage = standardize(advantage, known.advantage, weight)
+            advantage = standardize(advantage, advantages, weight)
         return replace(part, value=known.value[rows], target=known.target[rows], advantage=advantage)
 
     def weight_advantages(self, part: Batch, weight: Float[Array, " n"]) -> Batch:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import mesh, tree
 from evorl.bounds import BoundTransform
@@ -34,7 +34,7 @@ class SearchState:
     numbers: Numbers
     env_params: PyTree  # None, as there is no environment
     evolver: State
-    env_steps: Float[Array, ""]  # number of evaluations so far
+    iteration: Int[Array, ""]
 
 
 @struct.dataclass
@@ -114,7 +114,11 @@ class Search(base.BaseStagedWorkflow):
         draw = lambda key: self._map_to_search_space(self.problem.init(key))  # noqa: E731
         bound = bind(self, numbers).evolver_with_bounds
         evolver = search.init_evolver_state(bound, key_evolver, draw(key_mean), draw)
-        return SearchState(numbers, as_arrays(env_params), evolver, jnp.float32(0))
+        return SearchState(numbers, as_arrays(env_params), evolver, jnp.int32(0))
+
+    def count_env_steps(self, state: SearchState) -> Float[Array, ""]:
+        """Return the number of evaluations so far."""
+        return state.iteration * jnp.float32(self.evolver.population_size)
 
     def plan(self, state: SearchState, key: Key) -> tuple[Params, tuple[Any, Any]]:
         """Return the individuals to evaluate, leaves [n, ...], and what `tell` takes in addition to their fitness."""
@@ -147,7 +151,7 @@ class Search(base.BaseStagedWorkflow):
         values = self._primary_objective(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}
         found = {"return": jnp.nanmean(values), "return_best": jnp.nanmax(values), "episode_length": jnp.float32(1)}
-        return replace(state, evolver=evolver, env_steps=state.env_steps + n), counts | found | told
+        return replace(state, evolver=evolver, iteration=state.iteration + 1), counts | found | told
 
     def evaluation_metrics(self, state: SearchState, played: CandidateEvaluations) -> Metrics:
         del state

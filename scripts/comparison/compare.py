@@ -52,7 +52,8 @@ ENVIRONMENT = {  # variables of the sides; the last line of a whole traceback is
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "JAX_TRACEBACK_FILTERING": "off",
 }
-SAMPLE_SECONDS = 0.5  # between two looks at memory
+SAMPLE_SECONDS = 0.5  # least time between two looks at memory
+SAMPLE_SHARE = 0.02  # largest share of a core that they take
 
 
 def install(name: str) -> Path:
@@ -165,7 +166,7 @@ class Process:
 
     def _watch(self, over: threading.Event) -> None:
         while True:
-            tree, total = self._tree(), 0
+            started, tree, total = time.perf_counter(), self._tree(), 0
             for process in tree:
                 try:
                     total += process.memory_full_info().pss
@@ -173,7 +174,7 @@ class Process:
                     continue
             self.figures["peak_mb"] = max(self.figures["peak_mb"], total / 1e6)
             self.figures["processes"] = max(self.figures["processes"], len(tree))
-            if over.wait(SAMPLE_SECONDS):
+            if over.wait(max(SAMPLE_SECONDS, (time.perf_counter() - started) / SAMPLE_SHARE)):
                 return
 
 

@@ -373,8 +373,8 @@ def on_devices(job: str, what: str, unit: str, *peers: str, **options: Any) -> J
 NORMALIZED = "observations normalized, networks of 256, 256"
 PPO = f"64 environments x 32 steps, 4 epochs of minibatches of 256, {NORMALIZED}"
 PBT = (
-    "8 members, each with 2 PPO iterations of 8 environments x 64 steps, 4 epochs of minibatches of 128, then 4 "
-    f"episodes of 100 steps; clip range, discount and GAE lambda are searched, {NORMALIZED}"
+    "{} members, each with 2 PPO iterations of 8 environments x 64 steps, 4 epochs of minibatches of 128, then 4 "
+    "episodes of 100 steps; clip range, discount and GAE lambda are searched, " + NORMALIZED
 )
 CEM_RL = (
     "10 individuals, 5 elites, 5 learners, 64 updates of one critic and five actors, batch 256 for each learner, "
@@ -406,16 +406,20 @@ JOBS |= {
     "TD3 on swimmer": of_workflow("td3_swimmer", OFF_POLICY),
     "SAC on inverted_pendulum": of_workflow("sac", OFF_POLICY),
     "SAC on swimmer": of_workflow("sac_swimmer", OFF_POLICY),
-    "PBT on swimmer": of_workflow("pbt", PBT, PBT_NOTE),
+    "PBT on swimmer, 4 members": of_workflow("pbt_4", PBT.format(4), PBT_NOTE),
+    "PBT on swimmer": of_workflow("pbt", PBT.format(8), PBT_NOTE),
     "PBT-CSO on swimmer": of_workflow(
-        "pbt_cso", f"The worse of each random pair copies the other and moves towards it; {PBT}", PBT_NOTE
+        "pbt_cso", f"The worse of each random pair copies the other and moves towards it; {PBT.format(8)}", PBT_NOTE
     ),
     "CEM-RL on swimmer": of_workflow("cem_rl", f"{CEM_RL}, episodes of 100 steps", RANDOM_STEPS),
-    "CEM-RL on inverted_pendulum": of_workflow(
-        "cem_rl_long",
-        f"{CEM_RL}; time limit of 1,000 steps, from scratch",
-        f"EvoRL simulates all 1,000 steps; evorl stops when all episodes have ended. {RANDOM_STEPS}",
-    ),
+    **{
+        f"CEM-RL on {env}": of_workflow(
+            name,
+            f"{CEM_RL}; time limit of 1,000 steps, from scratch",
+            f"EvoRL simulates all 1,000 steps; evorl stops when all episodes have ended. {RANDOM_STEPS}",
+        )
+        for env, name in (("inverted_pendulum", "cem_rl_long"), ("hopper", "cem_rl_hopper"))
+    },
     "OpenES on CartPole, devices": on_devices(
         "openes",
         "512 individuals, policies of 64, 64; one episode per individual and generation",
@@ -430,7 +434,7 @@ JOBS |= {
         sizes=(8,),
         axis="seeds",
     ),
-    "PBT on swimmer, devices": on_devices("pbt", PBT, "iterations", sizes=(8,), axis="members"),
+    "PBT on swimmer, devices": on_devices("pbt", PBT.format(8), "iterations", sizes=(8,), axis="members"),
     "PPO on ant (spring), devices": on_devices(
         "ppo_ant",
         "16 steps per iteration, 4 epochs of 8 minibatches, networks of 256, 256",
@@ -522,6 +526,14 @@ JOBS |= {
         (Side("evorl", "dqn"), Side("rejax", "dqn"), Side("sb3", "dqn"), Side("sb3", "dqn_sbx", "SBX")),
         note="evorl and rejax step CartPole in JAX, in one compiled program. The others step Gymnasium's. evorl "
         "updates the target network after each update, the others after each step of all environments.",
+    ),
+    "DQN on CartPole, 64 seeds": Job(
+        "rl",
+        "As DQN on CartPole, 64 seeds in one program, for 4,000 steps of each",
+        "env steps",
+        (Side("evorl", "dqn_seeds"), Side("rejax", "dqn_seeds")),
+        sizes=(64,),
+        axis="seeds in one program",
     ),
     "PPO on CartPole to a return of 475": Job(
         "rl",

@@ -202,7 +202,7 @@ class SpeedMeter:
         self._labels = {"env_steps": unit, "gradient_steps": "gradient steps"}
 
     def __call__(self, row: Row) -> dict[str, str]:
-        """Return the speeds by the name of the count, such as "1,234 env steps/s"; empty for the first row."""
+        """Return the speeds of counts that rose by name, such as "1,234 env steps/s"; empty for the first row."""
         last, self._last = self._last, row
         if last is None or row["seconds"] <= last["seconds"]:
             return {}
@@ -210,7 +210,7 @@ class SpeedMeter:
         return {
             name: f"{(row[name] - last[name]) / seconds:,.0f} {words}/s"
             for name, words in self._labels.items()
-            if name in row
+            if row.get(name, 0) > last.get(name, 0)
         }
 
 

@@ -72,13 +72,11 @@ def train_on(workflow: Any, iterations: int, work: float) -> Round:
     return scan_steps(workflow.step, jax.jit(workflow.init)(jax.random.key(0)), iterations, work)
 
 
-def dqn(size: int) -> Round:
-    """DQN on CartPole for 10,000 steps from scratch, with the sizes of rejax."""
-    del size
-    epsilon = Linear(1.0, 0.05, over=5_000.0)
+def train_dqn(key: jax.Array, steps: int) -> Any:
+    """Return the last state of DQN on CartPole from scratch, with the sizes of rejax; epsilon falls for half of it."""
     workflow = OffPolicy(
         Gymnax("CartPole-v1"),
-        DQN(hidden=(64, 64), double=False, learning_rate=1e-3, tau=0.01, epsilon=epsilon),
+        DQN(hidden=(64, 64), double=False, learning_rate=1e-3, tau=0.01, epsilon=Linear(1.0, 0.05, over=steps / 2)),
         num_envs=10,
         num_steps=1,
         num_updates=5,
@@ -87,11 +85,18 @@ def dqn(size: int) -> Round:
         capacity=10_000,
         random_steps=1_000,
     )
+    return train_from_scratch(workflow, key, (steps - 1_000) // 10 + 1)[0]
 
-    def train(key: jax.Array) -> Any:
-        return train_from_scratch(workflow, key, 901)[0]
 
-    return call(train, 10_000)
+def dqn(size: int) -> Round:
+    """DQN on CartPole for 10,000 steps from scratch."""
+    del size
+    return call(lambda key: train_dqn(key, 10_000), 10_000)
+
+
+def dqn_seeds(size: int) -> Round:
+    """DQN on CartPole for 4,000 steps from scratch, `size` seeds in one program."""
+    return call(lambda key: jax.vmap(lambda key: train_dqn(key, 4_000))(jax.random.split(key, size)), 4_000 * size)
 
 
 def ppo_goal(size: int, env: Any = None) -> Round:
@@ -186,6 +191,7 @@ if __name__ == "__main__":
         "sac": sac,
         "td3": td3,
         "dqn": dqn,
+        "dqn_seeds": dqn_seeds,
         "ppo_goal": ppo_goal,
         "ppo_hopper_goal": ppo_hopper_goal,
         "td3_goal": td3_goal,

@@ -36,6 +36,7 @@ ROUNDS = {  # workload of each job, and in a round the calls of its step, or of 
     "openes_32": ("E2", 8),
     "openes_long": ("E3", 2),
     "cem_rl": ("E4", 1),
+    "pbt_4": ("E5-4", 4),
     "pbt": ("E5-8", 2),
     "pbt_cso": ("E6", 2),
     "ppo": ("E7", 8),
@@ -45,6 +46,7 @@ ROUNDS = {  # workload of each job, and in a round the calls of its step, or of 
     "sac": ("E9", 1),
     "sac_swimmer": ("E9-swimmer", 1),
     "cem_rl_long": ("E10", 2),
+    "cem_rl_hopper": ("E10-hopper", 2),
 }
 
 
