@@ -60,20 +60,24 @@ class Result:
     figures: dict[str, Any]
 
     @property
-    def work(self) -> np.ndarray:
-        """Work of each round: 1 for reaching a goal."""
-        done = [one["work"] for one in self._count("answers")]
-        return np.ones(len(done)) if JOBS[self.job].has_goal else np.array(done)
+    def works(self) -> np.ndarray:
+        """Work of each round, in the unit of the job."""
+        return np.array([one["work"] for one in self._count("answers")])
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Work of each round that speeds count: 1 for reaching a goal."""
+        return np.ones(len(self.works)) if JOBS[self.job].has_goal else self.works
 
     @property
     def speeds(self) -> np.ndarray:
         """Work per second of each round."""
-        return self.work / np.array(self._count("wall"))
+        return self.counted / np.array(self._count("wall"))
 
     @property
     def cpu_speeds(self) -> np.ndarray:
         """Work per CPU second of each round."""
-        return self.work / np.maximum(self._count("cpu"), 0.01)  # the clock of a process has 10 ms
+        return self.counted / np.maximum(self._count("cpu"), 0.01)  # the clock of a process has 10 ms
 
     @property
     def figure(self) -> str:
@@ -142,7 +146,7 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
     head = [
         "",
         *[job.axis] * sized,
-        "time to the goal" if job.has_goal else f"{job.unit}/s",
+        *(["time to the goal", f"{job.unit} to the goal"] if job.has_goal else [f"{job.unit}/s"]),
         "evorl's speed relative to it",
         "by CPU time",
     ]
@@ -155,7 +159,7 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
             yield f"| {' | '.join([*cells, f'failed: {error}'])} {'| ' * (len(head) - len(cells) - 1)}|"
             continue
         own, speed = find_own(results, result), compare_speed(results, result)
-        cells += [result.figure, str(speed or "")]
+        cells += [result.figure, *[f"{np.median(result.works):,.0f}"] * job.has_goal, str(speed or "")]
         cells += [f"{np.median(own.cpu_speeds) / np.median(result.cpu_speeds):.2g}" if own and speed else ""]
         cells += [f"{result.figures['first_s']:.1f}", f"{result.figures['peak_mb']:.0f}"]
         cells += [str(result.figures["processes"])]
@@ -227,7 +231,8 @@ def format_setting(results: list[Result]) -> str:
     rows = read_rows().values()
     dates = sorted({row["date"] for row in rows})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    machines = sorted({f"{row['cores']} cores, {row['machine']}, CPython {row['python']}" for row in rows})
+    cores = " or ".join(map(str, sorted({row["cores"] for row in rows})))
+    machines = sorted({f"{cores} cores, {row['machine']}, CPython {row['python']}" for row in rows})
     loads = [row["load"] for row in rows]
     versions = sorted(
         {f"{name} {of}" for one in results for name, of in one.figures.get("versions", {}).items()}, key=str.lower
