@@ -16,6 +16,7 @@ EPISODE_MEANS = (
 EPISODE_PREFIX = "episode/"  # prefix of an environment's own episode statistics
 GROUP_RETURN_PREFIX = "return/"  # prefix of the returns of the groups of a game
 RETURN_ERROR = "return_error"  # standard error of the return of an evaluation
+RETURN_DOF = "return_dof"  # degrees of freedom of this error, not in rows
 BEST_PREFIX = "best_"  # prefix for the best policy, evaluated again at the end: best_return, best_return_error
 MEASURED_STEPS = "measured_steps"  # env steps of the additional measurements of `fit` in an evaluation
 MEMBERS_PREFIX = "members/"  # prefix of metrics listed by member of a population
@@ -95,6 +96,8 @@ def reduce_rounds(rounds: list[Metrics]) -> Metrics:
         weight = [metrics.get("episodes", np.ones(())) for metrics in rounds]
         squares = sum(np.square(n * np.where(n > 0, error, 0)) for n, error in zip(weight, apiece, strict=True))
         found[RETURN_ERROR] = np.where(sum(weight) > 0, np.sqrt(squares) / np.maximum(sum(weight), 1), np.inf)
+    if RETURN_DOF in found:
+        found[RETURN_DOF] = sum(metrics[RETURN_DOF] for metrics in rounds)
     return {name: np.asarray(values) for name, values in found.items()}
 
 

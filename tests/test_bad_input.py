@@ -88,6 +88,7 @@ BOUNDS = [
 NUMBERS = [
     (lambda: Budget(iterations="9"), "iterations=9: must be above 0"),
     (lambda: Budget(minutes=NAN), "minutes=nan: must be above 0"),
+    (lambda: Budget(iterations=2.5), "iterations=2.5: must be a whole number"),
     (lambda: Uniform("0", 1.0), "low=0: must be a finite number"),
     (lambda: Integer(1, 2.5), "high=2.5: must be a whole number"),
     (lambda: Choice((1.0, NAN)), r"values=\(1.0, nan\): must be finite numbers"),

@@ -21,6 +21,7 @@ from evorl.agents.base_agent import fill_spaces
 from evorl.ec import GridArchive, IsoLineEmitter, MapElites
 from evorl.envs.maze.point_maze import PointMaze
 from evorl.errors import OptionError
+from evorl.metrics import RETURN_DOF, reduce_rounds
 from evorl.spaces import Box
 from evorl.training import devices
 from evorl.training.dry_run import find_unmet_limits
@@ -75,6 +76,21 @@ def test_a_t_quantile_is_computed_once(tmp_path, monkeypatch):
     np.testing.assert_allclose(first[0], [1 - 2 * 2.306004, 1 + 2 * 2.306004], rtol=1e-6)  # a table of Student's t
     monkeypatch.setattr("evorl.stats.compute_t_quantile", None)
     assert [compute_return_interval(row, episodes=9) for row in rows] == first
+
+
+def test_an_interval_is_over_the_seeds_that_have_not_diverged():
+    seeds = {"return": [500.0, 500.0, 500.0, 9.0], "diverged": [0, 0, 0, 1]}
+    assert compute_return_interval({"seeds": seeds}) == (500, 500)
+    everything = {"seeds": seeds | {"diverged": [1] * 4}}
+    assert compute_return_interval(everything) == compute_return_interval({"seeds": {"return": seeds["return"]}})
+
+
+def test_an_interval_has_the_degrees_of_freedom_of_its_error():
+    """Three environments with 40 episodes each give two degrees of freedom: t = 4.3027, where 119 give 1.98."""
+    row = {"return": 1.0, "return_error": 2.0}
+    np.testing.assert_allclose(compute_return_interval(row, "", 120, 2), [1 - 8.6054, 1 + 8.6054], rtol=1e-4)
+    rounds = [{"return": np.float32(i), "episodes": np.int32(120), RETURN_DOF: np.int32(2)} for i in range(2)]
+    assert reduce_rounds(rounds)[RETURN_DOF] == 4
 
 
 def test_the_keys_of_another_round_are_folded():
@@ -292,11 +308,15 @@ def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
 
 
 def test_a_budget_ends_at_the_first_limit():
-    done = Progress(iteration=5, seconds=60, totals={"env_steps": [100, 80], "episodes": [7, 9]}).usage
+    counts = {"env_steps": [100, 80], "episodes": [7, 9]}
+    done = Progress(iteration=5, seconds=60, totals=counts, divergence_iterations=[None, None]).usage
     assert Budget(iterations=10).compute_used_share(done) == 0.5
     assert Budget(iterations=10, env_steps=100).compute_used_share(done) == 0.8  # every run must have reached it
     assert Budget(episodes=14, minutes=1.25).compute_used_share(done) == 0.8
     assert Budget(env_steps=10).compute_used_share(done) == 1.0
+    counts = {"env_steps": [100, 80, 90], "episodes": [7, 1, 9]}
+    lost = Progress(iteration=5, divergence_iterations=[None, 2, None], totals=counts).usage
+    assert (lost.env_steps, lost.episodes) == (90, 7)  # a seed that has diverged keeps no training from its end
     started = Progress(seconds=60, compile_seconds=45).usage
     assert Budget(minutes=1).compute_used_share(started) == 0.25  # compiling is apart
 

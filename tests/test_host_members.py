@@ -91,6 +91,8 @@ def test_a_row_keeps_members_by_seed_and_generation_and_their_spread(tmp_path):
     assert row["seeds"]["fitness_median"][0] == 5
     assert np.isnan(row["seeds"]["fitness_median"][1])
     assert not any(name.startswith("source") for name in [*row, *row["seeds"]])
+    counts = {"episodes": np.array([1, 0]), "episode/speed": np.array([10.0, 0.0])}
+    assert make_row(Progress(divergence_iterations=[None] * 2), counts, "train", 0.0)["episode/speed"] == 10
     JsonLines(tmp_path)(row)
     written = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert written["members"]["fitness"][0][1] == [7, None, 3]

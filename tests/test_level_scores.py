@@ -155,17 +155,19 @@ class InThrees(OnPolicy):
         return 3.0
 
 
-def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards():
+@pytest.mark.parametrize("reward_scale", [1.0, 0.5])
+def test_what_a_student_thought_of_levels_is_in_the_units_of_rewards(reward_scale):
     maze = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
-    agent = PPO(hidden=(4,))
+    agent = PPO(hidden=(4,), reward_scale=reward_scale)
     student, reward = InThrees(maze, agent, num_envs=2, num_steps=4, batch_size=8), jnp.zeros((4, 2))
     over, value, values = jnp.zeros((4, 2), bool), jnp.ones((4, 2)), jnp.arange(24.0).reshape(4, 2, 3)
     levels = jax.jit(jax.vmap(maze.sample_level, (0, None)))(
         jax.random.split(jax.random.key(0), 2), maze.default_params
     )
-    batch = Batch(None, None, None, value, reward, value, ensemble_values=values)
+    batch = Batch(None, None, None, value, value, value, ensemble_values=values)
     state = jax.jit(student.init)(jax.random.key(1))
     rollout = Transition(None, None, reward, None, over, over, weight=jnp.ones((4, 2)))
     seen = curricula.compute_outcome(student, state, rollout, batch, levels, jnp.zeros(2))
-    np.testing.assert_array_equal(seen.value, 3 * value)
-    np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0))
+    np.testing.assert_array_equal(seen.value, 3 * value / reward_scale)
+    np.testing.assert_array_equal(seen.advantage, value / reward_scale)
+    np.testing.assert_array_equal(seen.values, 3 * jnp.moveaxis(values, -1, 0) / reward_scale)

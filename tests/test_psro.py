@@ -75,6 +75,25 @@ def test_on_leduc_it_comes_as_near_to_an_equilibrium_as_openspiels_program(solve
     assert low < found[:, -1].mean() < high
 
 
+@pytest.mark.parametrize(("returns", "iterations"), [
+    ((np.nan, -5.0, -4.0, np.nan, -3.0, -4.0, -4.0, -1.0), 7),  # stops after two that are not higher than -3
+    ((np.nan, np.nan, np.nan, np.nan), 4),
+])  # fmt: skip
+def test_patience_counts_iterations_in_which_episodes_ended(returns, iterations, monkeypatch):
+    """In iterations with NaN no episode ends, which is reported as a return of 0."""
+
+    def step(self, state, key):
+        now = jnp.array(returns)[state]
+        ended = ~jnp.isnan(now)
+        metrics = {"return": jnp.where(ended, now, 0.0), "episodes": ended.astype(jnp.int32)}
+        return state + 1, metrics | {"env_steps": jnp.int32(4), "gradient_steps": jnp.int32(1)}
+
+    monkeypatch.setattr(type(PLAYER), "step", step)
+    oracle = TrainingOracle(PLAYER, iterations=len(returns), patience=2.0)
+    done = jax.jit(lambda: oracle.run_training(PLAYER, jnp.int32(0), jax.random.key(0)))()
+    assert int(done.state) == iterations
+
+
 @pytest.mark.program
 def test_kuhn_poker_is_solved():
     state, found = exploited(PSRO(KUHN, capacity=11), 10)

@@ -85,6 +85,16 @@ def test_a_game_changes_skills_as_integration_does():
         np.testing.assert_allclose([after.mean[0], after.std[0]], [mean, std], rtol=1e-4)
 
 
+@pytest.mark.program
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("means", [(45.0, 10.0), (10.0, 45.0)])
+def test_the_skill_of_a_clear_favorite_changes_as_integration_does(means, drawn):
+    """A difference of 5.8 standard deviations, where a probability next to 1 would be rounded to it."""
+    after = update_trueskill(Skills(jnp.array(means), jnp.ones(2)), jnp.array([[0, 1]]), jnp.array([drawn]))
+    mean, std = moments(means, (1.0, 1.0), 25 / 6, 0.74, drawn)
+    np.testing.assert_allclose([after.mean[0], after.std[0]], [mean, std], rtol=1e-3)
+
+
 def test_skills_find_the_order_of_players():
     rng = np.random.default_rng(1)
     strengths, games = np.array([20.0, 25.0, 30.0]), []

@@ -9,7 +9,7 @@ from evorl import tree
 from evorl.leagues.meta_games import Gap, Mask, Table, Weights, center_payoffs, compute_payoff_range, is_constant_sum
 from evorl.leagues.nash import Nash
 from evorl.leagues.replicator import ProjectedReplicator
-from evorl.leagues.solvers import MetaSolver
+from evorl.leagues.solvers import MetaSolver, require_plain_solver
 from evorl.parts import part
 
 
@@ -31,6 +31,10 @@ class AutoSolver:
 
     constant_sum: MetaSolver = field(default_factory=Nash)
     general_sum: MetaSolver = field(default_factory=ProjectedReplicator)
+
+    def __post_init__(self) -> None:
+        require_plain_solver("constant_sum", self.constant_sum)
+        require_plain_solver("general_sum", self.general_sum)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Check the game with the meta-solver that is selected for it.

@@ -91,17 +91,37 @@ def update_trueskill(
         mean, variance = now.mean[who], now.std[who] ** 2
         spread = jnp.sqrt(2 * noise**2 + variance.sum())
         by, e = (mean[0] - mean[1]) / spread, margin / spread
-        lowest, highest = jnp.where(draw, -e, e) - by, jnp.where(draw, e - by, jnp.inf)
-        mass = jnp.maximum(norm.cdf(-lowest) - norm.cdf(-highest), MIN_PROBABILITY)
-        at_low, at_high = norm.pdf(lowest), norm.pdf(highest)
-        moved = (at_low - at_high) / mass
-        edge = jnp.where(draw, highest * at_high, 0.0)
-        shrunk = moved**2 + (edge - lowest * at_low) / mass
+        of_draw, of_win = _truncate_to_interval(by, e), _truncate_above(by, e)
+        moved, shrunk = (jnp.where(draw, *both) for both in zip(of_draw, of_win, strict=True))
         mean += jnp.array([1.0, -1.0]) * variance / spread * moved
-        variance *= jnp.maximum(1 - variance / spread**2 * shrunk, MIN_PROBABILITY)
+        variance *= jnp.maximum(1 - variance / spread**2 * jnp.clip(shrunk, 0, 1), MIN_PROBABILITY)
         return Skills(now.mean.at[who].set(mean), now.std.at[who].set(jnp.sqrt(variance))), None
 
     return jax.lax.scan(update_match, skills, (players, drawn))[0]
+
+
+def _truncate_above(by: Array, edge: Array) -> tuple[Array, Array]:
+    """Return how a normal variable with mean `by` and variance 1 changes if it is above `edge`.
+
+    Returns:
+        The difference of its mean, and that of its variance with the opposite sign; v and w of the paper.
+    """
+    x = by - edge
+    moved = jnp.exp(norm.logpdf(x) - norm.logcdf(x))
+    return moved, moved * (moved + x)
+
+
+def _truncate_to_interval(by: Array, edge: Array) -> tuple[Array, Array]:
+    """Return the same if the variable is between -edge and edge.
+
+    Probabilities are computed in the lower tail, where they are not rounded to 1.
+    """
+    low, high = -edge - jnp.abs(by), edge - jnp.abs(by)
+    below, above = norm.logcdf(low), norm.logcdf(high)
+    log_mass = above + jnp.log1p(-jnp.minimum(jnp.exp(below - above), 1 - jnp.finfo(jnp.float32).eps))
+    at_low, at_high = jnp.exp(norm.logpdf(low) - log_mass), jnp.exp(norm.logpdf(high) - log_mass)
+    moved = at_low - at_high
+    return jnp.sign(by) * moved, moved**2 + high * at_high - low * at_low
 
 
 @struct.dataclass

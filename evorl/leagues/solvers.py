@@ -68,6 +68,12 @@ def solve_meta_game(solver: MetaSolver, payoffs: Table, mask: Mask) -> tuple[Wei
     return compute_on_prefix(mask, solve)
 
 
+def require_plain_solver(option: str, solver: MetaSolver) -> None:
+    """Raise OptionError if new policies respond to other mixtures than the solver's weights, as no wrapper can tell."""
+    why = "rectifies the mixtures to which policies respond; it must be the meta-solver itself, not part of another"
+    require(not isinstance(solver, RectifyingSolver), option, type(solver).__name__, why)
+
+
 def select_opponent_mixtures(solver: MetaSolver, payoffs: Table, mask: Mask, weights: Weights) -> Weights:
     """Return the mixtures to which new policies respond: the solver's weights, or those that it derives from them."""
     if not isinstance(solver, RectifyingSolver):
@@ -119,6 +125,7 @@ class UniformlyMixedSolver:
 
     def __post_init__(self) -> None:
         require(0 <= self.uniform <= 1, "uniform", self.uniform, "must be between 0 and 1")
+        require_plain_solver("solver", self.solver)
 
     def check(self, players: int, zero_sum: bool) -> None:
         """Check the game with the other meta-solver.

@@ -157,6 +157,8 @@ class TrainingOracle:
     def run_training(self, workflow: PolicyWorkflow, state: Any, key: Key) -> OracleTrainingState:
         """Run a training until its iterations are complete, or `patience` iterations in a row had no higher return.
 
+        Iterations in which no episode ended do not count.
+
         Args:
             workflow: Workflow of the training.
             state: Its initial state.
@@ -165,9 +167,10 @@ class TrainingOracle:
 
         def iteration(i: Int[Array, ""], run: OracleTrainingState) -> OracleTrainingState:
             state, metrics = workflow.step(run.state, jax.random.fold_in(key, i))
-            value = jnp.nan_to_num(metrics["return"], nan=-jnp.inf)
+            judged = (metrics["episodes"] > 0) & ~jnp.isnan(metrics["return"])
+            value = jnp.where(judged, metrics["return"], -jnp.inf)
             spent = {name: run.counts[name] + metrics[name].astype(jnp.int32) for name in COUNT_NAMES}
-            since = jnp.where(value > run.best_return, 0.0, run.iterations_since_best + 1)
+            since = jnp.where(value > run.best_return, 0.0, run.iterations_since_best + judged)
             return OracleTrainingState(state, jnp.maximum(run.best_return, value), since, spent)
 
         begun = OracleTrainingState(state, jnp.float32(-jnp.inf), jnp.float32(0), zero_counts())

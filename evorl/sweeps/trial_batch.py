@@ -44,7 +44,6 @@ class ActiveTrial:
     trial_recorder: TrialRecorder
     checkpoints: Checkpoints
     exit_stack: ExitStack
-    start_iteration: int  # iterations when it took its place
     max_steps: StepBound
 
     @property
@@ -171,8 +170,7 @@ class TrialBatch:
             except OptionError as error:
                 self.queue.end_trial(trial.number, FAILED, message=str(error))
                 return None
-            begun = journal.progress.iteration
-            place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), begun, self.max_steps)
+            place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), self.max_steps)
         done = place.progress  # the budget may have changed since the checkpoint
         done.evaluation_point = min(
             done.evaluation_point, int(budget.compute_used_share(done.usage) * data["evaluations"])
@@ -193,16 +191,13 @@ class TrialBatch:
                 i
                 for i in ended
                 if self._get_active(i).compute_used_share() >= 1
-                and self._get_active(i).progress.iteration > self._get_active(i).start_iteration
+                and not self._get_active(i).training_log.has_final_evaluation
             ]
             self._evaluate_trials(whole, least=FINAL_EPISODES)
             for i in ended:
                 self._close_trial(i, self._get_active(i))
                 self._refill(i, more)
-            self._evaluate_trials(
-                [i for i in ended if self.active_trials[i] is not None and self._is_due(self._get_active(i))], least=0
-            )
-            if any(self.active_trials):
+            if not ended:
                 self._train_chunk()
         for i, place in self._list_active():
             self._close_trial(i, place)
@@ -298,7 +293,8 @@ class TrialBatch:
         """Save a trial, and end it unless it was interrupted."""
         self._save_trial(i, place)
         place.exit_stack.close()
-        place.trial_recorder.end(stopped=place.compute_used_share() < 1)
+        finished = place.compute_used_share() >= 1 and place.training_log.has_final_evaluation
+        place.trial_recorder.end(stopped=not finished)
         self.active_trials[i] = None
 
     def _refill(self, i: int, more: Callable[[], SweepTrial | None]) -> None:

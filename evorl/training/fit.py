@@ -90,7 +90,8 @@ def fit(
             in time, given the duration of the last ones.
         callbacks: Functions that receive each row.
         num_seeds: Number of runs, with seeds seed, seed + 1, ..., seed + num_seeds - 1.
-        evaluations: Number of evaluations during training, besides the first and the last one.
+        evaluations: Number of equal intervals at whose ends evaluations take place, besides the one before
+            training; 1 for the start and the end alone.
         evaluation_share: Maximum share of the env steps that evaluations take, above 0 and at most 1. An
             evaluation is postponed as long as it would exceed the share. None for no limit. If the budget has
             minutes, it is the maximum share of the time, None means 0.15, and it also limits the last

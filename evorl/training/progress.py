@@ -23,7 +23,7 @@ class Budget:
         minutes: Maximum duration in minutes, without compilation.
 
     Raises:
-        OptionError: A limit is not above 0, or no limit is finite.
+        OptionError: A limit is not above 0, the number of iterations is not whole, or no limit is finite.
     """
 
     env_steps: float = math.inf
@@ -34,6 +34,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
             require(is_number(limit) and limit > 0, name, limit, "must be above 0")
+        whole = math.isinf(self.iterations) or self.iterations == int(self.iterations)
+        require(whole, "iterations", self.iterations, "must be a whole number")
         if not self.limits:
             raise OptionError("no budget: give env_steps, episodes, iterations or minutes")
 
@@ -231,8 +233,17 @@ class Progress:
 
     @property
     def usage(self) -> BudgetUsage:
-        """Return the budget usage of the seed that has used the least."""
-        env_steps, episodes = (min(self.totals.get(count, [0])) for count in ("env_steps", "episodes"))
+        """Return the budget usage of the seed that has used the least, among those that have not diverged.
+
+        A seed whose actions are NaN takes no valid steps; if all have diverged, all count.
+        """
+
+        def find_least(count: str) -> int:
+            totals = self.totals.get(count, [0])
+            whole = [n for n, lost in zip(totals, self.divergence_iterations, strict=False) if lost is None]
+            return min(whole or totals)
+
+        env_steps, episodes = find_least("env_steps"), find_least("episodes")
         return BudgetUsage((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
 
     def has_evaluation_room(self, env_steps: int, share: float) -> bool:

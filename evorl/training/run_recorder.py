@@ -55,8 +55,8 @@ class IterationResult(Protocol):
 class RunSchedule:
     """Schedule of a run: the number of iterations, how many share a row, and when to evaluate.
 
-    There are evaluations before the first iteration and at the end. In between, there are `num_evaluations`
-    at equal intervals, or one after each row if `num_evaluations` is None.
+    There are evaluations before the first iteration, at the ends of `num_evaluations` equal intervals, the last
+    of which is the end, or after each row if `num_evaluations` is None.
     """
 
     budget: Budget
@@ -119,6 +119,7 @@ class RunRecorder:
         if self.checkpoints.latest_iteration is None:
             self.training_log.notify_resume()
             self._record_evaluation(self.training_log.best, 0)
+            self.training_log.progress.evaluation_point = 0
             return None
         state, best, saved = self.checkpoints.restore(shapes)
         progress = Progress.from_dict(saved, 1)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_ERROR, reduce_steps
+from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_DOF, RETURN_ERROR, reduce_steps
 from evorl.training.callbacks import Callback, ResumeCallback, StageCallback
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
@@ -96,7 +96,8 @@ class TrainingLog:
                 f"{BEST_PREFIX}{name}": best_metrics[name] for name in ("return", RETURN_ERROR) if name in best_metrics
             }
         )
-        row = make_row(done, metrics | of_best, "evaluation", duration)
+        shown = {name: x for name, x in metrics.items() if name != RETURN_DOF}
+        row = make_row(done, shown | of_best, "evaluation", duration)
         done.latest_evaluation = self._summarize(row, metrics)
         done.initial_evaluation = done.initial_evaluation or done.latest_evaluation
         done.best_reevaluation = (
@@ -109,7 +110,9 @@ class TrainingLog:
 
         With the prefix "best_", these are values of the best policies.
         """
-        low, high = compute_return_interval(row, prefix, float(np.sum(metrics.get("episodes", np.inf))))
+        episodes = float(np.sum(metrics.get("episodes", np.inf)))
+        freedom = float(np.sum(metrics[RETURN_DOF])) if RETURN_DOF in metrics else None
+        low, high = compute_return_interval(row, prefix, episodes, freedom)
         return {
             "env_steps": self.progress.mean("env_steps"),
             "return": row[f"{prefix}return"],

@@ -138,19 +138,21 @@ def compute_outcome(
     All levels have the same number of environments. A step that does not count has reward and advantage NaN,
     so that its level has no score.
     """
-    value, repeats = batch.value * student.value_scale(state), rollout.reward.shape[1] // len(best)
-    reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage))
+    agent: Any = student.bound(state).agent
+    unit = 1 / jnp.maximum(getattr(agent, "reward_scale", 1.0), jnp.finfo(jnp.float32).tiny)
+    scale = student.value_scale(state) * unit  # values and advantages are those of scaled rewards
+    reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage * unit))
     seen = Outcome(
         reward,
         rollout.is_done,
-        value,
+        batch.value * scale,
         advantage,
         best,
-        repeats=repeats,
+        repeats=rollout.reward.shape[1] // len(best),
         guaranteed_episodes=count_guaranteed_episodes(student),
     )
     if batch.ensemble_values is not None:
-        seen = replace(seen, values=jnp.moveaxis(batch.ensemble_values, -1, 0) * student.value_scale(state))
+        seen = replace(seen, values=jnp.moveaxis(batch.ensemble_values, -1, 0) * scale)
     return judge_outcome(require_level_env(student.env), seen, levels)
 
 

@@ -9,7 +9,14 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from evorl import tree
-from evorl.metrics import EPISODE_PREFIX, GROUP_RETURN_PREFIX, LEARNED_RETURN, split_components
+from evorl.metrics import (
+    EPISODE_PREFIX,
+    GROUP_RETURN_PREFIX,
+    LEARNED_RETURN,
+    RETURN_DOF,
+    RETURN_ERROR,
+    split_components,
+)
 from evorl.types import Memory, Metrics, State
 from evorl.vector_env import hosts
 
@@ -178,4 +185,5 @@ class EpisodeStats:
         metrics = {name: x for name, x in self.metrics().items() if name != "env_steps"}
         for name in self.return_sums:
             metrics[name] = jnp.where(metrics["episodes"] > 0, metrics[name], jnp.nan)
-        return metrics | {"return_error": self.return_error}
+        freedom = jnp.maximum((self.episodes > 0).sum() - 1, 0)
+        return metrics | {RETURN_ERROR: self.return_error, RETURN_DOF: freedom}

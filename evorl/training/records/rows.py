@@ -9,7 +9,7 @@ import numpy as np
 
 from evorl import stats
 from evorl.errors import OptionError
-from evorl.metrics import COUNTS, EPISODE_MEANS, MEMBERS_PREFIX, RETURN_ERROR
+from evorl.metrics import COUNTS, MEMBERS_PREFIX, RETURN_ERROR, is_episode_mean
 from evorl.training.progress import KINDS, Progress
 from evorl.training.records import files
 from evorl.training.records.json_cache import JsonCache
@@ -165,7 +165,7 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
     episodes = per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
     whole = [x is None for x in progress.divergence_iterations]
     for name, values in apart.items():
-        ended = episodes if name in EPISODE_MEANS else [1] * num_seeds
+        ended = episodes if is_episode_mean(name) else [1] * num_seeds
         counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
         none = 0.0 if kind == "train" else math.nan
         row[name] = math.fsum(counted) / len(counted) if counted else none
@@ -175,25 +175,31 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
     return row
 
 
-def compute_return_interval(row: Row, prefix: str = "", episodes: float = math.inf) -> tuple[float, float]:
+def compute_return_interval(
+    row: Row, prefix: str = "", episodes: float = math.inf, freedom: float | None = None
+) -> tuple[float, float]:
     """Return the 95 % confidence interval of the return of a row; infinite if it is unknown.
 
-    With several seeds, the interval is over the seeds. With one seed, it follows from the standard error of
-    the return.
+    With several seeds, the interval is over the seeds that have not diverged, or over all if all have. With one
+    seed, it follows from the standard error of the return.
 
     Args:
         row: The row.
         prefix: "best_" for the return of the best policies, otherwise empty.
         episodes: Number of episodes of the evaluation with one seed.
+        freedom: Degrees of freedom of its standard error; None for one less than the episodes.
     """
     if "seeds" in row:
-        returns = [value for value in row["seeds"][f"{prefix}return"] if math.isfinite(value)]
+        returns, lost = row["seeds"][f"{prefix}return"], row["seeds"].get("diverged", ())
+        kept = [value for value, gone in zip(returns, lost, strict=False) if not gone] or returns
+        returns = [value for value in kept if math.isfinite(value)]
         return stats.MeanEstimate.from_scores(returns).interval(quantile=_recall_t_quantile)
     error = row.get(f"{prefix}{RETURN_ERROR}", math.inf)
     if episodes == 1 and error == 0:  # an exact return; the error of one sampled episode would be unknown
         return row[f"{prefix}return"], row[f"{prefix}return"]
-    error = error if episodes >= stats.MIN_RUNS else math.inf
-    return stats.MeanEstimate(row[f"{prefix}return"], error, episodes - 1).interval(quantile=_recall_t_quantile)
+    freedom = episodes - 1 if freedom is None else freedom
+    error = error if freedom >= stats.MIN_RUNS - 1 else math.inf
+    return stats.MeanEstimate(row[f"{prefix}return"], error, freedom).interval(quantile=_recall_t_quantile)
 
 
 def _recall_t_quantile(degrees_of_freedom: float, confidence: float) -> float:
