@@ -185,5 +185,5 @@ class EpisodeStats:
         metrics = {name: x for name, x in self.metrics().items() if name != "env_steps"}
         for name in self.return_sums:
             metrics[name] = jnp.where(metrics["episodes"] > 0, metrics[name], jnp.nan)
-        freedom = jnp.maximum((self.episodes > 0).sum() - 1, 0)
+        freedom = jnp.minimum(metrics["episodes"], self.episodes.size) - 1  # all environments play equally often
         return metrics | {RETURN_ERROR: self.return_error, RETURN_DOF: freedom}
