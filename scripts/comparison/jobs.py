@@ -556,9 +556,9 @@ JOBS |= {
     ),
     "PPO on Hopper-v5 to a return of 1,000": Job(
         "rl",
-        "Time from scratch to a mean return of 1,000 in 10 greedy episodes, which are played every 10,240 steps, their "
-        "time included, or to 512,000 steps. 8 environments x 256 steps, 10 epochs of minibatches of 64, networks of "
-        "64, 64. Learning rate 0.0003, no entropy bonus",
+        "Time from scratch to a mean return of 1,000 in 10 greedy episodes, or to 512,000 steps. Episodes are played "
+        "every 10,240 steps, their time included. 8 environments x 256 steps, 10 epochs of minibatches of 64, "
+        "networks of 64, 64. Learning rate 0.0003, no entropy bonus",
         "env steps",
         (Side("evorl", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal_sbx", "SBX")),
         rounds=8,
