@@ -138,8 +138,7 @@ def compute_outcome(
     All levels have the same number of environments. A step that does not count has reward and advantage NaN,
     so that its level has no score.
     """
-    agent: Any = student.bound(state).agent
-    unit = 1 / jnp.maximum(getattr(agent, "reward_scale", 1.0), jnp.finfo(jnp.float32).tiny)
+    unit = 1 / jnp.maximum(getattr(student.agent, "reward_scale", 1.0), jnp.finfo(jnp.float32).tiny)
     scale = student.value_scale(state) * unit  # values and advantages are those of scaled rewards
     reward, advantage = (jnp.where(rollout.weight > 0, x, jnp.nan) for x in (rollout.reward, batch.advantage * unit))
     seen = Outcome(
