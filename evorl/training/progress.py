@@ -1,8 +1,9 @@
 """Budget and progress of a training."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from evorl.errors import OptionError, is_number, require
 
 EVALUATION_KEYS = ("env_steps", "return", "low", "high")  # entries of an evaluation in the progress
 KINDS = ("train", "evaluation")  # kinds of rows
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,11 @@ class StepBound(NamedTuple):
         return int(from_start and env_steps > 0)
 
 
+def select_sound(values: Sequence[T], diverged: Sequence[Any]) -> list[T]:
+    """Return the values of the seeds that have not diverged; those of all if all have, or if it is not known."""
+    return [x for x, lost in zip(values, diverged, strict=False) if not lost] or [*values]
+
+
 @dataclass
 class Progress:
     """Progress of a training, which a checkpoint contains in addition to the state."""
@@ -237,13 +244,10 @@ class Progress:
 
         A seed whose actions are NaN takes no valid steps; if all have diverged, all count.
         """
-
-        def find_least(count: str) -> int:
-            totals = self.totals.get(count, [0])
-            whole = [n for n, lost in zip(totals, self.divergence_iterations, strict=False) if lost is None]
-            return min(whole or totals)
-
-        env_steps, episodes = find_least("env_steps"), find_least("episodes")
+        lost = [at is not None for at in self.divergence_iterations]
+        env_steps, episodes = (
+            min(select_sound(self.totals.get(count, [0]), lost)) for count in ("env_steps", "episodes")
+        )
         return BudgetUsage((self.seconds - self.compile_seconds) / 60, env_steps, episodes, self.iteration)
 
     def has_evaluation_room(self, env_steps: int, share: float) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from evorl import stats
 from evorl.errors import OptionError
 from evorl.metrics import COUNTS, MEMBERS_PREFIX, RETURN_ERROR, is_episode_mean
-from evorl.training.progress import KINDS, Progress
+from evorl.training.progress import KINDS, Progress, select_sound
 from evorl.training.records import files
 from evorl.training.records.json_cache import JsonCache
 
@@ -163,15 +163,15 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
             apart[name] = np.asarray(values, np.float64).reshape(num_seeds, -1).mean(1).tolist()
     row |= {name: progress.mean(name) for name in totals}
     episodes = per_seed(metrics["episodes"], num_seeds) if "episodes" in metrics else [1] * num_seeds
-    whole = [x is None for x in progress.divergence_iterations]
+    lost = [x is not None for x in progress.divergence_iterations]
     for name, values in apart.items():
         ended = episodes if is_episode_mean(name) else [1] * num_seeds
-        counted = [x for x, n, sound in zip(values, ended, whole, strict=True) if n and (sound or not any(whole))]
+        counted = [x for x, n in select_sound([*zip(values, ended, strict=True)], lost) if n]
         none = 0.0 if kind == "train" else math.nan
         row[name] = math.fsum(counted) / len(counted) if counted else none
-    row["diverged"] = num_seeds - sum(whole)
+    row["diverged"] = sum(lost)
     if num_seeds > 1:
-        row["seeds"] = totals | apart | {"diverged": [int(not sound) for sound in whole]}
+        row["seeds"] = totals | apart | {"diverged": [int(x) for x in lost]}
     return row
 
 
@@ -190,9 +190,8 @@ def compute_return_interval(
         freedom: Degrees of freedom of its standard error; None for one less than the episodes.
     """
     if "seeds" in row:
-        returns, lost = row["seeds"][f"{prefix}return"], row["seeds"].get("diverged", ())
-        kept = [value for value, gone in zip(returns, lost, strict=False) if not gone] or returns
-        returns = [value for value in kept if math.isfinite(value)]
+        sound = select_sound(row["seeds"][f"{prefix}return"], row["seeds"].get("diverged", ()))
+        returns = [value for value in sound if math.isfinite(value)]
         return stats.MeanEstimate.from_scores(returns).interval(quantile=_recall_t_quantile)
     error = row.get(f"{prefix}{RETURN_ERROR}", math.inf)
     if episodes == 1 and error == 0:  # an exact return; the error of one sampled episode would be unknown

@@ -13,7 +13,7 @@ from peers_updates import td3_block
 from replay_sizes import ADDS, BATCH, CAPACITY, make_rows
 from side import Round, serve
 
-from evorl import Adam, Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
+from evorl import Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
 from evorl.agents import DQN, PPO, SAC, TD3
 from evorl.replay.ring import RingBuffer
 
@@ -109,18 +109,9 @@ def ppo_goal(size: int, env: Any = None) -> Round:
 def ppo_hopper_goal(size: int) -> Round:
     """PPO on Hopper-v5 from scratch until 10 greedy episodes have a mean return of 1,000."""
     del size
-    agent = PPO(hidden=(64, 64), distribution="normal", entropy_weight=0.0, critic_weight=1.0, max_grad_norm=0.5)
-    workflow = OnPolicy(
-        MuJoCo("Hopper-v5"),
-        replace(agent, optimizer=Adam(eps=1e-5)),
-        num_envs=8,
-        num_steps=256,
-        num_epochs=10,
-        batch_size=64,
-        normalize_observations=False,
-        normalize_values=False,
-        eval_episodes=10,
-    )
+    plain: Any = make_ppo(3e-4, env=MuJoCo("Hopper-v5"))
+    agent = replace(plain.agent, distribution="normal", discount=0.99, gae_lambda=0.95)
+    workflow = replace(plain, agent=agent, num_steps=256, num_epochs=10, batch_size=64)
     return train_to_goal(workflow, 1_000, 5, 10_240, 50)
 
 
