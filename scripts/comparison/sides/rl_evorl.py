@@ -16,6 +16,7 @@ from side import Round, serve
 from evorl import Gymnax, HostEnv, Linear, MuJoCo, OffPolicy, OnPolicy
 from evorl.agents import DQN, PPO, SAC, TD3
 from evorl.replay.ring import RingBuffer
+from evorl.workflows.base import max_env_steps
 
 REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
 
@@ -132,6 +133,8 @@ def train_to_goal(workflow: Any, goal: float, iterations: int, steps: int, most:
         steps: Number of env steps of these iterations.
         most: Number of evaluations after which a round ends in any case.
     """
+    first, later = max_env_steps(workflow)
+    extra = int(first - later)  # the random steps of the first iteration
 
     @jax.jit
     def train(key: jax.Array) -> Any:
@@ -148,7 +151,7 @@ def train_to_goal(workflow: Any, goal: float, iterations: int, steps: int, most:
 
         start = jnp.int32(0), workflow.init(key_init), jnp.float32(-jnp.inf)
         i, _, score = jax.lax.while_loop(is_unfinished, step, start)
-        return i * steps, score
+        return i * steps + extra, score
 
     def one(i: int) -> dict[str, float]:
         steps, score = train(jax.random.key(i))
