@@ -82,22 +82,28 @@ def count_episodes(rounds: list[Metrics], otherwise: int) -> Any:
 def reduce_rounds(rounds: list[Metrics]) -> Metrics:
     """Reduce the metrics of several rounds of an evaluation to those of one, on the host.
 
-    Means are computed in float64, so that the mean of equal float32 numbers is exactly that number.
+    Means are computed in float64, so that the mean of equal float32 numbers is exactly that number. The standard
+    error of the return combines those of the rounds; if each has one episode, it is estimated from the
+    differences between rounds.
     """
     found = {name: np.stack([metrics[name] for metrics in rounds]) for name in rounds[0]}
     if "episodes" in found:  # returns are NaN in a round in which no episode ended
         ended = found["episodes"] > 0
         empty = ~ended & ended.any(0)
         found |= {name: np.where(empty, 0, x).astype(x.dtype) for name, x in found.items() if is_episode_mean(name)}
-    apiece = found.get(RETURN_ERROR)
-    found = reduce_steps({name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()})
+    found = {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()}
+    apiece, returns = found.get(RETURN_ERROR), found.get("return")
+    found = reduce_steps(found)
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS_PREFIX)}
+    weight, others = np.stack([metrics.get("episodes", np.ones(())) for metrics in rounds]), len(rounds) - 1
+    single = (weight == 1).all(0) & (others > 0)
     if apiece is not None:  # standard error of a mean weighted by episodes
-        weight = [metrics.get("episodes", np.ones(())) for metrics in rounds]
-        squares = sum(np.square(n * np.where(n > 0, error, 0)) for n, error in zip(weight, apiece, strict=True))
-        found[RETURN_ERROR] = np.where(sum(weight) > 0, np.sqrt(squares) / np.maximum(sum(weight), 1), np.inf)
+        squares = np.square(weight * np.where(weight > 0, apiece, 0)).sum(0)
+        error = np.where(weight.sum(0) > 0, np.sqrt(squares) / np.maximum(weight.sum(0), 1), np.inf)
+        with np.errstate(invalid="ignore"):  # infinite returns
+            found[RETURN_ERROR] = np.where(single, np.sqrt(returns.var(0) / max(others, 1)), error)
     if RETURN_DOF in found:
-        found[RETURN_DOF] = sum(metrics[RETURN_DOF] for metrics in rounds)
+        found[RETURN_DOF] = np.where(single, others, sum(metrics[RETURN_DOF] for metrics in rounds))
     return {name: np.asarray(values) for name, values in found.items()}
 
 

@@ -17,6 +17,7 @@ import pytest
 from evorl.cli import distribute
 from evorl.distributed.cluster import LOOPBACK, connect_to_ray
 from evorl.distributed.coordinator import coordinate_psro
+from evorl.distributed.jobs import Job
 from evorl.distributed.ray_executor import describe_cause
 from evorl.distributed.results import ResultStore
 from evorl.distributed.task import BEST_RESPONSE
@@ -26,6 +27,9 @@ from evorl.leagues.exact import compute_payoffs
 from evorl.leagues.prioritized_solvers import RectifiedNash
 from evorl.leagues.psro import PSRO
 from evorl.training import runs
+from evorl.training.configuration import config_file
+from evorl.training.configuration.discovery import BUDGET_OPTIONS
+from evorl.training.configuration.multirun import quote_run_dir
 from tests.conftest import leaves_equal
 from tests.distributing import EXACT, FEW, KUHN, LEARNED, PLAYED, Reordered, state_of
 from tests.tiers import program_fixture
@@ -189,6 +193,8 @@ def test_what_cannot_be_is_refused_in_one_line(begin, message, tmp_path):
             "agent=psro_exact env=kuhn executor=serial env_steps=9",
             "env_steps=9: is not supported with PSRO; use iterations=",
         ),
+        ("agent=psro_exact env=kuhn executor=serial evaluations=2", "evaluations=2: is not supported with PSRO"),
+        ("agent=ppo env=cartpole executor=serial json=true", "json=true: is not supported in distributed training"),
         ("agent=psro_exact env=kuhn executor=serial iterations=64", "iterations=64: must be from 1 to 63"),
         (
             "agent=psro_exact env=kuhn executor=serial agent.workflow.capactiy=3",
@@ -223,6 +229,32 @@ def test_a_wrong_command_is_told_in_one_line(given, message, tmp_path, monkeypat
     assert said.startswith(f"error: {message}")
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("new", "resumed"),
+    [({}, {"iterations": 1000}), ({"iterations": 50}, {"env_steps": 1e6}), ({"env_steps": 1e3, "iterations": 9}, {})],
+)
+def test_limits_on_resume_replace_the_saved_ones(new, resumed, tmp_path):
+    saved = distribute._load_new(new, ["agent=ppo", "env=cartpole"])[2]
+    config_file.write_config(saved, tmp_path)
+    (tmp_path / "tasks").mkdir()
+    data = distribute._load_resumed({"resume": tmp_path} | resumed, [])[0]
+    expected = resumed or new or {"env_steps": 1e6}
+    assert {name: data[name] for name in BUDGET_OPTIONS if data[name] is not None} == expected
+
+
+def test_the_budget_of_an_experiment_is_used():
+    assert distribute._load_new({}, ["experiment=classic/openes_cartpole"])[1]["iterations"] == 100
+
+
+def test_recording_with_wandb_continues_on_resume(tmp_path):
+    config_file.write_config(distribute._load_new({}, ["agent=ppo", "env=cartpole", "wandb=true"])[2], tmp_path)
+    (tmp_path / "tasks").mkdir()
+    data, _, kept = distribute._load_resumed({"resume": tmp_path}, ["wandb=true", "wandb.project=mine"])
+    assert (data["wandb"]["enabled"], data["wandb"]["project"], kept["wandb"]["enabled"]) == (True, "mine", None)
+    job = Job(["agent=ppo", "wandb.mode=offline"], tmp_path)
+    assert job.arguments[2:] == [f"resume={quote_run_dir(tmp_path)}", "wandb.mode=offline"]
 
 
 def test_where_there_is_no_ray_one_line_says_so(monkeypatch, capsys):

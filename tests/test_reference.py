@@ -5,10 +5,11 @@ import json
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 from evorl.envs.sanity import Bandit
 from evorl.envs.suites.gymnax import Gymnax
-from evorl.metrics import count_episodes, reduce_rounds
+from evorl.metrics import RETURN_DOF, count_episodes, reduce_rounds
 from evorl.training import random_baseline
 from evorl.training.progress import Budget, Progress
 from evorl.training.random_baseline import MeanReturn, compare_with_random, describe_outcome, get_random_return
@@ -58,6 +59,16 @@ def test_rounds_of_an_evaluation_are_one():
     assert found["return"] == pytest.approx((2 * 4 + 5 * 8) / 12)
     assert (found["return_error"], found["episodes"]) == (pytest.approx(np.hypot(4 * 3, 8 * 4) / 12), 12)
     np.testing.assert_array_equal(found["members/return"], [0.5, 0.5])
+
+
+def test_rounds_of_one_episode_each_have_the_error_of_their_mean():
+    returns = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
+    rounds = [{"return": x, "return_error": np.zeros(2), "episodes": np.ones(2, int)} for x in np.float32(returns)]
+    np.testing.assert_allclose(reduce_rounds(rounds)["return_error"], scipy.stats.sem(returns))
+    unknown = [one | {"return_error": np.full(2, np.inf), RETURN_DOF: np.zeros(2, int)} for one in rounds]
+    found = reduce_rounds(unknown)
+    np.testing.assert_allclose(found["return_error"], scipy.stats.sem(returns))
+    np.testing.assert_array_equal(found[RETURN_DOF], [2, 2])
 
 
 def test_a_round_where_no_episode_ended_adds_nothing():

@@ -113,6 +113,17 @@ def searched(workflow, steps, key=KEY):
     return jax.jit(run)(key)
 
 
+@dataclass(frozen=True)
+class Noisy(Sphere):
+    def evaluate(self, key, params):
+        return super().evaluate(key, params) + jax.random.normal(key)
+
+
+def test_a_problem_is_random_if_its_value_depends_on_the_key():
+    problems = Sphere(2), Arm(4), BBOB("rastrigin", 2), Noisy(2)
+    assert [Search(problem, CMAES(4)).is_random for problem in problems] == [False, False, False, True]
+
+
 @pytest.mark.program
 def test_a_search_of_one_objective_finds_it_with_any_evolver():
     workflow = Search(Sphere(3), CMAES(12))

@@ -46,7 +46,8 @@ PSRO_OPTIONS, PART_OPTIONS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
-    "episodes minutes num_seeds devices suite eval_env profile debug init_from preload dry_run deterministic precision"
+    *("episodes", "minutes", "num_seeds", "devices", "suite", "eval_env", "evaluation_share", "profile", "debug"),
+    *("init_from", "preload", "dry_run", "deterministic", "precision", "quiet", "json"),
 )
 NON_PSRO_OPTIONS = "env_steps", "chunk"  # each iteration writes a row
 
@@ -204,6 +205,7 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
     given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *PART_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
         _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported with PSRO; use iterations=")
+        _refuse(rest, ["evaluations"], "is not supported with PSRO, which evaluates after each iteration")
         _refuse(given, PART_OPTIONS, "is for agents such as ppo and openes, not for PSRO")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
         return partial(task_training.train_psro, staleness=staleness)
@@ -244,23 +246,23 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
 
     _refuse(
         rest,
-        SINGLE_PROGRAM_OPTIONS.split(),
+        SINGLE_PROGRAM_OPTIONS,
         "is not supported in distributed training; budgets are iterations and env_steps",
     )
-    budget = {"iterations": None} | {name: options[name] for name in BUDGET if name in options}
-    cfg = config.compose_config([*rest, *(f"{name}={'null' if x is None else x}" for name, x in budget.items())])
+    budget = [f"{name}={options[name]}" for name in BUDGET if options.get(name) is not None]
+    cfg = config.compose_config([*rest, *budget])
     return cfg, config.to_plain_data(cfg), config.to_savable_data(cfg)
 
 
 def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return the configuration of a resumed run, in the form of `_load_new`."""
     from evorl.distributed.task_training import RESULTS_FOLDER
-    from evorl.training.configuration import config_file
+    from evorl.training.configuration import config, config_file, discovery
 
-    for one in rest:
-        raise OptionError(
-            f"{one}: a resumed run keeps its configuration; only the budget and the options of --help may change"
-        )
+    given = {one.key_or_group: one.value() for one in config.parse_overrides(discovery.to_hydra_overrides(rest))}
+    for name, value in given.items():
+        kept = "a resumed run keeps its configuration; only the budget, wandb and the options of --help may change"
+        require(name.partition(".")[0] == "wandb", name, value, kept)
     folder = Path(str(options["resume"]))
     data = config_file.read_config(folder, "resume", config_file.parse_trust(options.get("trust", ())))
     require(
@@ -269,5 +271,6 @@ def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, di
         folder,
         "was not trained with evorl.distribute; resume it with python -m evorl.train",
     )
-    data |= {"resume": str(folder)} | {name: options[name] for name in BUDGET if name in options}
-    return data, data, data
+    limits = {name: options[name] for name in BUDGET if options.get(name) is not None}
+    data |= dict.fromkeys(discovery.BUDGET_OPTIONS if limits else ()) | limits | {"resume": str(folder)}
+    return config_file.set_values(data, given, ("wandb",)), data, data

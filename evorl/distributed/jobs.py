@@ -33,7 +33,9 @@ class Job:
     def arguments(self) -> list[str]:
         """Return the arguments of Python; the training is resumed if it has begun."""
         if (self.folder / FILE_NAME).is_file():
-            return ["-m", MODULE, f"resume={quote_run_dir(self.folder)}", *package.format_trust(self.packages)]
+            wandb = [one for one in self.overrides if one.startswith("wandb")]  # not in the saved configuration
+            trust = package.format_trust(self.packages)
+            return ["-m", MODULE, f"resume={quote_run_dir(self.folder)}", *trust, *wandb]
         given = [one for one in self.overrides if not one.startswith("run_dir=")]
         return ["-m", MODULE, *given, f"run_dir={quote_run_dir(self.folder)}"]
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import mesh, tree
@@ -91,6 +92,13 @@ class Search(base.BaseStagedWorkflow):
         return fitness.size
 
     @cached_property
+    def is_random(self) -> bool:
+        """Return whether the problem uses the random key of an evaluation."""
+        key = jax.random.key(0)
+        jaxpr = jax.make_jaxpr(self.problem.evaluate)(key, jax.eval_shape(self.problem.init, key)).jaxpr
+        return bool(partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1][0])
+
+    @cached_property
     def evolver_with_bounds(self) -> Evolver:
         """Return the evolver adapted to the bounds and the number of objectives of the problem."""
         return self.evolver.with_bounds(*self.problem.bounds, self.num_objectives)
@@ -155,7 +163,8 @@ class Search(base.BaseStagedWorkflow):
 
     def evaluation_metrics(self, state: SearchState, played: CandidateEvaluations) -> Metrics:
         del state
-        of_solution = {"return": self._primary_objective(played)[0], "return_error": jnp.float32(0)}
+        error = jnp.float32(jnp.inf if self.is_random else 0)  # one value of a random problem has no known error
+        of_solution = {"return": self._primary_objective(played)[0], "return_error": error}
         return of_solution | {"episodes": jnp.int32(1), "episode_length": jnp.float32(1)}
 
     def results(self, state: SearchState) -> SearchResults:
