@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,6 +189,7 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     if float in kinds and type(value) is not bool:
         with contextlib.suppress(ValueError, TypeError):
             value = float(text)  # YAML reads 1e9 as a string
+    require(not isinstance(value, float) or math.isfinite(value), name, text, "must be finite")
     shown = getattr(kind, "__name__", str(kind).replace("None", "null"))
     require(kind is Any or type(value) in (*kinds, *map(get_origin, kinds)), name, text, f"must be of type {shown}")
     return value

@@ -22,6 +22,10 @@ class OptionError(ValueError):
         super().__init__(escape(str(message)))
 
 
+class LockedError(OptionError):
+    """Run directory to which another process is writing."""
+
+
 class EnvError(ValueError):
     """Environment that does not satisfy the interface of evorl. The message has one line for each fault."""
 

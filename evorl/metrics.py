@@ -42,9 +42,16 @@ def is_episode_mean(name: str) -> bool:
 
 
 def weight_by_episodes(metrics: Metrics) -> Metrics:
-    """Multiply the episode means of one step by its number of episodes, so that steps can be added up."""
+    """Multiply the episode means of one step by its number of episodes, so that steps can be added up.
+
+    The standard error of the return becomes the variance of the sum of the returns.
+    """
     weight = metrics.get("episodes", 1)
-    return {name: values * weight if is_episode_mean(name) else values for name, values in metrics.items()}
+    sums = {name: values * weight if is_episode_mean(name) else values for name, values in metrics.items()}
+    if RETURN_ERROR in sums:
+        error = sums[RETURN_ERROR]
+        sums[RETURN_ERROR] = (weight * error.__array_namespace__().where(weight > 0, error, 0)) ** 2
+    return sums
 
 
 def average_sums(sums: Metrics, steps: Any) -> Metrics:
@@ -52,8 +59,11 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
     episodes = sums["episodes"].clip(1) if "episodes" in sums else steps
 
     def average_metric(name: str, total: Any) -> Any:
-        if name in COUNTS:
+        if name in (*COUNTS, RETURN_DOF):
             return total
+        if name == RETURN_ERROR:
+            xp = total.__array_namespace__()
+            return xp.where(sums.get("episodes", 1) > 0, xp.sqrt(total) / episodes, xp.inf)
         return total / (episodes if is_episode_mean(name) else steps)
 
     return {name: average_metric(name, total) for name, total in sums.items()}
@@ -62,8 +72,8 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
 def reduce_steps(metrics: Metrics) -> Metrics:
     """Reduce metrics [steps, ...]: sum counts, weight episode means by episodes, average the others.
 
-    On the device, counts stay int32; in NumPy, they add up as int64. Metrics with MEMBERS_PREFIX keep the
-    axis of steps.
+    The standard error of the return becomes that of the mean over all episodes. On the device, counts stay
+    int32; in NumPy, they add up as int64. Metrics with MEMBERS_PREFIX keep the axis of steps.
     """
     steps = len(next(iter(metrics.values())))
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS_PREFIX)}
@@ -92,18 +102,16 @@ def reduce_rounds(rounds: list[Metrics]) -> Metrics:
         empty = ~ended & ended.any(0)
         found |= {name: np.where(empty, 0, x).astype(x.dtype) for name, x in found.items() if is_episode_mean(name)}
     found = {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in found.items()}
-    apiece, returns = found.get(RETURN_ERROR), found.get("return")
+    episodes, returns = found.get("episodes", np.ones(len(rounds))), found["return"]
     found = reduce_steps(found)
     found |= {name: values.mean(0) for name, values in found.items() if name.startswith(MEMBERS_PREFIX)}
-    weight, others = np.stack([metrics.get("episodes", np.ones(())) for metrics in rounds]), len(rounds) - 1
-    single = (weight == 1).all(0) & (others > 0)
-    if apiece is not None:  # standard error of a mean weighted by episodes
-        squares = np.square(weight * np.where(weight > 0, apiece, 0)).sum(0)
-        error = np.where(weight.sum(0) > 0, np.sqrt(squares) / np.maximum(weight.sum(0), 1), np.inf)
+    others = len(rounds) - 1
+    single = (episodes == 1).all(0) & (others > 0)
+    if RETURN_ERROR in found:
         with np.errstate(invalid="ignore"):  # infinite returns
-            found[RETURN_ERROR] = np.where(single, np.sqrt(returns.var(0) / max(others, 1)), error)
+            found[RETURN_ERROR] = np.where(single, np.sqrt(returns.var(0) / max(others, 1)), found[RETURN_ERROR])
     if RETURN_DOF in found:
-        found[RETURN_DOF] = np.where(single, others, sum(metrics[RETURN_DOF] for metrics in rounds))
+        found[RETURN_DOF] = np.where(single, others, found[RETURN_DOF])
     return {name: np.asarray(values) for name, values in found.items()}
 
 

@@ -6,7 +6,8 @@ import yaml
 
 from evorl.cli import curve
 from evorl.errors import OptionError
-from evorl.reports import curves
+from evorl.reports import curves, tables
+from evorl.reports.build import expand_folders
 
 CFG = {"schema": 4, "agent": {"name": "td3", "workflow": {"lr": 0.1}}, "seed": 0, "num_seeds": 1}
 CFG |= {"env": {"_target_": "evorl.envs.suites.gymnax.Gymnax", "name": "CartPole-v1"}, "wrappers": []}
@@ -37,6 +38,31 @@ def test_runs_that_differ_in_their_seeds_alone_are_one_line(tmp_path):
     assert (one.label, alone.label) == ("seed-0 and 2 more", "other")
     np.testing.assert_array_equal(one.returns, [[0, 1, 2], [0, 2, 4], [0, 3, 6]])
     np.testing.assert_array_equal(one.minutes, [0, 3, 6])  # of one after the other
+
+
+def test_seeds_that_diverged_are_left_out(tmp_path):
+    run = write(tmp_path / "run", returns=((1.0, 2.0, 9.0), (3.0, 4.0, 9.0), (5.0, 7.0, 9.0)))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    for i, row in enumerate(rows):
+        row["seeds"] |= {"diverged": [0, 0, int(i == 2)], "env_steps": [10 * i, 10 * i, 5]}
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (one,) = drawn(run)
+    np.testing.assert_array_equal(one.returns, [[1, 2], [3, 4], [5, 7]])
+    np.testing.assert_array_equal(one.env_steps, [0, 10, 20])
+    assert one.seeds == {0, 1}
+    assert tables.make_final_table({"task": [one]})[1][1] == "2 (1 more diverged)"
+
+
+def test_the_name_of_a_folder_may_contain_an_equals_sign(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i in range(2):
+        write(tmp_path / "runs" / f"lr=0.{i}", seed=i)
+    folders = ["runs/lr=0.0", "runs/lr=0.1"]
+    assert curves.expand_runs("runs/lr=*") == [*expand_folders("runs")] == folders
+    assert curves.expand_runs("PPO=runs/lr=*") == [*expand_folders("PPO=runs")] == [f"PPO={one}" for one in folders]
+    assert [curves.read_curve(one, []).label for one in folders] == ["lr=0.0", "lr=0.1"]
+    (one,) = drawn(*(f"PPO={folder}" for folder in folders))
+    assert (one.label, one.returns.shape) == ("PPO", (3, 2))
 
 
 def test_a_label_makes_one_line_of_runs(tmp_path):

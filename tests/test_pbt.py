@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from flax import struct
 
 from evorl import tree
@@ -20,10 +21,11 @@ from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.state_replays import split_replays
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
-from evorl.workflows.members import init_members, train_and_evaluate
+from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
+RETURNS = [500.0, 480.0, 20.0, float("nan"), 510.0]
 
 
 @struct.dataclass
@@ -291,3 +293,15 @@ def test_members_are_trained_in_place():
     alone = temporaries(population.step, state.members, KEY)
     generation = temporaries(partial(step_or_evaluate, pbt), state, KEY, jnp.bool_(False))
     assert generation - alone < 0.2 * tree.nbytes(split_replays(state.members)[0])
+
+
+def test_the_error_of_a_meta_evaluation_is_that_between_members():
+    """Members are independent trainings; the errors of their own episodes are small beside their differences."""
+    meta = MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 5), CEM(5), lifetime=1)
+    of_members = {"return": jnp.array(RETURNS), "return_error": jnp.ones(5), "episodes": jnp.full(5, 16)}
+    state = jax.jit(meta.init)(KEY)
+    found = meta.evaluation_metrics(state, LifeMetrics({}, jnp.ones(5, bool), {}, of_members))
+    finite = np.array(RETURNS)[np.isfinite(RETURNS)]
+    np.testing.assert_allclose(found["return"], np.mean(finite), rtol=1e-6)
+    np.testing.assert_allclose(found["return_error"], scipy.stats.sem(finite), rtol=1e-6)
+    assert found["return_dof"] == 3

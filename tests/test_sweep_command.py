@@ -152,10 +152,10 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
 
 @pytest.mark.program
 def test_all_trials_failed_is_one_line(tmp_path):
-    impossible = "space.workflow.batch_size=${choice:7,9}"
+    impossible = "space.workflow.batch_size=${integer:5,7}"
     code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")
     assert code == 2
-    assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[79]: must divide.*\n", err)
+    assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[567]: must divide.*\n", err)
 
 
 @pytest.mark.program

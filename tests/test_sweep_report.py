@@ -50,6 +50,24 @@ def filled(folder, found):
     return store
 
 
+@pytest.mark.parametrize(
+    ("option", "default", "ends"),
+    [
+        ("minutes=${log_uniform:0.5,5}", 1.58114, (0.5, 5)),
+        ("minutes=[0.5,2]", 2.0, (0.5, 2)),
+        ("num_epochs=[1,2]", 1, (1, 2)),
+        ("num_epochs=[2,4]", 4, (2, 4)),
+    ],
+)
+def test_a_search_begins_and_stays_within_its_prior(option, default, ends):
+    _, space = space_options.parse_search(
+        ["agent=ppo", "env=cartpole", "num_epochs=4"], ["space={}", f"space.{option}"]
+    )
+    (one,) = space.parameters
+    assert (one.default, (one.decode(0.0), one.decode(1.0))) == (default, ends)
+    assert all(type(x) is type(default) for x in (one.default, one.decode(0.0), one.decode(1.0)))
+
+
 def test_a_definition_comes_back_from_its_store():
     found = defined()
     assert SweepDefinition.from_data(found.to_data()) == found

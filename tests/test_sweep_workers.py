@@ -1,5 +1,6 @@
 """Workers of a sweep on other machines: what they get, what happens if they are lost, and who is not let in."""
 
+import contextlib
 import json
 import math
 import os
@@ -12,16 +13,21 @@ import threading
 import time
 from contextlib import closing
 from multiprocessing.connection import Client, answer_challenge, deliver_challenge
+from pathlib import Path
 
 import pytest
 
 from evorl.cli import sweep
-from evorl.errors import OptionError
-from evorl.sweeps import messages, store_server
+from evorl.errors import LockedError, OptionError
+from evorl.sweeps import messages, store_server, trial_training, worker
 from evorl.sweeps.messages import MainProcessAddress
 from evorl.sweeps.remote_queue import connect_to_sweep
-from evorl.sweeps.store import SweepStore
-from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation
+from evorl.sweeps.store import SweepStore, get_trial_folder
+from evorl.sweeps.trial_queue import StoreQueue
+from evorl.sweeps.trial_training import TrialRecorder
+from evorl.sweeps.trials import DONE, FAILED, RUNNING, STOPPED, Evaluation, SweepTrial
+from evorl.training.progress import Budget, Progress
+from evorl.training.records.files import lock_run_dir
 from tests.test_sweep_command import TINY, started
 
 LOCAL = "127.0.0.1"
@@ -236,6 +242,87 @@ def test_a_worker_notices_that_the_main_process_is_gone(stored, monkeypatch):
         assert lost.wait(5)
         queue.claim_trials(1)
     assert not (store.folder / messages.ADDRESS_FILE).exists()
+
+
+def test_a_training_goes_on_to_save_if_the_main_process_is_lost(stored):
+    store, definition = stored
+    lost, server = threading.Event(), store_server.serve_store(store.folder, definition, LOCAL)
+    with contextlib.suppress(OSError), connect_to_sweep(server.__enter__(), store.folder, (), lost.set) as queue:
+        (trial,) = queue.claim_trials(1)
+        server.__exit__(None, None, None)
+        assert queue.observe(trial.number, Evaluation(0.5, 1.0, 2.0)) is False
+    assert lost.is_set()
+
+
+def test_a_resumed_trial_reports_what_the_main_process_has_missed(stored):
+    store, definition = stored
+    row = {"kind": "evaluation", "seconds": 1.0, "env_steps": 1}
+    rows = [row | {"iteration": i, "progress": i / 4, "return": float(i)} for i in range(1, 4)]
+    with store.register_owner() as owner:
+        store.claim_trials(owner, 1, definition.space, definition.build_sampler())
+        folder = get_trial_folder(store.folder, 0)
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:2]))
+        again = TrialRecorder(store, definition, 0, Budget(env_steps=4))
+        again.resume(Progress(totals={"env_steps": [2]}))
+        again(rows[2])
+        (found,) = store.read_trials()
+    assert [(one.used_share, one.score) for one in found.curve] == [(0.25, 1), (0.5, 2), (0.75, 3)]
+
+
+class Recorded:
+    """A queue of equal trials, from which a worker gets its own again."""
+
+    def __init__(self, values):
+        self.open, self.count, self.values = [], 0, values
+
+    def claim_trials(self, n):
+        while len(self.open) < n:
+            self.open.append(SweepTrial(self.count, (), self.values, RUNNING))
+            self.count += 1
+        return self.open[:n]
+
+    folder = Path()
+    observe = end_trial = lambda *_: None
+
+
+@pytest.mark.parametrize(("vmapped", "most"), [(1, 5), (4, 3), (4, 10), (8, 1)])
+def test_a_worker_begins_no_more_trials_than_it_may(vmapped, most, defined, monkeypatch):
+    begun = []
+
+    def begin(queue, trial):
+        begun.append(trial.number)
+        queue.open.remove(trial)
+
+    class Batch:
+        def __init__(self, queue, definition, trials, side_by_side):
+            self.queue = queue
+            for one in trials:
+                begin(queue, one)
+
+        def train(self, stop, more):
+            while (trial := more()) is not None:
+                begin(self.queue, trial)
+
+    monkeypatch.setattr(worker, "TrialBatch", Batch)
+    monkeypatch.setattr("evorl.sweeps.trial_training.train_trial", lambda queue, _, trial, stop: begin(queue, trial))
+    worker.run_worker(Recorded(defined[0].space.defaults), defined[0], vmapped, None, lambda: False, most)
+    assert begun == list(range(most))
+
+
+def test_a_trial_that_another_process_still_writes_is_not_failed(stored, monkeypatch):
+    monkeypatch.setattr(trial_training, "LOCK_SECONDS", 0.01)
+    store, definition = stored
+    with store.register_owner() as owner:
+        queue = StoreQueue(store, definition, definition.build_sampler(), owner)
+        (trial,) = queue.claim_trials(1)
+        folder = get_trial_folder(store.folder, 0)
+        folder.mkdir(parents=True)
+        with lock_run_dir(folder, "resume"), pytest.raises(LockedError, match="is writing to it"):
+            trial_training.train_trial(queue, definition, trial, lambda: False)
+
+        assert store.read_trials()[0].state == RUNNING
+        assert not (folder / "checkpoints").exists()
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,24 @@ def test_a_space_decodes_to_options_as_they_are_given():
         SearchSpace(())
 
 
+def test_values_are_whole_and_within_their_priors():
+    envs = Parameter("num_envs", PowerOfTwo(2**16, 2**24), 2**16)
+    assert [envs.decode((i + 0.5) / 9) for i in range(9)] == [2**i for i in range(16, 25)]
+    steps = Parameter("env_steps", LogUniform(65_536.0, 1_048_576.0), 65_536)
+    assert (steps.decode(0.0), steps.decode(1.0)) == (65_536, 1_048_576)
+    assert Parameter("x", Uniform(1.0000004, 2.0), 1.5).decode(0.0) == 1.0000004  # not rounded to 1
+    rates = Parameter("x", Choice((0.123456789, 0.3)), 0.3)
+    assert [rates.decode(u) for u in (0.2, 0.8)] == [0.123456789, 0.3]
+
+
+def test_the_budgets_of_a_list_are_those_of_the_list():
+    """The search reaches the next budget, and no point of a curve counts as one with another budget."""
+    space = SearchSpace((RATE, Parameter("env_steps", Choice((20_000, 200_000)), 200_000), ENVS))
+    np.testing.assert_allclose(space.compute_search_radius(0.25), [0.25, 0.5, 0.25])
+    found = collect_observations(space, [trial(0, [0.2, 0.75, 0.7])], 3)
+    np.testing.assert_allclose(found.x[:, 1], [0.75])
+
+
 def test_a_curve_counts_as_trials_that_ended_sooner():
     points = thin_curve(SPACE, trial(0, [0.2, 0.9, 0.7], score=8.0, cost=4.0), 3)
     assert points == [Evaluation(0.25, 1, 2), Evaluation(0.75, 3, 6), Evaluation(1, 4, 8)]

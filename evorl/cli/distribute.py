@@ -46,7 +46,7 @@ PSRO_OPTIONS, PART_OPTIONS = ("staleness",), ("parts",)
 BUDGET = "iterations", "env_steps"
 RESUME_OPTIONS = "resume", "trust", *BUDGET
 SINGLE_PROGRAM_OPTIONS = (
-    *("episodes", "minutes", "num_seeds", "devices", "suite", "eval_env", "evaluation_share", "profile", "debug"),
+    *("episodes", "minutes", "num_seeds", "devices", "suite", "eval_env", "profile", "debug"),
     *("init_from", "preload", "dry_run", "deterministic", "precision", "quiet", "json"),
 )
 NON_PSRO_OPTIONS = "env_steps", "chunk"  # each iteration writes a row
@@ -205,7 +205,11 @@ def _build_training(workflow: Any, options: dict[str, Any], rest: Sequence[str],
     given = [f"{name}={options[name]}" for name in (*PSRO_OPTIONS, *PART_OPTIONS, *BUDGET) if name in options]
     if isinstance(workflow, PSRO):
         _refuse([*rest, *given], NON_PSRO_OPTIONS, "is not supported with PSRO; use iterations=")
-        _refuse(rest, ["evaluations"], "is not supported with PSRO, which evaluates after each iteration")
+        _refuse(
+            rest,
+            ["evaluations", "evaluation_share"],
+            "is not supported with PSRO, which evaluates after each iteration",
+        )
         _refuse(given, PART_OPTIONS, "is for agents such as ppo and openes, not for PSRO")
         staleness = _require_number(options, "staleness", int) if "staleness" in options else 0
         return partial(task_training.train_psro, staleness=staleness)

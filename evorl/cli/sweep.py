@@ -120,6 +120,8 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     again = [f"{name}={value}" for name, value in placing.items() if value != WORKER_OPTIONS[name]]
     go_on = f"resume: {package.format_command('sweep', f'resume={folder}', *again, trust=definition.packages)}"
     settings = store.settings
+    waits = settings["workers"] > 0 or (placing["listen"] is not None and placing["executor"] == "local")
+    require(waits, "workers", 0, "needs listen=HOST, or give a number of workers")
     try:
         with (
             files.lock_run_dir(folder, "resume"),

@@ -179,12 +179,13 @@ class RayWorkers:
             task, actor = self._running.pop(done[0])
             try:
                 value = self._ray.get(done[0])
-            except errors.RayActorError:
-                self._replace_worker(task)
-                continue
             except errors.RayTaskError as error:
                 self._idle.append(actor)
                 raise WorkerError(f"{task.name} has failed: {describe_cause(error)}") from error
+            except errors.RayError:  # such as RayActorError, or OutOfMemoryError, which is not one
+                self._ray.kill(actor)
+                self._replace_worker(task)
+                continue
             self._deaths = 0
             self._idle.append(actor)
             self._assign_tasks()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -66,8 +67,8 @@ def train_from_rollouts(
         results.trim(SEEN, data["checkpoint"]["keep"] + 1)
 
     iterations, chunk = count_iterations(workflow, data), runs.get_chunk_size(data)
-    schedule = RunSchedule(parse_budget(data), iterations, chunk, data["evaluations"])
-    recorded = RunRecorder(workflow, run, schedule, save_statistics)
+    budget = replace(parse_budget(data), iterations=iterations)  # also if lost steps leave too few env_steps
+    recorded = RunRecorder(workflow, run, RunSchedule(budget, iterations, chunk, data["evaluations"]), save_statistics)
     begin = _restore_learner(workflow, recorded, results)
     given = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
     yield from _record(recorded, coordinate_rollouts(workflow, executor, *given))

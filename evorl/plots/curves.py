@@ -46,11 +46,12 @@ def plot_curves(
     known = np.concatenate([values[np.isfinite(values)] for _, values, _ in curves.values()] or [np.zeros(1)])
     known = np.append(known, [] if goal is None else [goal])
     low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
-    margin = MARGIN * (high - low) or 1.0
-    domain = [float(low - margin), float(high + margin)]
+    with np.errstate(over="ignore"):
+        margin = MARGIN * (high - low) or 1.0
+    domain = {"domain": [float(low - margin), float(high + margin)]} if np.isfinite(margin) else {}
     shown = tooltip(group="group", x=x_title, y="mean", low="lower end", high="upper end", seeds="seeds")
     x_axis = axis("x", x_title, scale={"type": x_scale, "nice": x_scale == "linear"}, axis=choose_format(columns["x"]))
-    y_axis = axis("y", y_title, scale={"domain": domain, "nice": False})
+    y_axis = axis("y", y_title, scale={**domain, "nice": False})
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "area", "opacity": 0.18, "clip": True},

@@ -40,7 +40,7 @@ def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: in
 
     `seed` is an index among the seeds, and `population` one among the populations of a nested population. The
     result is empty if the log has no members. NaN replaces null. Raises OptionError if an index is out of
-    range.
+    range, or if the names differ in their generations or members.
     """
     tables: dict[str, list[Any]] = {}
     for row in rows:
@@ -51,6 +51,7 @@ def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: in
     found = {}
     for name, values in tables.items():
         whole = np.asarray(values, float)
+        require(whole.size > 0, name, "[]", "must have values of members")
         whole = whole.reshape(len(whole), -1, whole.shape[-1])
         if name == "source":
             known = ((whole >= 0) & (whole < whole.shape[-1]) & (whole % 1 == 0)).all()
@@ -58,6 +59,9 @@ def member_history(rows: Iterable[dict[str, Any]], seed: int = 0, population: in
             whole = whole.astype(int)
         require(0 <= population < whole.shape[1], "population", population, f"must be below {whole.shape[1]}")
         found[name] = whole[:, population]
+        first = next(iter(found))
+        same = f"must have the generations and members of {first}, {found[first].shape}"
+        require(found[name].shape == found[first].shape, name, found[name].shape, same)
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from evorl import package
 from evorl.errors import OptionError, escape, require
 from evorl.plots.chart import assign_colors
-from evorl.reports.curves import Curve, expand_runs, group_by_task, group_curves, read_curve
+from evorl.reports.curves import Curve, expand_runs, group_by_task, group_curves, read_curve, split_label
 from evorl.reports.groups import name_by_settings
 from evorl.reports.page import Report, Section, Text
 from evorl.reports.policies import describe_fronts, draw_policies
@@ -86,7 +86,7 @@ def expand_folders(path: str) -> Iterator[str]:
         OptionError: A pattern matches nothing, or a folder is neither a run nor a sweep and contains none.
     """
     for one in expand_runs(path):
-        label, named, folder = one.rpartition("=")
+        label, folder = split_label(one)
         place = Path(folder)
         if (place / JSON_LINES).is_file() or is_sweep(place) or not place.is_dir():
             yield one
@@ -96,7 +96,7 @@ def expand_folders(path: str) -> Iterator[str]:
             yield one
             continue
         require(bool(inside), "run", place, f"has no {JSON_LINES} and contains no runs")
-        yield from (f"{label}{named}{entry}" for entry in inside)
+        yield from (f"{label}={entry}" if label else str(entry) for entry in inside)
 
 
 def _read_curves(runs: Sequence[str], damages: list[str]) -> list[Curve]:

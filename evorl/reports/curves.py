@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.errors import OptionError, escape, require, to_printable
 from evorl.training.configuration import config_file, nodes
+from evorl.training.progress import select_sound
 from evorl.training.records.rows import JSON_LINES, read_rows
 
 SEED_KEYS = {"seed", "num_seeds"}  # keys in which the runs of one curve may differ
@@ -21,7 +22,10 @@ REWARDS_WRAPPER = "evorl.envs.wrappers.RewardTransform"  # changes the rewards f
 
 @dataclass(frozen=True)
 class Curve:
-    """Learning curve of a run: evaluation returns, shape [evaluations, seeds], with env steps and minutes."""
+    """Learning curve of a run: evaluation returns, shape [evaluations, seeds], with env steps and minutes.
+
+    Seeds that diverged are left out, unless all of them did.
+    """
 
     label: str
     returns: np.ndarray
@@ -30,6 +34,8 @@ class Curve:
     run: Path
     cfg: Mapping[str, Any]  # empty if the folder has none
     has_user_label: bool
+    sound: tuple[int, ...]  # indices of the seeds that have not diverged, which are drawn
+    num_diverged: int
     parts: tuple["Curve", ...] = ()  # curves of the runs that were joined; empty for one run
 
     @property
@@ -66,12 +72,21 @@ class Curve:
     def seeds(self) -> set[int]:
         """Return the seeds of the run; empty if they are unknown."""
         first = self.cfg.get("seed")
-        return set(range(first, first + self.returns.shape[1])) if isinstance(first, int) else set()
+        return {first + i for i in self.sound} if isinstance(first, int) else set()
 
 
 def serialize_values(values: Any) -> str:
     """Return configuration values as text, for comparisons."""
     return json.dumps(values, sort_keys=True, default=str)
+
+
+def split_label(given: str) -> tuple[str, str]:
+    """Return the label and the path of LABEL=PATH; the label is empty if there is none.
+
+    A path or a pattern of paths that contains "=", such as runs/lr=0.1, is no label if it exists.
+    """
+    label, named, path = given.partition("=")
+    return (label, path) if label and named and not Path(given).exists() and not glob.glob(given) else ("", given)
 
 
 def expand_runs(given: str) -> list[str]:
@@ -80,12 +95,12 @@ def expand_runs(given: str) -> list[str]:
     Raises:
         OptionError: If no folder matches.
     """
-    label, named, pattern = given.rpartition("=")
+    label, pattern = split_label(given)
     if Path(pattern).exists() or not glob.has_magic(pattern):
         return [given]
     found = sorted(path for path in glob.glob(pattern) if Path(path).is_dir())
     require(bool(found), "run", pattern, "matches no folder")
-    return [f"{label}{named}{path}" for path in found]
+    return [f"{label}={path}" if label else path for path in found]
 
 
 def read_curve(given: str, damages: list[str]) -> Curve:
@@ -98,10 +113,10 @@ def read_curve(given: str, damages: list[str]) -> Curve:
     Raises:
         OptionError: If the run has no evaluations that can be drawn.
     """
-    label, named, folder = given.partition("=")
-    run = Path(folder if named else given)
-    label = escape(label if named else run.resolve().name)
-    require(bool(label and (folder or not named)), "run", given, "must be RUN or LABEL=RUN")
+    own_label, folder = split_label(given)
+    run = Path(folder)
+    label = escape(own_label or run.resolve().name)
+    require(bool(label and folder), "run", given, "must be RUN or LABEL=RUN")
     if not (run / JSON_LINES).is_file():
         raise OptionError(f"run={run}: {f'has no {JSON_LINES}' if run.is_dir() else 'does not exist'}")
     rows, damage = read_rows(run, "evaluation")
@@ -110,11 +125,17 @@ def read_curve(given: str, damages: list[str]) -> Curve:
     lacking = {"return", "env_steps"} - set.intersection(*map(set, rows))
     require(not lacking, "run", run, f"its evaluations have no {' or '.join(sorted(lacking))}")
     returns = [row.get("seeds", {}).get("return", [row["return"]]) for row in rows]
-    alike = len({len(values) for values in returns}) == 1
+    count = len(returns[0])
+    alike = all(len(values) == count for values in returns)
     require(alike, "run", run, "its evaluations differ in the number of seeds")
-    steps, seconds = (np.array([row[name] for row in rows], float) for name in ("env_steps", "seconds"))
+    steps = [row.get("seeds", {}).get("env_steps", [row["env_steps"]] * count) for row in rows]
+    sound = select_sound(range(count), rows[-1].get("seeds", {}).get("diverged", [0] * count))
+    returns, steps = (np.array(values, float)[:, sound] for values in (returns, steps))
+    seconds = np.array([row["seconds"] for row in rows], float)
     cfg = config_file.read_unchecked(run, "run") if (run / config_file.FILE_NAME).is_file() else {}
-    return Curve(label, np.array(returns, float), steps, seconds / 60, run, cfg, bool(named))
+    return Curve(
+        label, returns, steps.mean(1), seconds / 60, run, cfg, bool(own_label), tuple(sound), count - len(sound)
+    )
 
 
 def group_curves(curves: Sequence[Curve]) -> list[Curve]:
@@ -193,6 +214,7 @@ def join_curves(group: Sequence[Curve]) -> Curve:
         returns=np.stack(returns, 1),
         env_steps=at,
         minutes=np.asarray(minutes),
+        num_diverged=sum(one.num_diverged for one in group),
         parts=tuple(group),
     )
 

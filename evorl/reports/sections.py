@@ -82,6 +82,9 @@ def _compare(found: Found, colors: Mapping[str, str]) -> Section:
         else "Of the last evaluation of each seed."
     )
     shown = {group: color for group, color in colors.items() if group in scores}
+    absent = [escape(group) for group in colors if group not in scores]
+    if absent:
+        told += f" Not compared, with fewer than {stats.MIN_RUNS} finite returns in a task: {', '.join(absent)}."
     parts: list[Any] = [Text(told, "note")]
     parts.append(_plot_profiles(scores, shown, what))
     parts.append(_plot_means(scores, shown, what))

@@ -40,7 +40,8 @@ def _final_cells(curve: Curve) -> list[str]:
     mean = f"{stats.MeanEstimate.from_scores(final):.{digits}f}"
     seeds = ", ".join(f"{value:.{digits}f}" for value in final)
     steps, minutes = f"{curve.env_steps[-1]:,.0f}", f"{curve.minutes[-1]:.1f}"
-    return [str(final.size), steps, minutes, mean, f"{stats.iqm(final):.{digits}f}", seeds]
+    count = f"{final.size} ({curve.num_diverged} more diverged)" if curve.num_diverged else str(final.size)
+    return [count, steps, minutes, mean, f"{stats.iqm(final):.{digits}f}", seeds]
 
 
 def choose_digits(returns: Iterable[float]) -> int:

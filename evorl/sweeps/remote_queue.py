@@ -25,14 +25,15 @@ class RemoteQueue:
         connection: Connection on which both sides have proved that they know the token.
         folder: Folder of the sweep on storage that all machines share.
         trust: Packages whose classes the definition may name.
+        lose: Function that is called if the main process is lost; it asks to save and end.
 
     Raises:
         ConnectionError: The main process is gone.
         OptionError: The definition is not valid.
     """
 
-    def __init__(self, connection: Connection, folder: Path, trust: Sequence[str]) -> None:
-        self.folder, self._connection, self._lock = folder, connection, threading.Lock()
+    def __init__(self, connection: Connection, folder: Path, trust: Sequence[str], lose: Callable[[], None]) -> None:
+        self.folder, self._connection, self._lock, self._lose = folder, connection, threading.Lock(), lose
         match self._receive():
             case {"definition": data, "settings": {"vmapped": int(vmapped), "side_by_side": bool() | None as beside}}:
                 self.definition = SweepDefinition.from_data(data, trust, f"{folder}: the sweep")
@@ -49,8 +50,17 @@ class RemoteQueue:
         return found
 
     def observe(self, number: int, evaluation: Evaluation) -> bool:
-        """Send an evaluation of a trial, and return whether to stop the trial."""
-        return self._ask(messages.OBSERVE, number, messages.encode_evaluation(evaluation)) is True
+        """Send an evaluation of a trial, and return whether to stop the trial.
+
+        If the main process is lost, the training can save first; a resumed trial sends its evaluations again.
+        """
+        try:
+            return self._ask(messages.OBSERVE, number, messages.encode_evaluation(evaluation)) is True
+        except ConnectionAbortedError:
+            raise
+        except ConnectionError:
+            self._lose()
+            return False
 
     def end_trial(self, number: int, state: str, used: float = 1.0, message: str = "") -> None:
         """Tell the main process how a trial ended."""
@@ -61,14 +71,14 @@ class RemoteQueue:
         with self._lock:
             messages.send(self._connection, [messages.LEAVE])
 
-    def watch(self, lose: Callable[[], None], ended: threading.Event) -> None:
+    def watch(self, ended: threading.Event) -> None:
         """Ask the main process every PING_SECONDS whether it is there, and call `lose` once if it is not."""
         while not ended.wait(messages.PING_SECONDS):
             try:
                 self._ask(messages.PING)
             except (OSError, OptionError):
                 if not ended.is_set():
-                    lose()
+                    self._lose()
                 return
 
     def _ask(self, *request: Any) -> Any:
@@ -84,7 +94,7 @@ class RemoteQueue:
             raise ConnectionError("the main process of the sweep does not answer")
         match found := messages.receive(self._connection):
             case {"error": str(problem)}:
-                raise ConnectionError(f"the main process of the sweep has ended this worker: {problem:.300}")
+                raise ConnectionAbortedError(f"the main process of the sweep has ended this worker: {problem:.300}")
         return found
 
 
@@ -98,7 +108,7 @@ def connect_to_sweep(
         address: Address of the main process.
         folder: Folder of the sweep on storage that all machines share.
         trust: Packages whose classes the definition may name.
-        lose: Function that is called in another thread if the main process is lost.
+        lose: Function that is called, perhaps in another thread, if the main process is lost.
 
     Raises:
         OptionError: If the main process cannot be reached, or the token is wrong.
@@ -111,8 +121,8 @@ def connect_to_sweep(
         problem = f"the main process of the sweep at {address.host}:{address.port} cannot be reached"
         raise OptionError(f"{problem}: {str(error) or type(error).__name__:.200}") from error
     with connection:
-        queue, ended = RemoteQueue(connection, folder, trust), threading.Event()
-        threading.Thread(target=queue.watch, args=(lose, ended), daemon=True).start()
+        queue, ended = RemoteQueue(connection, folder, trust, lose), threading.Event()
+        threading.Thread(target=queue.watch, args=(ended,), daemon=True).start()
         try:
             yield queue
             queue.leave()

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evorl.errors import is_number, require
+from evorl.priors import Choice
 from evorl.training.configuration.config_file import WORKFLOW_PREFIX
 from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, resolve_group
 from evorl.types import Prior
@@ -59,8 +60,15 @@ class Parameter:
         found = float(self.prior.decode(jnp.float32(u)))
         if self.categories:
             return self.categories[round(found)]
-        value = float(f"{found:.{SIGNIFICANT_DIGITS}g}")
-        return round(value) if isinstance(self.default, int) else value
+        if isinstance(self.prior, Choice):
+            value = min(self.prior.values, key=lambda one: abs(one - found))  # without the error of float32
+        elif not isinstance(self.default, int):
+            value = float(f"{found:.{SIGNIFICANT_DIGITS}g}")
+        else:
+            value = round(found)
+        low, high = self.prior.bounds
+        value = min(max(value, low), high)
+        return round(value) if isinstance(self.default, int) else float(value)
 
     def encode(self, value: Value) -> float:
         """Return the position of a value in [0, 1], clipped to the range of the prior."""
@@ -112,6 +120,12 @@ class SearchSpace:
     def budget_index(self) -> int | None:
         """Return the index of the coordinate that is the training budget of a trial; None if it is not searched."""
         return next((i for i, one in enumerate(self.parameters) if one.name in BUDGET_OPTIONS), None)
+
+    @cached_property
+    def num_listed_budgets(self) -> int:
+        """Return the number of budgets if the budget is chosen from a list, otherwise 0."""
+        prior = None if self.budget_index is None else self.parameters[self.budget_index].prior
+        return len(prior.values) if isinstance(prior, Choice) else 0
 
     @property
     def groups(self) -> tuple[Parameter, ...]:
@@ -174,17 +188,22 @@ class SearchSpace:
         """Return the search radius around a good point for each option, shape [d].
 
         It is `part` of the unit cube, 0 for categories, and at most half an octave for the budget, since a
-        larger budget costs more.
+        larger budget costs more; in a list of budgets, it reaches the next one.
         """
         far = np.where(self.num_categories, 0.0, part)
         if self.budget_index is not None:
             low, high = self.parameters[self.budget_index].prior.bounds
             far[self.budget_index] = min(part, 1 / (2 * np.log2(high / low)))
+            if self.num_listed_budgets:
+                far[self.budget_index] = 1 / self.num_listed_budgets
         return far
 
     def truncate_budgets(self, u: Float[np.ndarray, "n d"], used: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
-        """Return the points u with the budgets multiplied by the share `used`; u itself if no budget is searched."""
-        if self.budget_index is None or not len(u):
+        """Return the points u with the budgets multiplied by the share `used`; u if no budget is searched.
+
+        A budget from a list is not multiplied, since the list has few of the products.
+        """
+        if self.budget_index is None or self.num_listed_budgets or not len(u):
             return u
         prior, found = self.parameters[self.budget_index].prior, u.copy()
         several = np.ones((2, 1 << len(u).bit_length()), np.float32)  # padded, since each length is compiled

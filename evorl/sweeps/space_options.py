@@ -35,6 +35,7 @@ from evorl.training.configuration.short_names import refuse_peer_name
 from evorl.types import Prior
 
 SEARCH_MARKER = "evorl-searched-here"  # a value that no configuration contains
+MINUTES = "minutes"  # the only budget that need not be a whole number
 MAX_VARIANTS = 32  # maximum number of combinations of group choices
 TASK_GROUPS = "env", "problem", "experiment"  # groups that determine the task
 
@@ -258,7 +259,7 @@ def _add_budget_overrides(overrides: Sequence[str], wanted: Mapping[str, Any]) -
     for name in BUDGET_OPTIONS:
         prior = wanted.get(name)
         if isinstance(prior, Prior) and not any(one.startswith(f"{name}=") for one in overrides):
-            yield f"{name}={Parameter(name, prior, 0).decode(0.5)}"
+            yield f"{name}={Parameter(name, prior, 0.0 if name == MINUTES else 0).decode(0.5)}"
 
 
 def _find_source(cfg: DictConfig, option: str) -> str:
@@ -338,6 +339,10 @@ def _build_parameter(
         if place in numbers:
             value, declared = numbers[place]
             default = value if is_number(value) else declared.get("default", sum(prior.bounds) / 2)
+    default = float(default) if option == MINUTES else default
+    if isinstance(prior, Choice) and default not in prior.values:
+        first = prior.values[0]
+        default = round(first) if isinstance(default, int) else first
     return Parameter(option, prior, default), places
 
 

@@ -11,19 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.errors import OptionError, require
+from evorl.errors import LockedError, OptionError, require
 from evorl.metrics import count_episodes, reduce_rounds
 from evorl.parts import resolve_numbers
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.trial_queue import TrialQueue
-from evorl.sweeps.trial_training import TrialRecorder, open_recorders, prepare_trial
+from evorl.sweeps.trial_training import LOCK_SECONDS, TrialRecorder, open_recorders, prepare_trial
 from evorl.sweeps.trials import FAILED, SweepTrial
 from evorl.training import runs
 from evorl.training.devices import compiler_options, fast_compile_options, use_precision
 from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
 from evorl.training.host_envs import find_host_envs
-from evorl.training.nans import DivergenceMonitor, describe_divergence
+from evorl.training.nans import DivergenceMonitor, StepMonitor, describe_divergence
 from evorl.training.program import Program, fold_keys, map_sequentially
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records import files
@@ -115,6 +115,7 @@ class TrialBatch:
             self._get_light_state = jax.jit(lambda state, i: tree.index(split_replays(state)[0], i))
             self._set_state = jax.jit(tree.set_row, donate_argnums=0)
             self._exchange = jax.jit(_replace_light_state, donate_argnums=0)
+        self._step_monitor = StepMonitor()
         self.active_trials: list[ActiveTrial | None] = [None] * len(trials)
         states = [self._open_trial(i, trial) for i, trial in enumerate(trials)]
         if not (whole := [state for state in states if state is not None]):
@@ -154,7 +155,7 @@ class TrialBatch:
                     "does not support a budget in minutes; use vmapped=1",
                 )
                 told = TrialRecorder(self.queue, self.definition, trial.number, budget)
-                stack.enter_context(files.lock_run_dir(run_dir, "resume"))
+                stack.enter_context(files.lock_run_dir(run_dir, "resume", LOCK_SECONDS))
                 quiet = lambda line: None  # noqa: E731
                 checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=quiet)
                 stack.callback(checkpoints.close)
@@ -167,6 +168,8 @@ class TrialBatch:
                     state = self._init(self.keys[i, 0], resolve_numbers(workflow))
                     journal.start(jax.device_get(split_replays(state)[0]))
                 journal.notify_resume()
+            except LockedError:
+                raise
             except OptionError as error:
                 self.queue.end_trial(trial.number, FAILED, message=str(error))
                 return None
@@ -179,7 +182,8 @@ class TrialBatch:
         return state
 
     def train(self, stop: Callable[[], bool], more: Callable[[], SweepTrial | None]) -> None:
-        """Train the trials until none is left or `stop` is true; a finished trial is replaced by one from `more`."""
+        """Train the trials until none is left or `stop` is true; a trial that ended is replaced by one from `more`."""
+        num_vacant = 0  # places for which there is no trial
         while not stop() and any(self.active_trials):
             self._evaluate_trials([i for i, place in self._list_active() if self._is_due(place)], least=0)
             ended = [
@@ -196,9 +200,12 @@ class TrialBatch:
             self._evaluate_trials(whole, least=FINAL_EPISODES)
             for i in ended:
                 self._close_trial(i, self._get_active(i))
-                self._refill(i, more)
-            if not ended:
+            if self.active_trials.count(None) == num_vacant:
                 self._train_chunk()
+                continue
+            for i in range(len(self.active_trials)):
+                self._refill(i, more)
+            num_vacant = self.active_trials.count(None)
         for i, place in self._list_active():
             self._close_trial(i, place)
 
@@ -276,9 +283,10 @@ class TrialBatch:
             place.progress.seconds += took
             one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})
             place.training_log.record(make_row(place.progress, one, "train", took))
-            leaf = lost[i]
-            if leaf is not None:
-                problem = describe_divergence(leaf, place.progress.iteration)
+            problem = self._step_monitor.check(one, [None])
+            if lost[i] is not None:
+                problem = describe_divergence(lost[i], place.progress.iteration)
+            if problem is not None:
                 self.queue.end_trial(place.trial.number, FAILED, message=problem)
                 place.exit_stack.close()
                 self.active_trials[i] = None

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from evorl.errors import LockedError
 from evorl.metrics import COUNTS, MEMBERS_PREFIX
 from evorl.parts import resolve_numbers
 from evorl.sweeps.definition import SweepDefinition
@@ -21,9 +23,10 @@ from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.records.rows import TIME_FIELDS, Row
+from evorl.training.records.rows import TIME_FIELDS, Row, read_rows
 from evorl.training.suites.mazes import make_suite_measure
 
+LOCK_SECONDS = 60  # time for a worker that has lost the main process to save and exit
 TRAIN_PREFIX = "train/"  # prefix of metrics of training steps
 
 
@@ -42,20 +45,32 @@ class TrialRecorder:
         self.last_share, self.used_share, self.is_behind = 0.0, 0.0, False
 
     def resume(self, progress: Progress) -> None:
-        """Continue from the progress of a checkpoint, so that the same points are reported as without a stop."""
+        """Continue from the progress of a checkpoint, so that the same points are reported as without a stop.
+
+        The points before it are reported again, since the main process may have been lost before it had all.
+        """
+        folder, kinds = get_trial_folder(self._queue.folder, self._number), ("train",) * self._needs_steps
+        rows = [row for kind in (*kinds, "evaluation") for row in read_rows(folder, kind).rows]
+        for row in sorted(rows, key=itemgetter("iteration")):
+            if (point := self._find_point(row)) is not None:
+                self._queue.observe(self._number, point)
         self.last_share = self._budget.compute_used_share(progress.usage)
 
     def __call__(self, row: Row) -> None:
+        if not self.is_behind and (point := self._find_point(row)) is not None:
+            self.used_share = point.used_share
+            self.is_behind = self._queue.observe(self._number, point)
+
+    def _find_point(self, row: Row) -> Evaluation | None:
+        """Return the point of the learning curve that a row adds, or None."""
         if row["kind"] == "train":
             self._train_row, before, self.last_share = row, self.last_share, row["progress"]
             if not self._scores_steps or int(self.last_share * self._points) <= int(before * self._points):
-                return
+                return None
         elif self._needs_steps and not self._train_row:  # before the first training row
-            return
-        if not self.is_behind:
-            self.used_share = row["progress"]
-            cost, score = (self._read_metric(row, name) for name in (self._definition.cost, self._definition.score))
-            self.is_behind = self._queue.observe(self._number, Evaluation(self.used_share, cost, score))
+            return None
+        cost, score = (self._read_metric(row, name) for name in (self._definition.cost, self._definition.score))
+        return Evaluation(row["progress"], cost, score)
 
     def _read_metric(self, row: Row, name: str) -> float:
         row = self._train_row if name.startswith(TRAIN_PREFIX) else row
@@ -98,15 +113,15 @@ def train_trial(queue: TrialQueue, definition: SweepDefinition, trial: SweepTria
     """Train a trial, from its last checkpoint if it has one, and report its result to the queue.
 
     A trial that raises an error is marked as failed, except for OSError, which is raised, since nothing can
-    be written.
+    be written, and LockedError, since a worker that lost the main process may still write.
     """
     try:
         data, run_dir = prepare_trial(definition, trial, queue.folder)
         workflow, budget = runs.build(data)
         told = TrialRecorder(queue, definition, trial.number, budget)
-        checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
         with ExitStack() as stack:
-            stack.enter_context(files.lock_run_dir(run_dir, "resume"))
+            stack.enter_context(files.lock_run_dir(run_dir, "resume", LOCK_SECONDS))
+            checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=lambda line: None)
             stack.callback(checkpoints.close)
             callbacks = stack.enter_context(open_recorders(data, run_dir, told))
             result = runs.fit_configuration(
@@ -119,7 +134,7 @@ def train_trial(queue: TrialQueue, definition: SweepDefinition, trial: SweepTria
                 measure=make_suite_measure(data.get("suite"), workflow),
             )
         told.end(result.stopped)
-    except OSError:
+    except (OSError, LockedError):
         raise
     except Exception as error:  # a training can raise any error, also from XLA
         queue.end_trial(trial.number, FAILED, message=f"{error}".partition("\n")[0] or type(error).__name__)

@@ -130,12 +130,12 @@ def thin_curve(space: SearchSpace, trial: SweepTrial, points: int) -> list[Evalu
     """Return up to `points` evaluations of a trial, spread evenly and including the last; [None] if it failed.
 
     Evaluations in the first fifth of the budget, or below the smallest searched budget, are left out, except
-    for the last one. If no budget is searched, only the last evaluation is returned.
+    for the last one. If no budget is searched, or one of a list, only the last evaluation is returned.
     """
     if not math.isfinite(trial.score):
         return [None]
     last = trial.curve[-1]
-    if space.budget_index is None:
+    if space.budget_index is None or space.num_listed_budgets:
         return [last]
     least = space.compute_min_share(trial.values)
     known = [

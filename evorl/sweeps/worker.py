@@ -6,6 +6,7 @@ for its trials, and otherwise it opens the database of the sweep.
 """
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -48,25 +49,27 @@ def run_worker(
         stopping: Returns whether to save and end.
         most: Maximum number of trials; None for all.
     """
-    before, count, get_program_key = None, 0, definition.get_program_key
+    before, left, get_program_key = None, math.inf if most is None else most, definition.get_program_key
 
     def claim_trials() -> list[SweepTrial]:
-        return [] if stopping() or count == most else queue.claim_trials(vmapped)
+        return [] if stopping() or left < 1 else queue.claim_trials(vmapped)
 
     while trials := claim_trials():
         shape = get_program_key(trials[0].values)
         if before not in (None, shape):
             jax.clear_caches()  # programs of other shapes will hardly be needed again
-        before, count = shape, count + 1
-        alike = [one for one in trials if get_program_key(one.values) == shape]
+        alike = [one for one in trials if get_program_key(one.values) == shape][: min(left, vmapped)]
+        before, left = shape, left - len(alike)
         if vmapped == 1:
             trial_training.train_trial(queue, definition, alike[0], stopping)
             continue
         begun = {one.number for one in alike}
 
         def take_matching_trial(shape: Any = shape, begun: set[int] = begun) -> SweepTrial | None:
+            nonlocal left
             new = [one for one in claim_trials() if one.number not in begun and get_program_key(one.values) == shape]
             begun |= {one.number for one in new[:1]}
+            left -= len(new[:1])
             return next(iter(new), None)
 
         TrialBatch(queue, definition, alike, side_by_side).train(stopping, take_matching_trial)

@@ -154,13 +154,12 @@ def run_sweep(
         True if the sweep was stopped before all trials had ended.
 
     Raises:
-        OptionError: If MAX_LOSSES workers per place were lost in a row, while no trial was completed or
-            stopped.
+        OptionError: If MAX_LOSSES workers per place were lost in a row, while no trial made progress.
         KeyboardInterrupt: At a second signal to stop.
     """
     pool = WorkerPool(store.folder, workers, trust) if pool is None else pool
     told = {one.number for one in store.read_trials() if one.state != RUNNING}
-    losses = 0  # consecutive
+    losses, points = 0, 0  # consecutive losses, and points of all learning curves
     with StopHandler() as stopping:
         try:
             while store.has_active_owner() and not stopping():  # workers of a dead parent still save and exit
@@ -169,7 +168,8 @@ def run_sweep(
                 pool.poll_workers()
                 trials = store.read_trials()
                 new = report_trials(trials, told, definition, say)
-                if any(one.number in new and one.state in (DONE, STOPPED) for one in trials):
+                before, points = points, sum(len(one.curve) for one in trials)
+                if points > before or any(one.number in new and one.state in (DONE, STOPPED) for one in trials):
                     losses = 0
                 for lost in pool.losses:
                     losses += 1

@@ -137,7 +137,7 @@ def _find_unmet_steps(name: str, least: int, most: StepBound, limit: float) -> I
         yield f"{given}: an iteration of {name} {took}; training may exceed the budget by up to {most.subsequent - 1:,}"
 
 
-def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
+def describe_training(workflow: Any, shapes: State, num_seeds: int, saves_replay: bool = True) -> str:
     """Describe the workflow as a tree, the sizes of its state, the work of an iteration, and the checkpoint size."""
     there = devices.memory_limit()
     lines = ["workflow", *_describe_parts(workflow, 1), "", "state" + f", {num_seeds} seeds together" * (num_seeds > 1)]
@@ -147,7 +147,7 @@ def describe_training(workflow: Any, shapes: State, num_seeds: int) -> str:
     work = getattr(workflow, "iteration_cost", {})
     lines += ["", *(f"{name.replace('_', ' ')} per iteration: {_format_range(*ends)}" for name, ends in work.items())]
     lines.append(f"memory: {format_bytes(tree.nbytes(shapes))} for the state, {format_bytes(there)} available")
-    lines.append(f"checkpoint: up to {format_bytes(estimate_disk_size(shapes))}")
+    lines.append(f"checkpoint: up to {format_bytes(estimate_disk_size(shapes, saves_replay))}")
     return "\n".join(lines)
 
 

@@ -259,8 +259,11 @@ class Progress:
         return spent + cost <= share * (env_steps + spent + cost)
 
     def mean(self, count: str) -> int:
-        """Return the mean of a count over the seeds, rounded down."""
+        """Return the mean of a count over the seeds that have not diverged, or all if all have, rounded down."""
         totals = self.totals.get(count, [0])
+        totals = (
+            select_sound(totals, [x is not None for x in self.divergence_iterations]) if len(totals) > 1 else totals
+        )
         return sum(totals) // len(totals)
 
     def add(self, count: str, values: list[int]) -> None:

@@ -79,7 +79,8 @@ def assemble(data: Mapping[str, Any]) -> Workflow:
 
 def describe_dry_run(cfg: Config, workflow: Any, budget: Budget) -> str:
     """Describe the training of a configuration without compiling it; raise OptionError if it does not fit in memory."""
-    found = describe_training(workflow, trace_shapes(workflow, cfg["num_seeds"]), cfg["num_seeds"])
+    shapes = trace_shapes(workflow, cfg["num_seeds"])
+    found = describe_training(workflow, shapes, cfg["num_seeds"], cfg["checkpoint"]["replay"])
     notes = describe_mesh(workflow, cfg["num_seeds"], cfg["devices"])
     return "\n".join([found, *notes, *find_unmet_limits(workflow, budget, get_chunk_size(cfg))])
 

@@ -82,7 +82,8 @@ class TrainingLog:
         done = self.progress
         done.final_evaluation_iteration = done.final_evaluation_iteration if best_metrics is None else done.iteration
         steps = _count_steps(metrics) + (0 if best_metrics is None else _count_steps(best_metrics))
-        self.evaluation_duration, done.latest_evaluation_steps = duration, steps
+        if best_metrics is None:  # the last evaluation is longer than the others
+            self.evaluation_duration, done.latest_evaluation_steps = duration, steps
         done.evaluation_seconds += duration
         done.evaluation_steps += steps
         self.keep_best(state, metrics["return"])

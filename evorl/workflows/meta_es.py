@@ -116,5 +116,10 @@ class MetaES(base.BaseStagedWorkflow):
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
 
     def evaluation_metrics(self, state: MetaESState, played: LifeMetrics) -> Metrics:
+        """Return the means over all members, with the standard error of the return between members."""
         del state
-        return metrics_of.reduce_members(played.evaluation) | {"members/return": played.evaluation["return"]}
+        returns = played.evaluation["return"]
+        others = (~jnp.isnan(returns)).sum() - 1
+        error = jnp.where(others > 0, jnp.sqrt(jnp.nanvar(returns) / jnp.maximum(others, 1)), jnp.inf)
+        between = {metrics_of.RETURN_ERROR: error, metrics_of.RETURN_DOF: jnp.maximum(others, 0)}
+        return metrics_of.reduce_members(played.evaluation) | between | {"members/return": returns}

@@ -15,7 +15,7 @@ from typing import BinaryIO, TextIO, cast
 
 from filelock import FileLock, Timeout
 
-from evorl.errors import OptionError, require
+from evorl.errors import LockedError, OptionError, require
 
 LOCK, HOLDER = ".lock", ".lock.holder"
 WANDB = "wandb"  # folder that Weights & Biases writes; evorl never reads it
@@ -190,22 +190,27 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
 
 
 @contextmanager
-def lock_run_dir(run_dir: Path, option: str) -> Iterator[None]:
+def lock_run_dir(run_dir: Path, option: str, patience: float = 0) -> Iterator[None]:
     """Lock a run directory, so that no other training writes to it.
 
     The operating system releases the lock when the process ends for any reason. Reading needs no lock.
 
+    Args:
+        run_dir: Run directory.
+        option: Option that names it, for the error.
+        patience: Seconds to wait for the lock.
+
     Raises:
-        OptionError: Another process holds the lock.
+        LockedError: Another process holds the lock.
     """
-    lock = FileLock(run_dir / LOCK, timeout=0)
+    lock = FileLock(run_dir / LOCK, timeout=patience)
     try:
         lock.acquire()
     except Timeout as error:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             who = read_text(run_dir / HOLDER).strip()
-            raise OptionError(f"{option}={run_dir}: process {who:.20} is writing to it") from error
-        raise OptionError(f"{option}={run_dir}: another process is writing to it") from error
+            raise LockedError(f"{option}={run_dir}: process {who:.20} is writing to it") from error
+        raise LockedError(f"{option}={run_dir}: another process is writing to it") from error
     try:
         write_atomically(run_dir / HOLDER, f"{os.getpid()}\n")
         yield

@@ -117,8 +117,9 @@ class TensorBoard:
         return EventsWriter(str(self._folder / "events"))
 
     def resume(self, progress: Progress) -> None:
-        if progress.iteration:
-            self._write(1 + progress.mean("env_steps"), session_log={"status": "START"})  # drops old events
+        if self._folder.is_dir():  # drops events after the checkpoint, or all if there is none
+            step = 1 + progress.mean("env_steps") if progress.iteration else 0
+            self._write(step, session_log={"status": "START"})
 
     def __call__(self, row: Row) -> None:
         values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
