@@ -42,6 +42,9 @@ def test_a_seed_gives_the_same_episodes_and_reset_goes_on():
 
 def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
     many, alone = to_gymnasium_vector(SHORT, 3, None, "SAME_STEP"), [to_gymnasium(SHORT) for _ in range(3)]
+    some, same = (many.reset(seed=[None, *range(12, 11 + many.num_envs)])[0] for _ in range(2))
+    np.testing.assert_array_equal(some[1:], same[1:])
+    assert not np.array_equal(some[0], same[0])
     obs, _ = many.reset(seed=11)
     expected = [env.reset(seed=11 + i)[0] for i, env in enumerate(alone)]
     np.testing.assert_array_equal(obs, expected)

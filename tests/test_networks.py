@@ -1,7 +1,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from evorl.agents import SAC, TD3
+from evorl.agents.dqn import QNetwork
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics, DeterministicActor
 from evorl.spaces import Box, Dict, Discrete
@@ -18,6 +21,24 @@ def test_mlp_with_layer_norm_equals_numpy(key):
         h = np.maximum(h * p[f"LayerNorm_{i}"]["scale"] + p[f"LayerNorm_{i}"]["bias"], 0)
     expected = h @ p["Dense_2"]["kernel"] + p["Dense_2"]["bias"]
     np.testing.assert_allclose(network.apply(params, x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [TD3, SAC])
+def test_initial_weights_of_actors_and_critics_are_small(kind, key):
+    """As in section 7 of Lillicrap et al. 2016; larger ones saturate the tanh of actors."""
+    agent = kind(hidden=(64, 64), observation_space=Box(-1.0, 1.0, (16,)), action_space=Box(-1.0, 1.0, (16,)))
+    state = agent.init(key)
+    kernels = [x for x in jax.tree.leaves((state.actor.params, state.critic.params)) if x.ndim == 2]
+    largest = [float(jnp.abs(x).max() * np.sqrt(len(x))) for x in kernels]
+    assert all(0.9 < x <= 1 for x in largest)
+
+
+def test_a_dueling_network_normalizes_each_hidden_layer(key):
+    network = QNetwork(3, (8, 8), layer_norm=True, dueling=True)
+    params = network.init(key, 100 * jnp.ones((1, 4)))["params"]
+    assert {"trunk_norm"} <= set(params)
+    a, b = (network.apply({"params": params}, scale * jnp.arange(4.0)[None]) for scale in (1.0, 1e3))
+    np.testing.assert_allclose(a, b, rtol=1e-3)  # the first layer is normalized, so the scale of inputs has no effect
 
 
 def test_actor_is_bounded_and_critics_are_independent(key):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import TD3
+from evorl.agents import BC, TD3
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.workflows import OffPolicy
@@ -152,6 +152,11 @@ def with_transition(state, row, obs, next_obs, mask):
     """Return a state whose replay buffer holds one transition."""
     row = row.replace(obs=obs, next_obs=next_obs, reward=jnp.ones_like(row.reward))
     return state.replace(replay=state.replay.add(row, mask))
+
+
+def test_n_step_returns_need_one_discount():
+    with pytest.raises(OptionError, match="n_step=2: must be 1, since BC has no single discount"):
+        OffPolicy(probe.DelayedReward(), BC(), n_step=2)
 
 
 def test_normalization_without_rollouts_is_refused():

@@ -6,10 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
+from scipy.stats import chisquare
 
 from evorl import spaces
+from evorl.agents import TD3
+from evorl.agents.differentiable_actions import squash_to_bounds
 from evorl.envs.suites.gymnasium import from_gymnasium_space, to_gymnasium_space
 from evorl.errors import OptionError
+from evorl.networks.distributions import Head
 from evorl.networks.features import features, num_features
 from evorl.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, ObsWithActionMask, Tuple
 from evorl.spaces.action_mask import MASKED_LOGIT
@@ -67,6 +71,43 @@ def test_samples_are_of_the_space_as_gymnasium_judges():
         for part, leaf in zip(spaces.flatten(ours, value), spaces.leaf_spaces(ours), strict=True):
             assert (leaf.bounds[0] <= part).all()
             assert (part <= leaf.bounds[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(-1, 1, "int8"), (0, 3, "uint8"), (-128, 127, "int8"), (0, 255, "uint8"), (-2, 2, "int32")],
+)
+def test_integers_are_sampled_uniformly_with_both_bounds(low, high, dtype):
+    space = Box(low, high, (20_000,), dtype)
+    found = np.asarray(space.sample(jax.random.key(0)))
+    assert found.dtype == dtype
+    values, counts = np.unique(found, return_counts=True)
+    np.testing.assert_array_equal(values, np.arange(low, high + 1))
+    assert chisquare(counts).pvalue > 1e-3
+
+
+def test_integers_of_32_bits_have_bounds_of_any_size():
+    for space in (Box(-(2**31), 2**31 - 1, (99,), "int32"), Box(0, 2**32 - 1, (99,), "uint32")):
+        found = np.asarray(space.sample(jax.random.key(0))).astype(float)
+        half = (space.bounds[1].astype(float) + space.bounds[0]) / 2
+        assert (found > half).any()
+        assert (found < half).any()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"), [(-128, 127, "int8"), (-100, 100, "int8"), (100, 200, "uint8"), (0, 1, "float32")]
+)
+def test_policies_reach_the_bounds_of_any_dtype(low, high, dtype):
+    space = Box(low, high, (2,), dtype)
+    np.testing.assert_allclose(Head(space).to_action(jnp.array([-9.0, 9.0])), [low, high], atol=1e-2)
+    np.testing.assert_allclose(squash_to_bounds(space, jnp.array([-9.0, 9.0])), [low, high], atol=1e-2)
+    agent = TD3(observation_space=space, action_space=space)
+    np.testing.assert_allclose(agent.to_action(jnp.array([-1.0, 1.0])), [low, high], rtol=1e-6)
+
+
+def test_integers_are_scaled_by_their_largest_bound():
+    assert features(Box(-128, 0, (2,), "int8"), jnp.array([-128, 0], jnp.int8)).tolist() == [-1, 0]
+    assert features(Box(0, 0, (1,), "int8"), jnp.zeros(1, jnp.int8)).tolist() == [0]
 
 
 def test_a_space_that_is_not_known_is_refused():

@@ -10,8 +10,10 @@ from evorl import envs
 from evorl.agents import PPO, TD3, MLPPolicy
 from evorl.ec import CEM, CSO
 from evorl.envs.actions import ActionRepeat, RescaleAction, StickyAction
-from evorl.envs.games.game_wrappers import JointControl, SingleAgentGame
+from evorl.envs.arcade import ConnectFour
+from evorl.envs.games.game_wrappers import GroupRanking, JointControl, SingleAgentGame
 from evorl.envs.maze import Maze, RandomWalls
+from evorl.envs.mpe import MPE, SimpleTag
 from evorl.envs.observations import DtypeObservation, FlattenObservation, TimeAwareObservation, TimeLimit
 from evorl.envs.on_level import wrap_like
 from evorl.envs.sanity import probe
@@ -330,6 +332,38 @@ def test_evolution_is_told_of_the_rewards_that_it_learns_from():
         metrics.append((float(told["return"]), float(told["return_best"])))
     assert metrics[0] == metrics[1]
     assert not np.allclose(centers[0][-1], centers[1][-1], atol=1e-6)
+
+
+GAME = MPE(SimpleTag())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FrameStack(GAME, 2), "wrappers=FrameStack: does not support multi-agent environments"),
+        (lambda: TimeAwareObservation(GAME), "wrappers=TimeAwareObservation: does not support multi-agent"),
+        (lambda: RewardTransform(GAME, 2.0), "wrappers=RewardTransform: does not support multi-agent"),
+        (lambda: StickyAction(ConnectFour()), "wrappers=StickyAction: does not support action masks"),
+        (lambda: ActionRepeat(ConnectFour()), "wrappers=ActionRepeat: does not support action masks"),
+        (
+            lambda: TimeLimit(FrameStack(RewardTransform(Gymnax("Pendulum-v1"), delay=10), 2), 25),
+            "steps=25: must be a limit inside of the delayed reward",
+        ),
+    ],
+)
+def test_wrappers_that_would_give_wrong_data_are_refused(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+def test_wrappers_keep_the_ranking_group():
+    ranked = GroupRanking(GAME, "agent")
+    assert [EnvBatch(env, None, None, 2).ranking_group for env in (GAME, ranked, TimeLimit(ranked, 20))] == [
+        "",
+        "agent",
+        "agent",
+    ]
+    assert EnvBatch(JointControl(ranked), None, None, 2).ranking_group is None
 
 
 def test_a_time_limit_truncates_and_is_seen():

@@ -52,7 +52,7 @@ class DifferentiableActions:
         if not isinstance(self.action_space, Box):
             return self.head.to_action(self.policy(numbers, obs).sample(key))
         noise = std * half_range(self.action_space) * jax.random.normal(key, numbers.shape)
-        return jnp.clip(squash_to_bounds(self.action_space, numbers) + noise, *self.action_space.bounds)
+        return jnp.clip(squash_to_bounds(self.action_space, numbers) + noise, *self.action_space.float_bounds)
 
     def mode(self, numbers: Array, obs: Any) -> Any:
         """Return the most probable discrete actions, or the continuous action without noise."""
@@ -74,11 +74,11 @@ class DifferentiableActions:
 
 def half_range(space: Box) -> np.ndarray:
     """Return half of the range between the bounds, for each action dimension."""
-    low, high = space.bounds
+    low, high = space.float_bounds
     return (high - low) / 2
 
 
 def squash_to_bounds(space: Box, numbers: Array) -> Array:
     """Map network outputs to continuous actions within the bounds, by tanh."""
-    low, _ = space.bounds
+    low, _ = space.float_bounds
     return jnp.asarray(low + half_range(space) * (1 + jnp.tanh(numbers)))

@@ -36,7 +36,8 @@ class QNetwork(nn.Module):
             return MLP(self.hidden, self.num_choices, layer_norm=self.layer_norm)(x)
         hidden = self.hidden[-1:]
         if len(self.hidden) > 1:
-            x = nn.relu(MLP(self.hidden[:-2], self.hidden[-2], layer_norm=self.layer_norm, name="trunk")(x))
+            x = MLP(self.hidden[:-2], self.hidden[-2], layer_norm=self.layer_norm, name="trunk")(x)
+            x = nn.relu(nn.LayerNorm(name="trunk_norm")(x) if self.layer_norm else x)
         advantage = MLP(hidden, self.num_choices, layer_norm=self.layer_norm, name="advantage")(x)
         value = MLP(hidden, 1, layer_norm=self.layer_norm, name="value")(x)
         return value + advantage - advantage.mean(-1, keepdims=True)

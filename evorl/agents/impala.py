@@ -13,7 +13,8 @@ from evorl.types import Transition
 class IMPALA(PolicyGradient):
     """Learner of IMPALA: the policy gradient with V-trace, on rollouts of an older policy.
 
-    The workflow's `staleness` sets the age of that policy. The defaults follow table G.1 (Atari), with Adam.
+    The workflow's `staleness` sets the age of that policy. The defaults follow table G.1 (Atari), with Adam,
+    and with the weight 1 of the value loss, where the paper has 0.5.
 
     Source: Espeholt et al. 2018, arXiv:1802.01561.
     """

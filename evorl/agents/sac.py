@@ -11,7 +11,7 @@ from evorl.agents.losses import choice_mask, mean_of_rows, min_over_critics, mse
 from evorl.agents.sac_common import ENTROPY_UNIT, SACState, SoftActorCritic
 from evorl.networks.distributions import Distribution, Head
 from evorl.networks.features import num_features
-from evorl.networks.mlp import MLP, Critics
+from evorl.networks.mlp import MLP, SMALL_WEIGHTS, Critics
 from evorl.networks.network import Network
 from evorl.parts import Number, number, part
 from evorl.priors import Uniform
@@ -49,7 +49,7 @@ class SAC(SoftActorCritic):
     @property
     def actor(self) -> Network:
         """Return the network from observations to the means and log standard deviations of the policy."""
-        body = MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm)
+        body = MLP(self.hidden, 2 * self.head.size, layer_norm=self.layer_norm, weight_scale=SMALL_WEIGHTS)
         return Network(self.observation_space, body, self.encoder, self.core)
 
     @property
@@ -58,7 +58,7 @@ class SAC(SoftActorCritic):
 
         If the observation space is a PrivilegedObs, critics see the privileged state, the actor the observation.
         """
-        body = Critics(self.num_critics, self.hidden, self.layer_norm)
+        body = Critics(self.num_critics, self.hidden, self.layer_norm, SMALL_WEIGHTS)
         return Network(self.observation_space, body, self.encoder, self.core, privileged=True)
 
     def init(self, key: Key) -> SACState:

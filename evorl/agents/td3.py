@@ -15,7 +15,7 @@ from evorl.agents.checks import check_critics, require_action_vector
 from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.networks.features import num_features
-from evorl.networks.mlp import Critics, DeterministicActor
+from evorl.networks.mlp import SMALL_WEIGHTS, Critics, DeterministicActor
 from evorl.networks.network import FEEDFORWARD, FLAT, Core, Encoder, Network
 from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
@@ -91,7 +91,7 @@ class TD3(BaseAgent):
         Args:
             n: Number of critics.
         """
-        body = Critics(n, self.hidden, self.layer_norm)
+        body = Critics(n, self.hidden, self.layer_norm, SMALL_WEIGHTS)
         return Network(self.observation_space, body, self.encoder, self.core, privileged=True)
 
     def init(self, key: Key) -> TD3State:
@@ -165,7 +165,7 @@ class TD3(BaseAgent):
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the lower and the upper bound of actions."""
-        return require_action_vector(self).bounds
+        return require_action_vector(self).float_bounds
 
     @property
     def half_range(self) -> np.ndarray:

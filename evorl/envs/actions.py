@@ -11,7 +11,7 @@ from jaxtyping import Bool, PyTree
 from evorl import tree
 from evorl.envs.wrappers import Wrapper, WrapperState
 from evorl.errors import OptionError, require, require_int
-from evorl.spaces import Box, Space, to_shape_structs
+from evorl.spaces import Box, ObsWithActionMask, Space, groups, to_shape_structs
 from evorl.types import Array, Key, State, TimeStep
 from evorl.vector_env import hosts
 
@@ -39,6 +39,7 @@ class StickyAction(Wrapper):
     probability: float = 0.25
 
     def __post_init__(self) -> None:
+        _require_no_mask(self)
         require(0 <= self.probability < 1, "probability", self.probability, "must be at least 0 and below 1")
 
     def reset(self, key: Key, params: Any) -> tuple[StickyActionState, Any]:
@@ -73,6 +74,7 @@ class ActionRepeat(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
+        _require_no_mask(self)
         require_int("count", self.count)
 
     @property
@@ -160,3 +162,11 @@ class RescaleAction(Wrapper):
         own = (low + share.reshape(low.shape) * (high - low)).astype(low.dtype)
         inner, timestep = self.inner.step(key, env_state.inner, own, params)
         return WrapperState(inner), timestep
+
+
+def _require_no_mask(wrapper: Wrapper) -> None:
+    """Raise OptionError if the environment has an action mask, which may forbid a repeated action."""
+    space, name = wrapper.inner.observation_space, type(wrapper).__name__
+    spaces = [space, *(group.space for group in groups(space).values())]
+    masked = any(isinstance(one, ObsWithActionMask) for one in spaces)
+    require(not masked, "wrappers", name, "does not support action masks, which may forbid a repeated action")

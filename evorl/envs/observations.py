@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Int
 
-from evorl.envs.wrappers import ObservationWrapper, Wrapper
+from evorl.envs.wrappers import ObservationWrapper, RewardTransform, Wrapper, require_single_agent
 from evorl.errors import require, require_int
 from evorl.networks.features import features
 from evorl.spaces import (
@@ -98,6 +98,13 @@ class TimeLimit(Wrapper):
 
     def __post_init__(self) -> None:
         require_int("steps", self.steps)
+        env = self.inner
+        while isinstance(env, Wrapper):
+            pays = not isinstance(env, RewardTransform) or env.delay == 1
+            require(
+                pays, "steps", self.steps, "must be a limit inside of the delayed reward, or its last rewards are lost"
+            )
+            env = env.inner
 
     @property
     def max_episode_steps(self) -> int:
@@ -128,6 +135,9 @@ class TimeAwareObservation(Wrapper):
     Source: Pardo et al. 2018, arXiv:1712.00378, section 3.
     """
 
+    def __post_init__(self) -> None:
+        require_single_agent(self)
+
     @property
     def observation_space(self) -> Space:
         space = self.inner.observation_space
@@ -148,7 +158,8 @@ class TimeAwareObservation(Wrapper):
         space = self.inner.observation_space
         inside = get_visible_obs(space, obs)
         parts = inside if isinstance(get_visible_space(space), Dict) else {"obs": inside}
-        return with_visible_obs(space, obs, {**parts, "time": jnp.float32(steps)[None] / self.max_episode_steps})
+        time = jnp.minimum(jnp.float32(steps)[None] / self.max_episode_steps, 1)  # a level may have its own limit
+        return with_visible_obs(space, obs, {**parts, "time": time})
 
 
 def _feature_bounds(space: Simple) -> tuple[np.ndarray, np.ndarray]:

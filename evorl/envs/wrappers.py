@@ -27,13 +27,25 @@ from evorl.spaces import (
     flatten,
     get_visible_obs,
     get_visible_space,
+    groups,
     leaf_spaces,
     map_leaves,
     unflatten,
     with_visible_obs,
     with_visible_space,
 )
-from evorl.types import Array, Env, HasEpisodeInfo, HasStateMetrics, Key, Metrics, Params, State, TimeStep
+from evorl.types import (
+    Array,
+    Env,
+    HasEpisodeInfo,
+    HasRankingGroup,
+    HasStateMetrics,
+    Key,
+    Metrics,
+    Params,
+    State,
+    TimeStep,
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,11 @@ class Wrapper:
         return self.inner.state_metrics(env_state.inner) if isinstance(self.inner, HasStateMetrics) else {}
 
     @property
+    def ranked(self) -> str:
+        is_ranked = isinstance(self.inner, HasRankingGroup) and groups(self.action_space)
+        return cast(HasRankingGroup, self.inner).ranked if is_ranked else ""
+
+    @property
     def render_fps(self) -> float | None:
         return render.get_fps(self.inner)
 
@@ -85,6 +102,12 @@ class Wrapper:
 
     def draw(self, states: list[State], folder: Path) -> list[Path]:
         return self.inner.draw([state.inner for state in states], folder) if isinstance(self.inner, Drawable) else []
+
+
+def require_single_agent(wrapper: Wrapper) -> None:
+    """Raise OptionError if a wrapper for a single agent is around a multi-agent environment."""
+    name = type(wrapper).__name__
+    require(not groups(wrapper.inner.action_space), "wrappers", name, "does not support multi-agent environments")
 
 
 @struct.dataclass
@@ -182,6 +205,7 @@ class RewardTransform(Wrapper):
     clip: float = math.inf
 
     def __post_init__(self) -> None:
+        require_single_agent(self)
         require(self.clip > 0, "clip", self.clip, "must be above 0, or inf for none")
         require_int("delay", self.delay)
 
@@ -224,6 +248,7 @@ class FrameStack(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
+        require_single_agent(self)
         require_int("count", self.count)
 
     @property

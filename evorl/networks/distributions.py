@@ -252,7 +252,7 @@ class Head:
         assert self.space is not None
         if not isinstance(self.space, Box):
             return action_to_indices(self.space, action)
-        low, high = self.space.bounds
+        low, high = self.space.float_bounds
         inside = (action - (low + high) / 2) / ((high - low) / 2)
         flat = jnp.asarray(inside).reshape(*inside.shape[: inside.ndim - len(self.space.shape)], -1)
         return jnp.arctanh(jnp.clip(flat, -MAX_TANH, MAX_TANH)) if self.kind == "tanh_normal" else flat
@@ -262,6 +262,6 @@ class Head:
         assert self.space is not None
         if not isinstance(self.space, Box):
             return action_from_indices(self.space, x)
-        low, high = self.space.bounds
+        low, high = self.space.float_bounds
         inside = jnp.tanh(x) if self.kind == "tanh_normal" else jnp.clip(x, -1, 1)
         return jnp.asarray((low + high) / 2 + (high - low) / 2 * inside.reshape(*x.shape[:-1], *self.space.shape))

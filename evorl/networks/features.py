@@ -35,7 +35,9 @@ def num_features(space: Space) -> int:
 def scale_pixels(space: Box, obs: Array) -> Float[Array, "..."]:
     """Return the values of a Box as floats; integers (pixels) are divided by its largest absolute bound."""
     x = obs.astype(jnp.float32)
-    return x / float(np.abs(space.bounds).max()) if jnp.issubdtype(space.dtype, jnp.integer) else x
+    if not jnp.issubdtype(space.dtype, jnp.integer):
+        return x
+    return x / (float(np.abs(np.asarray(space.bounds, np.float64)).max()) or 1.0)
 
 
 def _leaf_size(space: Simple) -> int:

@@ -1,6 +1,7 @@
 """Multilayer perceptrons."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,6 +9,8 @@ from flax.linen.initializers import Initializer
 from jaxtyping import Array, Float
 
 from evorl.errors import require, unknown_name_error
+
+SMALL_WEIGHTS = 3**-0.5  # weight_scale of weights in +-1 / sqrt(inputs), as in Lillicrap et al. 2016, arXiv:1509.02971
 
 
 class Dense(nn.Module):
@@ -52,7 +55,8 @@ def check_layers(hidden: tuple[int, ...], activation: str = "relu", name: str = 
 class MLP(nn.Module):
     """Multilayer perceptron: hidden layers with optional layer normalization and activation, then a linear layer.
 
-    The initial weights of the last layer are scaled by output_scale.
+    The initial weights of a layer are uniform with the variance weight_scale^2 / inputs, and those of the last
+    layer also scaled by output_scale.
     """
 
     hidden: tuple[int, ...]
@@ -60,19 +64,24 @@ class MLP(nn.Module):
     activation: str = "relu"
     layer_norm: bool = False
     output_scale: float = 1.0
+    weight_scale: float = 1.0
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
         for width in self.hidden:
-            x = Dense(width)(x)
+            x = Dense(width, _scaled_uniform(self.weight_scale))(x)
             if self.layer_norm:
                 x = nn.LayerNorm()(x)
             x = ACTIVATIONS[self.activation](x)
-        return Dense(self.features, nn.initializers.variance_scaling(self.output_scale**2, "fan_in", "uniform"))(x)
+        return Dense(self.features, _scaled_uniform(self.weight_scale * self.output_scale))(x)
+
+
+def _scaled_uniform(scale: float) -> Initializer:
+    return nn.initializers.variance_scaling(scale**2, "fan_in", "uniform")
 
 
 class DeterministicActor(nn.Module):
-    """Actor network with actions in [-1, 1]: the tanh of an MLP."""
+    """Actor network with actions in [-1, 1]: the tanh of an MLP, whose initial weights are small."""
 
     action_size: int
     hidden: tuple[int, ...] = (256, 256)
@@ -80,7 +89,8 @@ class DeterministicActor(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Float[Array, "*batch obs"]) -> Float[Array, "*batch action"]:
-        return jnp.tanh(MLP(self.hidden, self.action_size, layer_norm=self.layer_norm)(obs))
+        body = MLP(self.hidden, self.action_size, layer_norm=self.layer_norm, weight_scale=SMALL_WEIGHTS)
+        return jnp.tanh(body(obs))
 
 
 class Critics(nn.Module):
@@ -89,11 +99,13 @@ class Critics(nn.Module):
     num_critics: int = 2
     hidden: tuple[int, ...] = (256, 256)
     layer_norm: bool = False
+    weight_scale: float = 1.0
 
     @nn.compact
     def __call__(
         self, obs: Float[Array, "*batch obs"], action: Float[Array, "*batch action"]
     ) -> Float[Array, "*batch critics"]:
         x = jnp.concatenate([obs, action], axis=-1)
-        values = [MLP(self.hidden, 1, layer_norm=self.layer_norm)(x) for _ in range(self.num_critics)]
+        body = partial(MLP, self.hidden, 1, layer_norm=self.layer_norm, weight_scale=self.weight_scale)
+        values = [body()(x) for _ in range(self.num_critics)]
         return jnp.concatenate(values, axis=-1)

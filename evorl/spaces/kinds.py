@@ -56,16 +56,26 @@ class Box:
         return low, high
 
     @property
+    def float_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bounds as float32, in which sums of integers do not overflow."""
+        low, high = (bound.astype(np.float32) for bound in self.bounds)
+        return low, high
+
+    @property
     def size(self) -> int:
         return math.prod(self.shape)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly between the bounds; raise ValueError if a bound is infinite."""
+        """Sample uniformly between the bounds, of integers including both; raise ValueError if one is infinite."""
         require_key(key)
         low, high = self.bounds
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ValueError(f"cannot sample {self}: a bound is infinite")
-        return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
+        if not np.issubdtype(self.dtype, np.integer):
+            return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
+        wide = np.uint32 if np.issubdtype(self.dtype, np.unsignedinteger) else np.int32
+        above = np.minimum(high.astype(np.int64) + 1, np.iinfo(wide).max).astype(wide)
+        return jax.random.randint(key, self.shape, low.astype(wide), above, wide).astype(self.dtype)
 
 
 @dataclass(frozen=True, repr=False)

@@ -283,9 +283,9 @@ class TrialBatch:
             place.progress.seconds += took
             one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})
             place.training_log.record(make_row(place.progress, one, "train", took))
-            problem = self._step_monitor.check(one, [None])
-            if lost[i] is not None:
-                problem = describe_divergence(lost[i], place.progress.iteration)
+            problem, leaf = self._step_monitor.check(one, [None]), lost[i]
+            if leaf is not None:
+                problem = describe_divergence(leaf, place.progress.iteration)
             if problem is not None:
                 self.queue.end_trial(place.trial.number, FAILED, message=problem)
                 place.exit_stack.close()

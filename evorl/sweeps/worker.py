@@ -6,7 +6,6 @@ for its trials, and otherwise it opens the database of the sweep.
 """
 
 import logging
-import math
 import os
 import sys
 import threading
@@ -49,7 +48,7 @@ def run_worker(
         stopping: Returns whether to save and end.
         most: Maximum number of trials; None for all.
     """
-    before, left, get_program_key = None, math.inf if most is None else most, definition.get_program_key
+    before, left, get_program_key = None, sys.maxsize if most is None else most, definition.get_program_key
 
     def claim_trials() -> list[SweepTrial]:
         return [] if stopping() or left < 1 else queue.claim_trials(vmapped)

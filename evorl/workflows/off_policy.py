@@ -112,6 +112,10 @@ class OffPolicy(base.BaseStagedWorkflow):
         check_replay(self)
         longest = self.env.max_episode_steps
         require(self.n_step <= longest, "n_step", self.n_step, f"must be at most max_episode_steps, {longest}")
+        discounts = not self.has_n_step_window or hasattr(self.agent, "discount")
+        require(
+            discounts, "n_step", self.n_step, f"must be 1, since {type(self.agent).__name__} has no single discount"
+        )
         interval = self.actor_interval
         whole = self.num_updates % interval == 0
         require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")

@@ -196,7 +196,8 @@ class GymnasiumVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all copies and return the first observations, shape [n, ...].
 
-        With one seed s, copy i gets s + i; a sequence has a seed for each copy.
+        With one seed s, copy i gets s + i; a sequence has a seed for each copy, or None for a random
+        one.
         """
         alone = seed is None or isinstance(seed, (int, np.integer))
         super().reset(seed=int(seed) if alone and seed is not None else None)  # pyright: ignore[reportArgumentType]
@@ -204,7 +205,10 @@ class GymnasiumVectorEnv(VectorEnv):
             first = self.np_random_seed if seed is None else seed
             seeds = [int(first) + i for i in range(self.num_envs)] if alone else list(first)  # pyright: ignore
             require(len(seeds) == self.num_envs, "seed", seed, f"must be one seed, or a list of {self.num_envs}")
-            self._keys = jnp.stack([key_from_any_seed(one) for one in seeds])
+            fresh = np.random.SeedSequence().generate_state(self.num_envs)
+            self._keys = jnp.stack(
+                [key_from_any_seed(new if one is None else one) for one, new in zip(seeds, fresh, strict=True)]
+            )
         self._keys, self._states, obs = self._begin(self._keys, self._params)
         self._ended = np.zeros(self.num_envs, bool)
         return self._to_gymnasium_obs(obs), {}
