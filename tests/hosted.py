@@ -89,6 +89,33 @@ class Told(gymnasium.Env):
 gymnasium.register("Told-v0", entry_point=Told, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
 
 
+class Wide(Told):
+    """Observes integers of 64 bits, the last of which is `last`."""
+
+    def __init__(self, last=0, **options):
+        super().__init__(**options)
+        self.observation_space, self.last = Box(0, 2**40, (2,), np.int64), last
+
+    def _see(self):
+        return np.array([7, self.last])
+
+
+class Broken(Told):
+    """Ends its episode with NaN, after which it cannot be reset; closing it writes to the file `closed`."""
+
+    def __init__(self, closed="", **options):
+        super().__init__(fault="reset", episodes=1, **options)
+        self.closed = closed
+
+    def step(self, action):
+        return np.full(2, np.nan, np.float32), 0.0, True, False, {}
+
+    def close(self):
+        if self.closed:
+            with open(self.closed, "a") as file:
+                file.write("x")
+
+
 class Simulated(Told):
     """Starts processes that never end when its first episode begins, and writes their numbers to the file `started`.
 
@@ -130,6 +157,8 @@ class Simulated(Told):
 
 
 gymnasium.register("Simulated-v0", entry_point=Simulated, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
+gymnasium.register("Wide-v0", entry_point=Wide, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
+gymnasium.register("Broken-v0", entry_point=Broken, max_episode_steps=50)  # pyright: ignore[reportArgumentType]
 
 
 class Nested(gymnasium.Env):

@@ -14,7 +14,10 @@ from evorl.envs.host.messages import BatchRequest, HostResponse
 from evorl.envs.host.serial_envs import CAST, MASK, RESET, STEP, STEPPED, UNUSED_MASK, Layout
 
 OUTCOME_FIELDS = "reward", "terminated", "truncated", "left"  # `left` only in games
-MAX_RESET_TRIES = 3  # with `restart`
+MAX_RESET_TRIES = 3  # with `restart`, each with another seed
+SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that the seeds of all tries differ
+MAX_FAILED_CALLS = 100  # calls in a row, with `restart`, in which every step fails
+WAIT_SLACK = 1e-6  # relative; above the rounding error of a float32 fraction
 NOTES = {  # messages, each printed once per pool
     CAST: "observations of the environment are cast to the dtype that its observation_space declares",
     UNUSED_MASK: f"infos of the environment contain an {MASK}, which is ignored; use env.action_mask=true to apply it",
@@ -26,7 +29,8 @@ class LeasePool:
 
     Each call takes arrays with one row per environment; the active rows have distinct leases. A failure of an
     environment raises no exception: the lease of its row becomes negative and `fault` describes the first
-    failure. With `restart`, a failed step is not a fault, since the environment starts a new episode. After a
+    failure. With `restart`, a failed step is not a fault, since the environment starts a new episode, unless all steps
+    of many calls in a row fail. After a
     fault no environment is touched any more.
 
     Args:
@@ -48,6 +52,7 @@ class LeasePool:
         self._free: list[int] = []
         self._used = 0
         self._told = False
+        self._failed_calls = 0  # in a row
         self._notes = 0  # printed so far
         self._lock = threading.Lock()
 
@@ -94,9 +99,9 @@ class LeasePool:
             row_of[self._place[one]] = row
         self.under_way[list(row_of)] = False  # steps of an earlier lease or of an abandoned episode
         failed = dict.fromkeys(row_of, "")
-        for _ in range(MAX_RESET_TRIES if self.restart else 1):
+        for i in range(MAX_RESET_TRIES if self.restart else 1):
             todo = list(failed)
-            failed = self.places.reset(todo, [int(seeds[row_of[place]]) for place in todo])
+            failed = self.places.reset(todo, [(int(seeds[row_of[place]]) + i * SEED_STEP) % 2**63 for place in todo])
             failed |= self._read_outputs(todo, failed, RESET, obs, [row_of[place] for place in todo], self.obs)
             if not failed:
                 break
@@ -149,7 +154,8 @@ class LeasePool:
                 new = ~self.under_way[places] & (asked.autoreset[rows] == on)
                 seeds = asked.seeds[rows[new]].tolist() if on else ()
                 self.send(places[new], [part[rows[new]] for part in action], seeds)
-            self._write_autoresets(*self.recv(rows, places, ceil(asked.wait_fraction * len(rows)), answer), answer)
+            count = count_awaited(asked.wait_fraction, len(rows))
+            self._write_autoresets(*self.recv(rows, places, count, answer), answer)
             answer.pending[rows] = self.under_way[places]
             said = *answer.obs, *answer.reset_obs, *answer.outcome
             return [answer.lease, answer.steps, *said, answer.has_reset, answer.pending]
@@ -180,12 +186,14 @@ class LeasePool:
         late = {place: failed.pop(place) for place in list(failed) if status[place] == STEPPED}
         out = [*answer.obs, *answer.outcome]
         failed |= self._read_outputs(places.tolist(), failed, STEP, out, rows, [*self.obs, *self.outcome])
+        self._failed_calls = self._failed_calls + 1 if len(failed) == len(places) else 0
         if failed:
             row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
             self._report_faults({place: (row_of[place], error) for place, error in failed.items()}, STEP)
             there = np.array([place not in failed for place in places.tolist()])
             answer.clear_rows(rows[~there])
             rows, places = rows[there], places[there]
+            late = {place: error for place, error in late.items() if place not in failed}
         answer.lease[rows[~answer.end_mask[rows]]] *= -1
         return rows, places, late
 
@@ -257,12 +265,13 @@ class LeasePool:
     def _report_faults(self, failed: dict[int, tuple[int, str]], stage: str) -> None:
         """Record the first fault; with `restart`, only print the first failed step, since a new episode starts.
 
-        A failed reset is a fault in either case, because it has been retried by then.
+        A failed reset is a fault in either case, because it has been retried by then, and so is a failed step
+        after MAX_FAILED_CALLS calls without any other.
         """
         for place, (row, error) in failed.items():
             done = 0 if stage == RESET else int(self.steps[place] - self.begun[place]) - 1
             fault = HostFault(row, self.places.worker_index(place), done, error)
-            if stage == RESET or not self.restart:
+            if stage == RESET or not self.restart or self._failed_calls == MAX_FAILED_CALLS:
                 self.record_fault(fault)
             elif not self._told:
                 self._told = True
@@ -312,3 +321,8 @@ class LeasePool:
     def close(self) -> None:
         """Close all environments."""
         self.places.close()
+
+
+def count_awaited(fraction: float, n: int) -> int:
+    """Return the number of n rows to wait for, given a fraction that was rounded to float32."""
+    return ceil(fraction * n * (1 - WAIT_SLACK))

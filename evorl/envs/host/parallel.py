@@ -43,7 +43,7 @@ class ParallelEnvAdapter:
         self.left: dict[str, int] = {}  # agents that have left, and why: TERMINATED or TRUNCATED
         self.order = [agent for of in agents.values() for agent in of]
         self.nothing = {agent: make_zero_value(get_observation_space(self.env, agent)) for agent in self.order}
-        self.choices = {agent: getattr(self.env.action_space(agent), "n", 0) for agent in self.order}
+        self.choices = {agent: _count_choices(self.env.action_space(agent)) for agent in self.order}
 
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode and return the observations by group."""
@@ -135,3 +135,8 @@ def map_arrays(change: Callable[..., Any], value: Any, *others: Any) -> Any:
 
 def _stack_as(like: Any, *values: Any) -> np.ndarray:
     return np.stack([np.asarray(x) for x in values]).astype(like.dtype, casting="same_kind")
+
+
+def _count_choices(space: Any) -> int:
+    """Return the number of actions of a Discrete space, or 0 for any other; MultiBinary has `n`, too."""
+    return space.n if hasattr(space, "start") else 0

@@ -104,7 +104,10 @@ class SerialEnvs:
         self.make, self.layout = make, layout
         self.envs: dict[int, Any] = {}
         self.obs, self.first = (
-            [(board[f"{name}{i}"], leaf, np.dtype(leaf.native)) for i, leaf in enumerate(layout.obs)]
+            [
+                (array := board[f"{name}{i}"], leaf, native := np.dtype(leaf.native), _is_narrower(array.dtype, native))
+                for i, leaf in enumerate(layout.obs)
+            ]
             for name in ("obs", "first")
         )
         self.action = [(board[f"action{i}"], leaf) for i, leaf in enumerate(layout.action)]
@@ -172,7 +175,7 @@ class SerialEnvs:
             try:
                 if env is not None:
                     env.close()
-            except Exception:
+            except (Exception, SystemExit):
                 pass
 
     def _read_action_parts(self, place: int) -> list[Any]:
@@ -200,9 +203,10 @@ class SerialEnvs:
         """Write an observation; cast it if only precision is lost.
 
         Raises:
-            ValueError: If the shape or the dtype does not fit the observation space.
+            ValueError: If the shape or the dtype does not fit the observation space, or an integer of 64 bits
+                does not fit into 32.
         """
-        for array, leaf, native in boards or self.obs:
+        for array, leaf, native, is_narrower in boards or self.obs:
             part = obs
             for name in leaf.path:
                 part = part[name]
@@ -214,12 +218,18 @@ class SerialEnvs:
                     raise ValueError(f"the observation has dtype {part.dtype}, not {native}")
                 self.notes[place] |= CAST
             array[place] = part
+            if is_narrower and (array[place] != part).any():
+                raise ValueError(f"the observation has an integer that does not fit into {array.dtype}")
 
     def _close_failed(self, place: int, stage: str, error: BaseException) -> str:
         """Close a failed environment, which is not used again, and return the error message, one line."""
         self.close([place])
         self.status[place] = STEPPED if self.status[place] == STEPPED else FAILED
         return f"{stage}: " + f"{type(error).__name__}: {error}".strip().partition("\n")[0][:300]
+
+
+def _is_narrower(dtype: Any, native: Any) -> bool:
+    return dtype.kind in "iu" and dtype.itemsize < native.itemsize
 
 
 class MaskedEnv:

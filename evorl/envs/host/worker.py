@@ -121,23 +121,26 @@ def main(commands: int, replies: int, life: int, board: int, signs: int) -> None
 
     envs = serial_envs.SerialEnvs(make, layout, layout.create_buffers(settings["places"], board))
     own[READY], asked = 1, 0
-    while True:
-        wait_for_change(own, REQUESTED, asked)
-        kind, count = COMMAND_HEADER.unpack(read_exactly(commands, COMMAND_HEADER.size))
-        asked = (asked + 1) % COUNTER_MODULUS
-        places = np.frombuffer(read_exactly(commands, 4 * count), np.int32).tolist()
-        seeds = []
-        if kind in (RESET, STEP_ON):
-            seeds = np.frombuffer(read_exactly(commands, 8 * count), np.uint64).tolist()
-        if kind == RESET:
-            failed = envs.reset(places, seeds)
-        elif kind in (STEP, STEP_ON):
-            failed = envs.step(places, seeds)
-        else:
-            failed = envs.close(places) or {}
-        said = json.dumps(failed).encode() if failed else b""
-        write_all(replies, struct.pack("<I", len(said)) + said)
-        own[ANSWERED] = asked
+    try:
+        while True:
+            wait_for_change(own, REQUESTED, asked)
+            kind, count = COMMAND_HEADER.unpack(read_exactly(commands, COMMAND_HEADER.size))
+            asked = (asked + 1) % COUNTER_MODULUS
+            places = np.frombuffer(read_exactly(commands, 4 * count), np.int32).tolist()
+            seeds = []
+            if kind in (RESET, STEP_ON):
+                seeds = np.frombuffer(read_exactly(commands, 8 * count), np.uint64).tolist()
+            if kind == RESET:
+                failed = envs.reset(places, seeds)
+            elif kind in (STEP, STEP_ON):
+                failed = envs.step(places, seeds)
+            else:
+                failed = envs.close(places) or {}
+            said = json.dumps(failed).encode() if failed else b""
+            write_all(replies, struct.pack("<I", len(said)) + said)
+            own[ANSWERED] = asked
+    except EOFError:  # the parent has closed the pipe
+        envs.close(list(envs.envs))
 
 
 if __name__ == "__main__":
