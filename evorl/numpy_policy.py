@@ -20,6 +20,7 @@ import numpy as np
 
 SCHEMA = 2  # version of the file format; a file without a number has version 1
 MAX_BYTES = 256 * 10**6  # of the arrays in a file
+NUMERIC_KINDS = "biufcV"  # of arrays; V is bfloat16
 MAX_SIZE = 10**8  # elements of a value
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, OverflowError)
 UNREADABLE += (RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error)
@@ -71,7 +72,7 @@ def make_operations(xp: Any, draw_bits: Callable[[list[int]], Any]) -> dict[str,
         "random_bits": draw_bits,
         "iota": iota,
         "broadcast_in_dim": broadcast,
-        "reshape": xp.reshape,
+        "reshape": lambda x, shape: xp.reshape(x, shape),  # by position, for NumPy before 2.1
         "squeeze": lambda x, axes: xp.squeeze(x, tuple(axes)),
         "transpose": xp.transpose,
         "slice": cut,
@@ -203,6 +204,7 @@ def read_policy(file: Any, name: str) -> tuple[dict[str, Any], dict[str, np.ndar
         with np.load(file, allow_pickle=False) as content:
             arrays = dict(content)
         program, about = (json.loads(str(arrays.pop(key, "{}"))) for key in ("program", "about"))
+        _require(all(isinstance(x, np.ndarray) and x.dtype.kind in NUMERIC_KINDS for x in arrays.values()))
         if program.get("schema", 1) not in (1, SCHEMA):
             raise ValueError(f"{name}: has schema {program['schema']!r:.20}, must be {SCHEMA}")
         _check_program(program, arrays)

@@ -487,3 +487,11 @@ def test_what_is_searched_by_name_is_built_with_its_own_hyperparameters(agent):
     state = jax.eval_shape(workflow.init, jax.random.key(0))
     jax.eval_shape(workflow.step, state, jax.random.key(0))
     assert jax.tree.structure(state.numbers["evolver"]) == jax.tree.structure(read_numbers(workflow.evolver))
+
+
+@pytest.mark.parametrize("offset", [0.0, 10.0, 1000.0])
+def test_the_nearest_centroid_is_found_wherever_the_bounds_are(offset):
+    archive = CVTArchive((offset, offset), (offset + 1, offset + 1), cells=64, samples=2000)
+    x = offset + np.random.default_rng(0).uniform(size=(200, 2)).astype(np.float32)
+    distance = ((x[:, None].astype(float) - archive.centroids.astype(float)) ** 2).sum(-1)
+    np.testing.assert_array_equal(archive.find_cells(jnp.asarray(x, jnp.float32)), distance.argmin(1))

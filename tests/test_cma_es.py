@@ -305,3 +305,16 @@ def test_the_constants_are_those_of_many_parameters_too():
     found = jax.jit(lambda: compute_rates(70_000, compute_raw_weights(10, 10, 5), True, 1.0, 2.0, 1.0))()
     mu = float(found.mu_eff)
     assert float(found.c_mu) == pytest.approx(2 * (0.25 + mu + 1 / mu - 2) / (70_002.0**2 + mu), rel=1e-5)
+
+
+def test_sigma_is_bounded_on_a_plateau():
+    search = CMAES(8)
+    state = search.init(jax.random.key(0), jnp.zeros(3))
+
+    def step(state, key):
+        genomes, state = search.ask(key, state)
+        return search.tell(key, genomes, jnp.full(8, -200.0), state)
+
+    state, _ = jax.jit(lambda: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 400)))()
+    assert jnp.isfinite(state.mean).all()
+    assert 1e9 < float(state.sigma) < 1e12

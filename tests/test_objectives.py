@@ -294,3 +294,9 @@ def test_everyone_is_in_two_tournaments_which_the_better_wins():
     np.testing.assert_array_equal(
         select_winners(jax.random.key(0), equal, jnp.array([1.0, 2.0])), [1, 1]
     )  # less crowded
+
+
+def test_parents_outside_of_the_bounds_have_children_inside():
+    cross = BoundedSBX(low=-1.0, high=1.0, rate=1.0)
+    child = cross(jax.random.key(0), jnp.full((4, 8), 1.2), jnp.full((4, 8), 0.5))
+    assert (jnp.abs(child) <= 1).all()

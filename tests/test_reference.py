@@ -1,5 +1,6 @@
 """What a training says at its end, and what it compares itself with."""
 
+import importlib
 import json
 
 import jax
@@ -84,6 +85,18 @@ def test_a_round_where_no_episode_ended_adds_nothing():
     assert np.isnan(found["return"])
     assert (found["return_error"], found["episodes"]) == (np.inf, 0)
     assert count_episodes([ended, cut], 0) == 8
+
+
+def test_an_edited_environment_is_played_again(cache, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "from evorl.envs.sanity import Bandit\nclass Mine(Bandit):\n    __repr__ = lambda self: 'Mine()'\n"
+    found = []
+    for name in ("mine_a", "mine_b"):  # two versions of a module, under one repr
+        (tmp_path / f"{name}.py").write_text(text + f"# {name}\n")
+        env = importlib.import_module(name).Mine(arms=3)
+        found.append(random_baseline._hash_own_sources(env))
+    assert found[0] != found[1]
+    assert random_baseline._hash_own_sources(Bandit(arms=3)) == ""
 
 
 def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):

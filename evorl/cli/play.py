@@ -70,7 +70,8 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
         why = "cannot be combined with suite= or human="
         require(not options.eval_env, "eval_env", options.eval_env, why)
         require(not options.json, "json", "true", why)
-        require(options.record is None, "record", options.record, why)
+        for name in ("record", "solution", "against", "group"):
+            require(getattr(options, name) is None, name, getattr(options, name), why)
     if file is not None:
         return play_file(file, options)
     if options.suite is not None:
@@ -101,6 +102,7 @@ def play_trained_run(options: PlayOptions) -> dict[str, Any]:
 def play_file(file: Path, options: PlayOptions) -> dict[str, Any]:
     """Evaluate and draw an exported policy, or one of the zoo, and show its front; see `play_run`."""
     from evorl.training import human
+    from evorl.training.configuration import parts
     from evorl.training.exported_policy import ExportedPolicy
     from evorl.training.policy import require_same_spaces
 
@@ -118,6 +120,9 @@ def play_file(file: Path, options: PlayOptions) -> dict[str, Any]:
         other = load_eval_env(policy.about, options)
         require_same_spaces(policy.env, other)
         policy = ExportedPolicy(file, options.solution, options.trust, other)
+    elif options.eval_env is None or options.record is not None:
+        env = parts.make_wrapped_env(policy.about["env"], "env", policy.about)
+        policy = ExportedPolicy(file, options.solution, options.trust, env)
     folder = None if options.out is None else Path(options.out) if options.out else Path("play") / file.stem
     files = show_front(policy.front, folder, False) if policy.front is not None else []
     return evaluate_and_draw(policy, folder, options, files)
@@ -142,7 +147,8 @@ def load_eval_env(data: Mapping[str, Any], options: PlayOptions) -> Any:
     from evorl.training.configuration import config, parts
 
     if not options.eval_env:
-        return parts.make_eval_env(data) if options.eval_env == "" else None
+        evaluates = options.eval_env == "" and options.record is None  # the training's own rewards are recorded
+        return parts.make_eval_env(data) if evaluates else None
     overrides = [f"eval_env={options.eval_env}"]
     overrides += [f"eval_env.{name}={'null' if x is None else x}" for name, x in options.of_env.items()]
     return parts.make_wrapped_env(config.to_plain_data(config.compose_config(overrides))["eval_env"], "eval_env", data)

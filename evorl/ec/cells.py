@@ -216,13 +216,15 @@ class CVTArchive:
 
     def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
         """Return the index of the nearest centroid of each descriptor [n, d], shape [n]."""
-        squares, number = (self.centroids**2).sum(1), np.arange(self.cells, dtype=np.int32)
+        middle = (np.asarray(self.low) + np.asarray(self.high)) / 2  # small numbers cancel less in float32
+        centroids = (self.centroids - middle).astype(np.float32)
+        squares, number = (centroids**2).sum(1), np.arange(self.cells, dtype=np.int32)
 
         def nearest(x: Float[Array, " d"]) -> Int[Array, ""]:
-            distance = squares - 2 * jnp.matmul(self.centroids, x, precision=EXACT)  # without |x|^2, which all share
+            distance = squares - 2 * jnp.matmul(centroids, x, precision=EXACT)  # without |x|^2, which all share
             return jnp.where(distance <= distance.min(), number, self.cells - 1).min()  # ten times as fast as argmin
 
         block = CPU_BLOCK if jax.default_backend() == "cpu" else max(DISTANCES // self.cells, 1)
-        return jax.lax.map(nearest, descriptor, batch_size=block)
+        return jax.lax.map(nearest, descriptor - middle.astype(np.float32), batch_size=block)
 
     empty, add = empty, add

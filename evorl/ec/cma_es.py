@@ -23,6 +23,7 @@ from evorl.priors import LogUniform
 from evorl.types import Evolver, Key, Metrics, Params
 
 PLATEAU_GROWTH = 1.5  # factor on sigma if all individuals have the same fitness
+MAX_GROWTH = 1e10  # of sigma on a plateau, in units of initial_std
 MIN_STD = 0.01  # below this standard deviation, in units of sigma, sigma is rescaled
 
 
@@ -176,7 +177,8 @@ class CMAES(Evolver):
         del key
         state = self.update(flatten_population(genomes), fitness, self.population_size, state)
         flat = (fitness == fitness[0]).all() & jnp.isfinite(fitness[0])
-        state = replace(state, sigma=state.sigma * jnp.where(flat, PLATEAU_GROWTH, 1.0))
+        grows = flat & (state.sigma < MAX_GROWTH * self.initial_std)
+        state = replace(state, sigma=state.sigma * jnp.where(grows, PLATEAU_GROWTH, 1.0))
         variance = self.covariance.variances(state.covariance).mean() * state.sigma**2
         return state, {"variance": variance, "sigma": state.sigma}
 

@@ -135,6 +135,10 @@ class Evosax(Evolver):
             fits = isinstance(k, int) and k > 0 and n % k == 0 and n > k
             require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and larger")
 
+    @property
+    def keeps_best(self) -> bool:
+        return self._population_based or "sampling_fn" in self._constructor_options
+
     def init(self, key: Key, mean: Params) -> EvosaxState:
         algorithm, params = self._build(mean)
         if not (self._population_based or self._variational):

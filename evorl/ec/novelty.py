@@ -76,6 +76,10 @@ class Novelty(Evolver):
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
         return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
+    @property
+    def keeps_best(self) -> bool:
+        return True
+
     def init(self, key: Key, mean: Params) -> NoveltyState:
         return self._init_state(self.evolver.init(key, mean), mean)
 

@@ -86,6 +86,10 @@ class NoveltyES(Evolver):
     def compute_fitness(self, means: dict[str, Array]) -> QDEvaluation:
         return QDEvaluation(means["return"], concatenate_descriptors(self.descriptors, means, self.num_descriptors))
 
+    @property
+    def keeps_best(self) -> bool:
+        return True
+
     def init(self, key: Key, mean: Params) -> NoveltyESState:
         return self.from_members(key, tree.broadcast(mean, self.num_centers), mean)
 

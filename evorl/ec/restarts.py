@@ -75,6 +75,10 @@ class Restarts(Evolver):
         """Return the number of individuals per `ask`, which is the population size of the first run."""
         return self.evolver.population_size
 
+    @property
+    def keeps_best(self) -> bool:
+        return True
+
     def init(self, key: Key, mean: Params) -> RestartsState:
         search = self.evolver.init(key, mean)
         n, slots = flatten_member(mean).size, self.population_size << self.doublings

@@ -135,7 +135,7 @@ class BoundedSBX:
         above = (first > second) ^ (swaps < 0.5)  # so that swapped parents give a child on the other side
         apart = jnp.abs(first - second)
         room = jnp.where(above, high - jnp.maximum(first, second), jnp.minimum(first, second) - low)
-        reach = 1 + 2 * room / jnp.where(apart > 0, apart, 1)
+        reach = 1 + 2 * jnp.maximum(room, 0) / jnp.where(apart > 0, apart, 1)  # a parent may be outside of the bounds
         alpha = 2 - reach ** -(self.eta + 1)
         drawn = u * alpha
         spread = jnp.where(drawn <= 1, drawn, 1 / (2 - drawn)) ** (1 / (self.eta + 1))

@@ -177,7 +177,10 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
         return padded.reshape(envs, steps, *x.shape[1:]).swapaxes(0, 1)
 
     mask = lay_out(jnp.ones(n, bool))
-    return replace(state, replay=replay.add(jax.tree.map(lay_out, rows), mask))
+    state = replace(state, replay=replay.add(jax.tree.map(lay_out, rows), mask))
+    if getattr(state, "obs_statistics", None) is not None:
+        state = replace(state, obs_statistics=state.obs_statistics.update(rows.obs))
+    return state
 
 
 def _describe_fields(env: Env) -> dict[str, Any]:

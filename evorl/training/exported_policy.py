@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import evorl
-from evorl.errors import OptionError, require, unknown_name_error
+from evorl.errors import OptionError, escape, require, unknown_name_error
 from evorl.numpy_policy import make_operations, read_policy, run_program, select_solution
 from evorl.spaces import get_policy_space, leaf_spaces, to_shape_structs
 from evorl.training.configuration import parts, trust_check
@@ -94,7 +94,7 @@ class PolicyFile:
         if not (names := self.program.get("solutions")):
             return None
         values, descriptors = (np.asarray(self.arrays[f"front_{name}"], float) for name in ("values", "descriptors"))
-        objectives = tuple(str(name) for name in self.program["objectives"])
+        objectives = tuple(escape(str(name))[:MAX_NAME] for name in self.program["objectives"])
         k, params = len(values), [self.arrays[name] for name in names]
         fits = values.shape == (k, len(objectives)) and descriptors.ndim == 2 and len(descriptors) == k > 0
         if not fits or any(len(x) != k for x in params):
@@ -105,6 +105,9 @@ class PolicyFile:
 def _open(path: Path) -> BinaryIO:
     """Open a policy file; installers may have made hard links of those of the zoo."""
     return path.open("rb") if path.parent == _zoo_folder() else files.open_for_reading(path)
+
+
+MAX_NAME = 80  # characters of the name of an objective
 
 
 class ExportedPolicy(Policy):
@@ -140,10 +143,17 @@ class ExportedPolicy(Policy):
         require(shapes == wanted, "run", path, "its policy does not fit its environment")
         self._arrays = {name: jnp.asarray(x) for name, x in arrays.items() if not name.startswith("front_")}
         self.memory = [self._arrays[name] for name in self._program["memory"]]
-        is_random = any(operation == "random_bits" for operation, *_ in self._program["operations"])
-        self._modes = {False: self._run, True: self._run if is_random else _refuse_to_explore}
+        self.is_random = any(operation == "random_bits" for operation, *_ in self._program["operations"])
+        self._modes = {False: self._run, True: self._run if self.is_random else _refuse_to_explore}
         self._act = jax.jit(self._act_on_rows, static_argnames="explores")
         self._require_runnable(f"run={path}: is not an exported policy")
+
+    def __call__(self, obs: Any, *given: Any, key: Any = None) -> Any:
+        """Return the action as `Policy` does; a policy that samples its actions needs a key."""
+        keys = [x for x in given[self.is_recurrent :] if x is not None]
+        needs = self.is_random and key is None and not keys
+        require(not needs, "key", key, "must be a key or a seed, since this policy samples its actions")
+        return super().__call__(obs, *given, key=key)
 
     def _require_runnable(self, problem: str) -> None:
         """Raise OptionError unless the program gives actions of the environment and the next recurrent state."""

@@ -13,6 +13,7 @@ import yaml
 from flax.core import unfreeze
 
 from evorl import tree
+from evorl.command import escape_cell
 from evorl.ec.objectives import resolve_objectives
 from evorl.errors import OptionError, require
 from evorl.metrics import GROUP_RETURN_PREFIX
@@ -84,7 +85,7 @@ class Front:
         text, columns = io.StringIO(), [f"x{i}" for i in range(rows.shape[1])] if with_params else []
         writer = csv.writer(text, lineterminator="\n")
         kinds = [f"descriptor/{i}" for i in range(self.descriptors.shape[1])]
-        writer.writerow(["solution", *self.names, *kinds, *columns])
+        writer.writerow(["solution", *map(escape_cell, self.names), *kinds, *columns])
         for i, (values, kind, row) in enumerate(zip(self.values, self.descriptors, rows, strict=True)):
             writer.writerow([i, *(f"{number:.9g}" for number in (*values, *kind, *(row if with_params else ())))])
         files.write_atomically(path, text.getvalue())

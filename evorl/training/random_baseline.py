@@ -1,6 +1,12 @@
 """Random-policy baseline: the return of random actions, with which a training is compared at its end."""
 
+import dataclasses
+import hashlib
+import inspect
 import math
+import os
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,16 +59,40 @@ def get_random_return(env: Env | Problem) -> MeanReturn:
     It is shipped with evorl, cached by an earlier training, or computed now.
     """
     env = strip_reward_wrappers(env) if isinstance(env, Env) else env
-    remembered, name = JsonCache("random_returns.json"), repr(env)
-    found = read_json(BASELINES_FILE).get(name) or remembered.get(name)
+    remembered, name, own = JsonCache("random_returns.json"), repr(env), _hash_own_sources(env)
+    found = remembered.get(f"{name} {own}") if own else read_json(BASELINES_FILE).get(name) or remembered.get(name)
     if not (isinstance(found, list) and len(found) == 3 and all(isinstance(value, float) for value in found)):
         found = list(
             evaluate_random_policy(env, BASELINE_EPISODES)
             if isinstance(env, Env)
             else evaluate_random_solutions(env, BASELINE_EPISODES)
         )
-        remembered.put(name, found)
+        remembered.put(f"{name} {own}" if own else name, found)
     return MeanReturn(*found)
+
+
+def _hash_own_sources(part: Any) -> str:
+    """Return a hash of the modules that define a user's classes in an environment; empty if all are evorl's."""
+    modules = {kind.__module__ for kind in _list_classes(part)} - {"builtins"}
+    sources = []
+    for name in sorted(name for name in modules if not name.startswith("evorl.")):
+        try:
+            sources.append(f"{name} {inspect.getsource(sys.modules[name])}")
+        except (OSError, TypeError, KeyError):  # for example of a notebook
+            sources.append(f"{name} {os.getpid()}")
+    return hashlib.sha256("\n".join(sources).encode()).hexdigest()[:16] if sources else ""
+
+
+def _list_classes(part: Any) -> Iterator[type]:
+    if dataclasses.is_dataclass(part):
+        yield type(part)
+        for one in dataclasses.fields(part):
+            yield from _list_classes(getattr(part, one.name))
+    elif isinstance(part, (tuple, list)):
+        for one in part:
+            yield from _list_classes(one)
+    elif isinstance(part, (Env, Problem)):
+        yield type(part)
 
 
 def describe_outcome(progress: Progress, env: Env | Problem) -> str:

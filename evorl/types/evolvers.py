@@ -69,6 +69,11 @@ class Evolver(ABC):
     keeps_many: ClassVar[bool] = False
     keeps_bounds: ClassVar[bool] = False
 
+    @property
+    def keeps_best(self) -> bool:
+        """Return whether the solution may be of an earlier generation, such as the best individual so far."""
+        return False
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)

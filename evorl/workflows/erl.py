@@ -202,7 +202,8 @@ class ERL(shared_replay_learning.BaseHybrid):
         random = (state.replay.size == 0) & (self.random_steps > 0)
         members, _, evolver = search.ask(self.evolver, key, state.evolver)
         agents = state.agent.actor.params
-        injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, agents)
+        sound = tree.select(tree.find_finite_rows(agents), agents, tree.index(members, slice(n - m, None)))
+        injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, sound)
         members = tree.select(self.is_injecting(state, random), injected, members)
         is_agent = jnp.arange(self.num_envs) >= n
         episodes = jnp.where(self.is_learning(state, random), self.agent_episodes, 0)

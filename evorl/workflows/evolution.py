@@ -98,7 +98,7 @@ class Evolution(base.BaseStagedWorkflow):
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
-        keeps = self.evolver.keeps_many and self.normalization == "running"
+        keeps = (self.evolver.keeps_many or self.evolver.keeps_best) and self.normalization == "running"
         why = f"would change kept individuals of {type(self.evolver).__name__} after their evaluation; use none or vbn"
         require(not keeps, "normalization", self.normalization, why)
         n, m = self.evolver.population_size, self.members_at_once

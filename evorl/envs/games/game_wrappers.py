@@ -25,7 +25,7 @@ class GroupRanking(Wrapper):
         OptionError: If the inner environment is not a game, or has no such group.
     """
 
-    ranked: str = ""
+    ranked: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is readable as the property is
 
     def __post_init__(self) -> None:
         require_game(self.inner, "ranked")
