@@ -133,7 +133,7 @@ SINGLE = [
     ),
     Case(
         "erl_sac_openes",
-        ERL(ENV, SOFT, OpenES(4, learning_rate=0.1, weight_decay=0.1), **UPDATES, **SMALL),
+        ERL(ENV, SOFT, OpenES(4, learning_rate=0.1, weight_decay=1.0), **UPDATES, **SMALL),
     ),
     Case("ppo", on_policy(PPO(**MOVING), num_epochs=2, batch_size=8)),
     Case("a2c", on_policy(A2C(**MOVING), CHOICES, num_epochs=1, batch_size=16)),
