@@ -195,11 +195,6 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     return value
 
 
-def escape_cell(name: str) -> str:
-    """Return a name for a table cell, escaped if a spreadsheet would take it for a formula."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
-
-
 def choose_opengl() -> None:
     """Select EGL if it is available and there is no display; without it, MuJoCo could not even be imported."""
     if sys.platform == "linux" and "DISPLAY" not in os.environ and find_library("EGL"):

@@ -47,6 +47,11 @@ def escape(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
+def escape_cell(name: str) -> str:
+    """Return a name for a table cell, escaped if a spreadsheet would take it for a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
+
+
 def to_printable(value: object, most: int = 80) -> str:
     """Return an untrusted value as text for a message, escaped and cut to `most` characters."""
     text = escape(str(value)[: most + 1])

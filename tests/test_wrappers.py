@@ -344,7 +344,6 @@ GAME = MPE(SimpleTag())
         (lambda: TimeAwareObservation(GAME), "wrappers=TimeAwareObservation: does not support multi-agent"),
         (lambda: RewardTransform(GAME, 2.0), "wrappers=RewardTransform: does not support multi-agent"),
         (lambda: StickyAction(ConnectFour()), "wrappers=StickyAction: does not support action masks"),
-        (lambda: ActionRepeat(ConnectFour()), "wrappers=ActionRepeat: does not support action masks"),
         (
             lambda: TimeLimit(FrameStack(RewardTransform(Gymnax("Pendulum-v1"), delay=10), 2), 25),
             "steps=25: must be a limit inside of the delayed reward",

@@ -32,13 +32,12 @@ import numpy as np
 from evorl.command import (
     choose_opengl,
     command,
-    escape_cell,
     require_folder,
     require_words,
     split_options,
     wants_help,
 )
-from evorl.errors import OptionError, WorkerError, escape, require, require_int, unknown_name_error
+from evorl.errors import OptionError, WorkerError, escape, escape_cell, require, require_int, unknown_name_error
 
 if TYPE_CHECKING:
     from evorl.training.tournament import TournamentTable

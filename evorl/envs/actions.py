@@ -39,7 +39,12 @@ class StickyAction(Wrapper):
     probability: float = 0.25
 
     def __post_init__(self) -> None:
-        _require_no_mask(self)
+        space = self.inner.observation_space
+        spaces = [space, *(group.space for group in groups(space).values())]
+        masked = any(isinstance(one, ObsWithActionMask) for one in spaces)
+        require(
+            not masked, "wrappers", "StickyAction", "does not support action masks, which may forbid the last action"
+        )
         require(0 <= self.probability < 1, "probability", self.probability, "must be at least 0 and below 1")
 
     def reset(self, key: Key, params: Any) -> tuple[StickyActionState, Any]:
@@ -74,7 +79,6 @@ class ActionRepeat(Wrapper):
     count: int = 4
 
     def __post_init__(self) -> None:
-        _require_no_mask(self)
         require_int("count", self.count)
 
     @property
@@ -162,11 +166,3 @@ class RescaleAction(Wrapper):
         own = (low + share.reshape(low.shape) * (high - low)).astype(low.dtype)
         inner, timestep = self.inner.step(key, env_state.inner, own, params)
         return WrapperState(inner), timestep
-
-
-def _require_no_mask(wrapper: Wrapper) -> None:
-    """Raise OptionError if the environment has an action mask, which may forbid a repeated action."""
-    space, name = wrapper.inner.observation_space, type(wrapper).__name__
-    spaces = [space, *(group.space for group in groups(space).values())]
-    masked = any(isinstance(one, ObsWithActionMask) for one in spaces)
-    require(not masked, "wrappers", name, "does not support action masks, which may forbid a repeated action")

@@ -13,9 +13,8 @@ import yaml
 from flax.core import unfreeze
 
 from evorl import tree
-from evorl.command import escape_cell
 from evorl.ec.objectives import resolve_objectives
-from evorl.errors import OptionError, require
+from evorl.errors import OptionError, escape_cell, require
 from evorl.metrics import GROUP_RETURN_PREFIX
 from evorl.training.records import files
 from evorl.types import (

@@ -139,4 +139,4 @@ def _stack_as(like: Any, *values: Any) -> np.ndarray:
 
 def _count_choices(space: Any) -> int:
     """Return the number of actions of a Discrete space, or 0 for any other; MultiBinary has `n`, too."""
-    return space.n if hasattr(space, "start") else 0
+    return int(space.n) if hasattr(space, "start") else 0
