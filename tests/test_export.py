@@ -1,5 +1,6 @@
 """Exported policies beside evorl.load's, on 1,000 observations."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from evorl.envs.sanity import Continuous, Spaces
 from evorl.errors import OptionError
 from evorl.networks import S5
 from evorl.networks.encoders import CNN
+from evorl.spaces import to_shape_structs
 from evorl.training.export import export_policy
+from evorl.training.exported_policy import PolicyFile
 from evorl.training.policy import Policy
 from evorl.workflows import Evolution
 from tests.gaming import Chase
@@ -155,3 +158,36 @@ def test_a_wrong_command_prints_one_line(words, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def change_file(path, name, change):
+    """Write a copy of a policy of the zoo whose arrays are changed, and return its path."""
+    with np.load(Path(evorl.__file__).parent / "zoo" / name) as file:
+        arrays = dict(file)
+    np.savez(path, **change(arrays))
+    return path
+
+
+def test_names_of_a_foreign_front_are_escaped(tmp_path):
+    def rename(arrays):
+        program = json.loads(str(arrays["program"]))
+        program["objectives"][0] = "=cmd|'/c calc'!A0\x1b[31m"
+        return arrays | {"program": np.array(json.dumps(program))}
+
+    front = PolicyFile(change_file(tmp_path / "front.npz", "nsga2_hopper.npz", rename)).front
+    assert "\x1b" not in str(front)
+    front.write_csv(tmp_path / "front.csv", False)
+    assert (tmp_path / "front.csv").read_text().startswith("solution,'=cmd")
+
+
+def test_a_file_with_more_than_numbers_is_no_policy(tmp_path):
+    path = change_file(tmp_path / "bad.npz", "ppo_cartpole.npz", lambda arrays: arrays | {"note": np.array(b"hello")})
+    with pytest.raises(OptionError, match="is not an exported policy"):
+        evorl.load(path)
+
+
+def test_a_policy_that_samples_needs_a_key():
+    policy = evorl.load("zoo:psro_leduc")
+    obs = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), to_shape_structs(policy.env.observation_space))
+    with pytest.raises(OptionError, match="key=None: must be a key or a seed, since this policy samples"):
+        policy(obs)

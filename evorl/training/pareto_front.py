@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from evorl.types import (
     SupportsPolicyParams,
     Workflow,
 )
+
+PLAIN_NAME = re.compile(r"-?[\w./]+")  # of an objective, such as -f1
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Front:
         text, columns = io.StringIO(), [f"x{i}" for i in range(rows.shape[1])] if with_params else []
         writer = csv.writer(text, lineterminator="\n")
         kinds = [f"descriptor/{i}" for i in range(self.descriptors.shape[1])]
-        writer.writerow(["solution", *map(escape_cell, self.names), *kinds, *columns])
+        names = [name if PLAIN_NAME.fullmatch(name) else escape_cell(name) for name in self.names]
+        writer.writerow(["solution", *names, *kinds, *columns])
         for i, (values, kind, row) in enumerate(zip(self.values, self.descriptors, rows, strict=True)):
             writer.writerow([i, *(f"{number:.9g}" for number in (*values, *kind, *(row if with_params else ())))])
         files.write_atomically(path, text.getvalue())
