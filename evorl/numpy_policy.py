@@ -20,7 +20,7 @@ import numpy as np
 
 SCHEMA = 2  # version of the file format; a file without a number has version 1
 MAX_BYTES = 256 * 10**6  # of the arrays in a file
-NUMERIC_KINDS = "biufcV"  # of arrays; V is bfloat16
+NUMERIC_KINDS = "biufc"  # of the dtypes of arrays
 MAX_SIZE = 10**8  # elements of a value
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, OverflowError)
 UNREADABLE += (RecursionError, NotImplementedError, zipfile.BadZipFile, zlib.error)

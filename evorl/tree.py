@@ -93,6 +93,11 @@ def find_finite_rows(rows: PyTree) -> Bool[Array, " n"]:
     return jax.vmap(lambda row: test_floats(jnp.isfinite, row))(rows)
 
 
+def replace_nonfinite_rows(rows: T, others: T) -> T:
+    """Replace rows, leaves [n, ...], with NaN or infinity by the other rows at their place."""
+    return select(find_finite_rows(rows), rows, others)
+
+
 def drop_weak_types(tree: T) -> T:
     """Convert every leaf to an array without a weak type, so that a loop carry keeps its type."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree)

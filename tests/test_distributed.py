@@ -251,6 +251,9 @@ def test_the_budget_of_an_experiment_is_used():
 def test_recording_with_wandb_continues_on_resume(tmp_path):
     config_file.write_config(distribute._load_new({}, ["agent=ppo", "env=cartpole", "wandb=true"])[2], tmp_path)
     (tmp_path / "tasks").mkdir()
+    for refused in ("agent=sac", "~agent", "json=true"):
+        with pytest.raises(OptionError, match=f"^{refused}: a resumed run keeps its configuration"):
+            distribute._load_resumed({"resume": tmp_path}, [refused])
     data, _, kept = distribute._load_resumed({"resume": tmp_path}, ["wandb=true", "wandb.project=mine"])
     assert (data["wandb"]["enabled"], data["wandb"]["project"], kept["wandb"]["enabled"]) == (True, "mine", None)
     job = Job(["agent=ppo", "wandb.mode=offline"], tmp_path)

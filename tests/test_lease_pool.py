@@ -42,6 +42,14 @@ def test_a_restart_that_never_helps_is_a_fault():
     assert "told to" in str(pool.fault)
 
 
+def test_calls_without_a_step_are_no_failures():
+    pool, answer = started("Told", 2, restart=True, fault="step", at=1)
+    for _ in range(MAX_FAILED_CALLS - 1):
+        pool.step(np.zeros(2, bool), *answer[:2], np.full(2, 3))
+    stepped(pool, answer)
+    assert pool.fault is None
+
+
 def test_each_try_of_a_reset_has_another_seed(tmp_path):
     pool, _ = started("Told", 1, restart=True, fault="reset", log=str(tmp_path))
     seeds = [line.split()[1] for path in tmp_path.iterdir() for line in path.read_text().splitlines()]

@@ -25,7 +25,7 @@ def test_mlp_with_layer_norm_equals_numpy(key):
 
 @pytest.mark.parametrize("kind", [TD3, SAC])
 def test_initial_weights_of_actors_and_critics_are_small(kind, key):
-    """As in section 7 of Lillicrap et al. 2016; larger ones saturate the tanh of actors."""
+    """Compare the largest weights with section 7 of Lillicrap et al. 2016; larger ones saturate the tanh of actors."""
     agent = kind(hidden=(64, 64), observation_space=Box(-1.0, 1.0, (16,)), action_space=Box(-1.0, 1.0, (16,)))
     state = agent.init(key)
     kernels = [x for x in jax.tree.leaves((state.actor.params, state.critic.params)) if x.ndim == 2]

@@ -13,6 +13,13 @@ def test_where_selects_rows_whatever_the_rank_of_the_leaf():
     np.testing.assert_array_equal(selected["b"], [1, 0])
 
 
+def test_rows_that_are_not_finite_are_replaced():
+    rows = {"a": jnp.array([[1.0, 2.0], [jnp.nan, 4.0], [5.0, jnp.inf]]), "b": jnp.array([1, 2, 3])}
+    found = tree.replace_nonfinite_rows(rows, {"a": jnp.zeros((3, 2)), "b": jnp.zeros(3, int)})
+    np.testing.assert_array_equal(found["a"], [[1, 2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(found["b"], [1, 0, 0])
+
+
 def test_anywhere_is_any_over_every_vmapped_axis_and_stays_unbatched():
     masks = jnp.array([[False, False], [False, True]])
     assert jax.vmap(tree.any_unbatched, out_axes=None)(masks)

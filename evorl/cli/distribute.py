@@ -263,10 +263,12 @@ def _load_resumed(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, di
     from evorl.distributed.task_training import RESULTS_FOLDER
     from evorl.training.configuration import config, config_file, discovery
 
-    given = {one.key_or_group: one.value() for one in config.parse_overrides(discovery.to_hydra_overrides(rest))}
-    for name, value in given.items():
-        kept = "a resumed run keeps its configuration; only the budget, wandb and the options of --help may change"
-        require(name.partition(".")[0] == "wandb", name, value, kept)
+    given = {}
+    for one in config.parse_overrides(discovery.to_hydra_overrides(rest)):
+        if one.key_or_group.partition(".")[0] != "wandb" or one.is_delete():
+            kept = "a resumed run keeps its configuration; only the budget, wandb and the options of --help may change"
+            raise OptionError(f"{one.input_line}: {kept}")
+        given[one.key_or_group] = one.value()
     folder = Path(str(options["resume"]))
     data = config_file.read_config(folder, "resume", config_file.parse_trust(options.get("trust", ())))
     require(

@@ -103,10 +103,11 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     placing = WORKER_OPTIONS | {name: options.pop(name) for name in WORKER_OPTIONS if name in options}
     check_worker_options(placing)
     rest = [one for one in given if one not in own]
+    takes_workers = placing["listen"] is not None and placing["executor"] == "local"  # that others start
     for name in INTEGER_OPTIONS:
         value = options.get(name, DEFAULT_OPTIONS[name])
         whole = isinstance(value, int) and not isinstance(value, bool)
-        least = 0 if name == "workers" and placing["listen"] is not None and placing["executor"] == "local" else 1
+        least = 0 if name == "workers" and takes_workers else 1
         require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
     beside = options.get("side_by_side")
     require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
@@ -120,8 +121,8 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     again = [f"{name}={value}" for name, value in placing.items() if value != WORKER_OPTIONS[name]]
     go_on = f"resume: {package.format_command('sweep', f'resume={folder}', *again, trust=definition.packages)}"
     settings = store.settings
-    waits = settings["workers"] > 0 or (placing["listen"] is not None and placing["executor"] == "local")
-    require(waits, "workers", 0, "needs listen=HOST, or give a number of workers")
+    some = settings["workers"] > 0 or takes_workers
+    require(some, "workers", 0, "needs listen=HOST, or give a number of workers")
     try:
         with (
             files.lock_run_dir(folder, "resume"),

@@ -158,7 +158,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         updates = jnp.where(learning, jnp.clip(state.generation_env_steps, self.min_updates, self.max_updates), 0)
         before = tree.index(members, picked)
         agent, learned, metrics = self.train_learners(state, before, key_learn, updates)
-        learned = tree.select(tree.find_finite_rows(learned), learned, before)  # some evolvers average individuals
+        learned = tree.replace_nonfinite_rows(learned, before)  # some evolvers average individuals
         members = jax.tree.map(lambda x, new: x.at[picked].set(new), members, learned)
         plan = RolloutPlan(
             self.vector_env.make_starts(every=random),

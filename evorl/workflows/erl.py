@@ -202,7 +202,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         random = (state.replay.size == 0) & (self.random_steps > 0)
         members, _, evolver = search.ask(self.evolver, key, state.evolver)
         agents = state.agent.actor.params
-        sound = tree.select(tree.find_finite_rows(agents), agents, tree.index(members, slice(n - m, None)))
+        sound = tree.replace_nonfinite_rows(agents, tree.index(members, slice(n - m, None)))
         injected = jax.tree.map(lambda x, own: x.at[n - m :].set(own), members, sound)
         members = tree.select(self.is_injecting(state, random), injected, members)
         is_agent = jnp.arange(self.num_envs) >= n

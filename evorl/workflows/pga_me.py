@@ -142,7 +142,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
             state, agent, tree.index(members, slice(-m, None)), key_learn, begun * self.policy_updates
         )
         learned = jax.tree.map(lambda x, greedy: x.at[-1].set(greedy), learned, agent.actor.params)
-        learned = tree.select(tree.find_finite_rows(learned), learned, tree.index(members, slice(-m, None)))
+        learned = tree.replace_nonfinite_rows(learned, tree.index(members, slice(-m, None)))
         members = jax.tree.map(lambda x, new: x.at[-m:].set(new), members, learned)
         plan = RolloutPlan(self.vector_env.make_starts(), episodes=self.fitness_episodes, params=members, stores=True)
         return plan, (agent, evolver, metrics)

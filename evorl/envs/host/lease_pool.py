@@ -30,7 +30,7 @@ class LeasePool:
     Each call takes arrays with one row per environment; the active rows have distinct leases. A failure of an
     environment raises no exception: the lease of its row becomes negative and `fault` describes the first
     failure. With `restart`, a failed step is not a fault, since the environment starts a new episode, unless all steps
-    of many calls in a row fail. After a
+    of MAX_FAILED_CALLS calls in a row fail. After a
     fault no environment is touched any more.
 
     Args:
@@ -186,7 +186,8 @@ class LeasePool:
         late = {place: failed.pop(place) for place in list(failed) if status[place] == STEPPED}
         out = [*answer.obs, *answer.outcome]
         failed |= self._read_outputs(places.tolist(), failed, STEP, out, rows, [*self.obs, *self.outcome])
-        self._failed_calls = self._failed_calls + 1 if len(failed) == len(places) else 0
+        if len(places):
+            self._failed_calls = self._failed_calls + 1 if len(failed) == len(places) else 0
         if failed:
             row_of = dict(zip(places.tolist(), rows.tolist(), strict=True))
             self._report_faults({place: (row_of[place], error) for place, error in failed.items()}, STEP)
