@@ -578,6 +578,17 @@ JOBS |= {
         has_goal=True,
         note="All sides simulate on MuJoCo's C engine, and had one core.",
     ),
+    "SAC on HalfCheetah-v5 to a return of 1,000": Job(
+        "rl",
+        "Time from scratch to a mean return of 1,000 in 5 greedy episodes, which are played every 1,000 steps, their "
+        "time included. As SAC on HalfCheetah-v5, with at most 50,000 steps",
+        "env steps",
+        (Side("evorl", "sac_goal"), Side("sb3", "sac_goal"), Side("sb3", "sac_goal_sbx", "SBX")),
+        rounds=8,
+        score="mean return of the last 5 greedy episodes",
+        has_goal=True,
+        note="All sides simulate on MuJoCo's C engine, and had one core.",
+    ),
     "PBT of PPO on CartPole": Job(
         "tuning",
         "Population-based training of 8 members of PPO for 20,480 steps of each, from scratch. Every 4,096 steps, "

@@ -53,8 +53,12 @@ def ppo(size: int, env: Any = None) -> Round:
 def sac(size: int) -> Round:
     """SAC on HalfCheetah-v5, 500 steps and updates in each round."""
     del size
-    workflow = OffPolicy(MuJoCo("HalfCheetah-v5"), SAC(), num_envs=1, num_steps=1, num_updates=1, actor_interval=1)
-    return train_on(workflow, 500, 500)
+    return train_on(make_sac(), 500, 500)
+
+
+def make_sac() -> OffPolicy:
+    """Return SAC on HalfCheetah-v5, with one update of all networks for each step."""
+    return OffPolicy(MuJoCo("HalfCheetah-v5"), SAC(), num_envs=1, num_steps=1, num_updates=1, actor_interval=1)
 
 
 def td3(size: int) -> Round:
@@ -123,6 +127,12 @@ def td3_goal(size: int) -> Round:
     return train_to_goal(replace(workflow, eval_episodes=5), 300, 500, 1_000, 50)
 
 
+def sac_goal(size: int) -> Round:
+    """SAC on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 1,000."""
+    del size
+    return train_to_goal(replace(make_sac(), eval_episodes=5), 1_000, 1_000, 1_000, 50)
+
+
 def train_to_goal(workflow: Any, goal: float, iterations: int, steps: int, most: int) -> Round:
     """Return rounds that train from scratch to a mean return of greedy episodes.
 
@@ -189,6 +199,7 @@ if __name__ == "__main__":
         "ppo_goal": ppo_goal,
         "ppo_hopper_goal": ppo_hopper_goal,
         "td3_goal": td3_goal,
+        "sac_goal": sac_goal,
         "replay": replay,
         "td3_updates": td3_updates,
     }

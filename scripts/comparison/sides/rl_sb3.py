@@ -156,9 +156,20 @@ def td3_goal(size: int, library: Any) -> Round:
     return one
 
 
+def sac_goal(size: int, library: Any) -> Round:
+    """SAC on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 1,000."""
+    del size
+
+    def one(i: int) -> dict[str, float]:
+        model = make_off_policy(library.SAC, "HalfCheetah-v5", i)
+        return train_to_goal(model, make_evaluator(1_000 + i, "HalfCheetah-v5", 5), 1_000, 1_000, 50)
+
+    return one
+
+
 if __name__ == "__main__":
     jobs = {"ppo": ppo, "sac": sac, "td3": td3, "dqn": dqn, "ppo_goal": ppo_goal}
-    jobs |= {"ppo_hopper_goal": ppo_hopper_goal, "td3_goal": td3_goal}
+    jobs |= {"ppo_hopper_goal": ppo_hopper_goal, "td3_goal": td3_goal, "sac_goal": sac_goal}
     of_sbx = {f"{name}_sbx": partial(job, library=sbx) for name, job in jobs.items()}
     of_sb3 = {name: partial(job, library=sb3) for name, job in jobs.items()}
     serve(of_sb3 | of_sbx, "stable_baselines3", "sbx-rl", "torch", "jax", "gymnasium")
