@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.agents import DQN, SAC, TD3, DiscreteSAC
 from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import td_target
@@ -21,6 +21,7 @@ from evorl.returns import rescale_value, unrescale_value
 from evorl.spaces import Discrete
 from evorl.types import Transition
 from evorl.workflows import CEMRL, ERL, OffPolicy, SharedReplay
+from evorl.workflows.base import spread_samples
 from tests.counting import Counting
 from tests.tiers import program_fixture
 from tests.tiny import CHOICES
@@ -137,6 +138,16 @@ def test_steps_that_are_lost_end_what_is_stored():
     np.testing.assert_array_equal(replay.num_filled, [4, 2, 4])
     lost = replace(chunk, memory=(chunk.memory[0].at[1, 0].set(jnp.inf),))
     np.testing.assert_array_equal(replay.add(lost, jnp.ones((4, NUM_ENVS), bool)).num_filled, [5, 4, 8])
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("exponent", [0.0, 0.6])
+def test_devices_divide_the_sequences_of_a_batch_and_not_their_steps(exponent, monkeypatch):
+    *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=exponent), 12)
+    samples = jax.eval_shape(lambda: replay.sample(jax.random.key(0), (2, 3)))
+    monkeypatch.setattr(mesh, "spread_rows", lambda x, axis, at: jax.tree.map(lambda leaf: leaf.shape[at], x))
+    assert samples.rows.reward.shape == (2, TOTAL, 3)
+    assert set(jax.tree.leaves(spread_samples(samples))) == {3}
 
 
 @pytest.mark.program

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 from typing_extensions import get_protocol_members
 
-from evorl import tree
+from evorl import mesh, tree
 from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import TD_ERROR
 from evorl.agents.memory import is_recurrent
@@ -29,6 +29,7 @@ from evorl.types import (
     ParallelWorkflow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
+    Sample,
     ShardedWorkflow,
     StagedWorkflow,
     State,
@@ -261,6 +262,19 @@ def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:
 def update_actor_on_batch(agent: ActorCritic, state: Any, batch: Transition, key: Key) -> tuple[Any, Metrics]:
     """Take one gradient step of the actor on its own loss."""
     return agent.update_actor(state, lambda params: agent.actor_loss(params, state, batch, key))
+
+
+def spread_samples(samples: Sample) -> Sample:
+    """Spread the batch of each gradient step over the devices.
+
+    Args:
+        samples: Rows with leaves [updates, batch, ...], or sequences with leaves [updates, steps, batch, ...],
+            whose `memory` has no axis of steps.
+    """
+    rows = replace(samples.rows, memory=None)
+    rows = mesh.spread_rows(rows, mesh.ENVS, at=rows.terminated.ndim - 1)
+    memory, index, weight = mesh.spread_rows((samples.rows.memory, samples.index, samples.weight), mesh.ENVS, at=1)
+    return Sample(replace(rows, memory=memory), index, weight)
 
 
 def update_priorities(replay: ReplayBuffer, index: Array, metrics: Metrics) -> tuple[ReplayBuffer, Metrics]:

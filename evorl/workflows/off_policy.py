@@ -39,6 +39,7 @@ from evorl.workflows.base import (
     check_replay,
     loop_with_metrics,
     replace_nan_envs,
+    spread_samples,
     update_actor_on_batch,
     update_priorities,
 )
@@ -319,8 +320,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
             agent, replay = carry if changes else (carry[0], state.replay)
-            samples = replay.sample(key_batch, (self.actor_interval, self.batch_size))
-            samples = mesh.spread_rows(samples, mesh.ENVS, at=1)
+            samples = spread_samples(replay.sample(key_batch, (self.actor_interval, self.batch_size)))
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
             seen = {name: self.normalize_obs(state, getattr(samples.rows, name)) for name in ("obs", "next_obs")}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int, PyTree
 
-from evorl import mesh, tree
+from evorl import tree
 from evorl.ec import search
 from evorl.errors import require
 from evorl.parts import Number, bind, number, part, resolve_numbers
@@ -203,8 +203,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
         def update_actors(i: Array, actors: Any) -> tuple[Any, Metrics]:
             key_batch, key_actor = jax.random.split(jax.random.fold_in(key, i))
-            rows = state.replay.sample(key_batch, (self.num_learners, self.batch_size)).rows
-            rows = mesh.spread_rows(rows, mesh.ENVS, at=1)
+            rows = base.spread_samples(state.replay.sample(key_batch, (self.num_learners, self.batch_size))).rows
 
             def update_actor(actor: Any, batch: Any, key: Key) -> Any:
                 return base.update_actor_on_batch(learner, replace(agent, actor=actor), batch, key)[0].actor

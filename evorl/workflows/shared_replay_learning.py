@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from evorl import mesh, tree
+from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.ec import search
 from evorl.errors import require, require_int
@@ -27,6 +27,7 @@ from evorl.workflows.base import (
     check_replay,
     fill_agent_spaces,
     loop_with_metrics,
+    spread_samples,
     update_actor_on_batch,
     update_priorities,
 )
@@ -108,7 +109,7 @@ def update_actors_and_critic(
     def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
         key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
         learners, replay = carry if changes else (carry[0], before)
-        samples = mesh.spread_rows(replay.sample(key_batch, (m, workflow.batch_size)), mesh.ENVS, at=1)
+        samples = spread_samples(replay.sample(key_batch, (m, workflow.batch_size)))
         batches = replace(samples.rows, weight=samples.weight)
 
         def mean_critic_loss(params: Params) -> tuple[Array, Metrics]:
