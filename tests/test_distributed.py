@@ -244,8 +244,21 @@ def test_limits_on_resume_replace_the_saved_ones(new, resumed, tmp_path):
     assert {name: data[name] for name in BUDGET_OPTIONS if data[name] is not None} == expected
 
 
-def test_the_budget_of_an_experiment_is_used():
-    assert distribute._load_new({}, ["experiment=classic/openes_cartpole"])[1]["iterations"] == 100
+def test_the_budget_of_an_experiment_is_used_and_one_of_its_seeds(capsys):
+    _, data, saved = distribute._load_new({}, ["experiment=classic/openes_cartpole"])
+    assert data["iterations"] == 100
+    assert data["num_seeds"] == saved["num_seeds"] == 1
+    assert capsys.readouterr().out == "num_seeds=8: one seed is trained; -m seed=0,1,2 trains several\n"
+
+
+@pytest.mark.parametrize("option", ["minutes: 5", "precision: high", "debug: {nans: true}", "eval_env: {name: maze}"])
+def test_what_an_experiment_asks_for_in_vain_is_refused(option, tmp_path, monkeypatch):
+    (tmp_path / "configs" / "experiment").mkdir(parents=True)
+    text = f"# @package _global_\ndefaults:\n  - override /agent: ppo\n  - override /env: cartpole\n\n{option}\n"
+    (tmp_path / "configs" / "experiment" / "own.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=f"^{option.partition(':')[0]}=.*: of the experiment: is not supported"):
+        distribute._load_new({}, ["experiment=own"])
 
 
 def test_recording_with_wandb_continues_on_resume(tmp_path):

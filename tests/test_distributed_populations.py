@@ -19,6 +19,7 @@ from evorl.envs.host import HostEnv, pool_registry
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.keys import key_from_seed
+from evorl.training import run_recorder
 from evorl.workflows import PBT, Evolution, OnPolicy, Vmapped
 from tests.clusters import find_actors, require_ray
 from tests.conftest import leaves_equal
@@ -134,6 +135,9 @@ def test_the_command_resumes_a_training_bitwise(tmp_path, monkeypatch):
     words = ["agent=openes", "env=cartpole", "env.max_episode_steps=20", "agent.workflow.evolver.population_size=8"]
     words += ["agent.workflow.agent.hidden=[4]", "agent.workflow.eval_episodes=8", "agent.workflow.vbn_steps=40"]
     words += ["parts=2", "tensorboard=false", "executor=serial", "evaluations=2", "chunk=1"]
+    counts = []
+    count = run_recorder.count_episodes
+    monkeypatch.setattr(run_recorder, "count_episodes", lambda *given: counts.append(count(*given)) or counts[-1])
     distribute.main([*words, "iterations=4", "run_dir=whole"])
     distribute.main([*words, "iterations=2", "run_dir=twice"])
     distribute.main(["resume=twice", "executor=serial", "iterations=4"])
@@ -143,6 +147,7 @@ def test_the_command_resumes_a_training_bitwise(tmp_path, monkeypatch):
     )
     assert sorted(whole) == [1, 2, 3, 4]
     assert whole == twice
+    assert max(counts) == counts[-1] == 128, "episodes of the final evaluation, of 8 in each round"
 
 
 def make_pbt(env=None, **more):

@@ -255,6 +255,14 @@ def _load_new(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, dict[s
     )
     budget = [f"{name}={options[name]}" for name in BUDGET if options.get(name) is not None]
     cfg = config.compose_config([*rest, *budget])
+    data = config.to_plain_data(cfg)
+    for name in SINGLE_PROGRAM_OPTIONS:
+        value = data.get(name)
+        is_used = value != {"nans": False} if name == "debug" else name != "num_seeds" and bool(value)
+        require(not is_used, name, value, "of the experiment: is not supported in distributed training")
+    if cfg.num_seeds != 1:
+        print(f"num_seeds={cfg.num_seeds}: one seed is trained; -m seed=0,1,2 trains several")
+        cfg.num_seeds = 1
     return cfg, config.to_plain_data(cfg), config.to_savable_data(cfg)
 
 

@@ -12,10 +12,11 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError
+from evorl.metrics import count_episodes, reduce_rounds
 from evorl.parts import resolve_numbers
 from evorl.training.configuration import trust_check
 from evorl.training.devices import compiler_options, fast_compile_options
-from evorl.training.driver import BEST_KEY_OFFSET
+from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
 from evorl.training.nans import DivergenceMonitor, describe_divergence
 from evorl.training.program import Program
 from evorl.training.progress import Budget, Progress
@@ -163,13 +164,22 @@ class RunRecorder:
 
         See `Driver.run_final_evaluation`.
         """
-        begun, key = perf_counter(), jax.random.fold_in(self.key, iteration)
-        measured, anew = jax.device_get(self.evaluate(state, key)), None
+        begun, key, anew = perf_counter(), jax.random.fold_in(self.key, iteration), None
+        least = FINAL_EPISODES if self.training_log.is_finished else 0
+        measured = self._run_evaluation_rounds(state, key, least)
         if self.training_log.is_finished:
             self.training_log.keep_best(state, measured["return"])
-            anew = jax.device_get(self.evaluate(self.training_log.best, jax.random.fold_in(key, BEST_KEY_OFFSET)))
+            key = jax.random.fold_in(key, BEST_KEY_OFFSET)
+            anew = self._run_evaluation_rounds(self.training_log.best, key, least)
         pool_registry.release_unused((), pool_registry.newest_lease())  # no state here holds host environments
         self.training_log.record_evaluation(state, measured, perf_counter() - begun, anew)
+
+    def _run_evaluation_rounds(self, state: State, key: jax.Array, least: int) -> dict[str, np.ndarray]:
+        """Run rounds of an evaluation until at least `least` episodes have ended or were cut."""
+        rounds = [jax.device_get(self.evaluate(state, key))]
+        while count_episodes(rounds, least) < least:
+            rounds.append(jax.device_get(self.evaluate(state, jax.random.fold_in(key, len(rounds)))))
+        return rounds[0] if len(rounds) == 1 else reduce_rounds(rounds)
 
     def save(self) -> None:
         """Save the last recorded iteration, unless a checkpoint is newer: a resumed run may repeat iterations."""
