@@ -18,7 +18,7 @@ GROUP_RETURN_PREFIX = "return/"  # prefix of the returns of the groups of a game
 RETURN_ERROR = "return_error"  # standard error of the return of an evaluation
 RETURN_DOF = "return_dof"  # degrees of freedom of this error, not in rows
 BEST_PREFIX = "best_"  # prefix for the best policy, evaluated again at the end: best_return, best_return_error
-MEASURED_STEPS = "measured_steps"  # env steps of the additional measurements of `fit` in an evaluation
+MEASURED_STEPS = "measured_steps"  # env steps of an evaluation outside of its episodes
 MEMBERS_PREFIX = "members/"  # prefix of metrics listed by member of a population
 
 Metrics = dict[str, Any]
@@ -59,7 +59,7 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
     episodes = sums["episodes"].clip(1) if "episodes" in sums else steps
 
     def average_metric(name: str, total: Any) -> Any:
-        if name in (*COUNTS, RETURN_DOF):
+        if name in (*COUNTS, RETURN_DOF, MEASURED_STEPS):
             return total
         if name == RETURN_ERROR:
             xp = total.__array_namespace__()
@@ -79,6 +79,11 @@ def reduce_steps(metrics: Metrics) -> Metrics:
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS_PREFIX)}
     sums = {name: values.sum(0) for name, values in weight_by_episodes(metrics).items() if name not in members}
     return average_sums(sums, steps) | members
+
+
+def count_evaluation_steps(metrics: Metrics) -> Any:
+    """Return the env steps of one or several evaluations, of the shape of the metrics, or 0 if none are reported."""
+    return metrics.get("episodes", 0) * metrics.get("episode_length", 0) + metrics.get(MEASURED_STEPS, 0)
 
 
 def count_episodes(rounds: list[Metrics], otherwise: int) -> Any:
@@ -123,7 +128,7 @@ def reduce_members(metrics: Metrics) -> Metrics:
     episodes = metrics.get("episodes", jnp.ones(()))
 
     def reduce_metric(name: str, values: Any) -> Any:
-        if name in COUNTS:
+        if name in (*COUNTS, MEASURED_STEPS):
             return values.sum()
         weight = ~jnp.isnan(values) * (episodes if is_episode_mean(name) else 1.0)
         return (jnp.nan_to_num(values) * weight).sum() / jnp.maximum(weight.sum(), 1e-9)

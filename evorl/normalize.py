@@ -1,16 +1,28 @@
 """Running mean and variance of observations."""
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
+
+from evorl.types import Transition
+
+MAX_UPDATES = 2**20  # from then on, old observations lose weight: in float32, larger sums stop at a wrong value
 
 
 @struct.dataclass
 class RunningStatistics:
-    """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging)."""
+    """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging).
 
-    count: Float[Array, ""]
+    They weigh all observations equally until there are 2^20 times as many as in one update. From then on, they
+    are those of about this many of the last observations.
+    """
+
+    count: PyTree  # of each leaf, float []
     mean: PyTree
     sum_of_squares: PyTree
 
@@ -18,37 +30,43 @@ class RunningStatistics:
     def empty(cls, like: PyTree) -> "RunningStatistics":
         """Return the statistics of no observations; `like` is one observation or its shapes."""
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), like)
-        return cls(jnp.float32(0), zeros, zeros)
+        return cls(jax.tree.map(lambda x: jnp.float32(0), like), zeros, zeros)
 
-    def update(self, batch: PyTree, mask: Array | None = None) -> "RunningStatistics":
-        """Add a batch, leaves [n, ...]; rows where the mask [n] is False do not count."""
-        n = jax.tree.leaves(batch)[0].shape[0]
-        weight = jnp.ones(n) if mask is None else mask.astype(jnp.float32)
-        count = weight.sum()
+    def update(self, batch: PyTree, mask: PyTree = True) -> "RunningStatistics":
+        """Add a batch.
 
-        def moments(x: Array) -> tuple[Array, Array]:
-            w = weight.reshape(-1, *(1,) * (x.ndim - 1))
-            x = x if mask is None else jnp.where(w > 0, x, 0)  # masked rows may be NaN
-            mean = (w * x).sum(0) / jnp.maximum(count, 1)
-            return mean, (w * (x - mean) ** 2).sum(0)
+        Args:
+            batch: Observations, leaves [*rows, ...].
+            mask: Rows that count, bool [*rows] or its first axes: of all leaves, or a prefix of the pytree.
+        """
 
-        leaves, treedef = jax.tree.flatten(batch)
-        means, squares = zip(*map(moments, leaves), strict=True)
-        return self.merge(RunningStatistics(count, treedef.unflatten(means), treedef.unflatten(squares)))
+        def update_leaf(mask: Any, x: Array, *old: Array) -> tuple[Array, ...]:
+            rows = x.shape[: x.ndim - old[1].ndim]
+            mask = jnp.asarray(mask)
+            there = jnp.broadcast_to(mask.reshape(mask.shape + (1,) * (len(rows) - mask.ndim)), rows).reshape(-1)
+            x = x.reshape(len(there), *old[1].shape)
+            weight = there.astype(jnp.float32).reshape(-1, *(1,) * (x.ndim - 1))
+            x = jnp.where(weight > 0, x, 0)  # masked rows may be NaN
+            count = weight.sum()
+            mean = (weight * x).sum(0) / jnp.maximum(count, 1)
+            new = count, mean, (weight * (x - mean) ** 2).sum(0)
+            return _merge(old, new, float(MAX_UPDATES * len(there)))
+
+        def update_all(mask: Any, *trees: PyTree) -> Any:
+            return jax.tree.map(lambda *leaves: update_leaf(mask, *leaves), *trees)
+
+        return self._from_leaves(jax.tree.map(update_all, mask, batch, self.count, self.mean, self.sum_of_squares))
 
     def merge(self, other: "RunningStatistics") -> "RunningStatistics":
         """Return the statistics of both streams together."""
-        count = self.count + other.count
-        share = other.count / jnp.maximum(count, 1)
-        mean = jax.tree.map(lambda a, b: a + (b - a) * share, self.mean, other.mean)
-        squares = jax.tree.map(
-            lambda sa, sb, a, b: sa + sb + (b - a) ** 2 * self.count * share,
-            self.sum_of_squares,
-            other.sum_of_squares,
-            self.mean,
-            other.mean,
+        mine, others = ((x.count, x.mean, x.sum_of_squares) for x in (self, other))
+        return self._from_leaves(jax.tree.map(lambda *x: _merge(x[:3], x[3:]), *mine, *others))
+
+    def _from_leaves(self, leaves: PyTree) -> "RunningStatistics":
+        """Return the statistics from a pytree of tuples (count, mean, sum of squares)."""
+        return RunningStatistics(
+            *jax.tree.transpose(jax.tree.structure(self.mean), jax.tree.structure((0, 0, 0)), leaves)
         )
-        return RunningStatistics(count, mean, squares)
 
     def normalize(self, obs: PyTree, clip: float = 10.0) -> PyTree:
         """Return (obs - mean) / std, clipped to [-clip, clip], leaves [..., *].
@@ -57,10 +75,46 @@ class RunningStatistics:
         pixels) and boolean leaves stay unchanged.
         """
 
-        def normalize_leaf(x: Array, mean: Array, squares: Array) -> Array:
+        def normalize_leaf(x: Array, count: Array, mean: Array, squares: Array) -> Array:
             if not jnp.issubdtype(x.dtype, jnp.floating):
                 return x
-            variance = jnp.where(self.count > 0, squares / jnp.maximum(self.count, 1), 1.0)
+            variance = jnp.where(count > 0, squares / jnp.maximum(count, 1), 1.0)
             return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
 
-        return jax.tree.map(normalize_leaf, obs, self.mean, self.sum_of_squares)
+        return jax.tree.map(normalize_leaf, obs, self.count, self.mean, self.sum_of_squares)
+
+
+def _merge(a: tuple[Array, ...], b: tuple[Array, ...], max_count: float = math.inf) -> tuple[Array, ...]:
+    """Merge the count, mean and sum of squares of two streams; those of a lose weight above a count of `max_count`."""
+    (count_a, mean_a, squares_a), (count_b, mean_b, squares_b) = a, b
+    count = jnp.minimum(count_a + count_b, max_count)
+    lost = jnp.maximum(count_a + count_b - max_count, 0) / jnp.maximum(count_a, 1)
+    share, moved = count_b / jnp.maximum(count, 1), mean_b - mean_a
+    squares = squares_a + (squares_b + moved**2 * count_a * (1 - lost) * share - squares_a * lost)
+    return count, mean_a + moved * share, squares
+
+
+def get_member_shapes(row: Transition, x: PyTree) -> PyTree:
+    """Return the shapes of a part of a row; in a game, of one member of each group, whose members share statistics.
+
+    Args:
+        row: Transition, without a batch axis.
+        x: Part of the row, such as its observation.
+    """
+    first = 1 if isinstance(row.reward, Mapping) else 0
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[first:], leaf.dtype), x)
+
+
+def mask_members(transitions: Transition, mask: Any = True) -> Any:
+    """Return which rows count in statistics, without members that had ended before the step.
+
+    Args:
+        transitions: Transitions, leaves [*batch, ...].
+        mask: Rows that count, bool [*batch], or True for all.
+
+    Returns:
+        The mask, or if members may end before the episode, that of each group, [*batch, n].
+    """
+    if transitions.members_done is None:
+        return mask
+    return jax.tree.map(lambda gone: jnp.asarray(mask)[..., None] & ~gone, transitions.members_done)

@@ -90,7 +90,7 @@ def selected(selection):
 
 
 FOUR = replace(LEVELS, num_envs=4, batch_size=24)
-REPLAYING = {"capacity": 8, "replay": 1.0}  # new levels, then replays and, where they have any, their children
+REPLAYING = {"capacity": 8, "replay_prob": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
 OF_PLAYER = make_single_player_env(GAME)
 IN_BLOCKS = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(16), members_at_once=4, eval_episodes=8, chunk=3)

@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.normalize import RunningStatistics
+from evorl import tree
+from evorl.normalize import RunningStatistics, get_member_shapes, mask_members
+from evorl.types import Transition
 
 
 def test_batches_and_merges_give_numpys_mean_and_variance():
@@ -34,3 +38,32 @@ def test_whole_numbers_stay_as_they_are():
     statistics = RunningStatistics.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], obs))).update(obs)
     np.testing.assert_array_equal(statistics.normalize(obs)["choice"], [0, 3])
     np.testing.assert_allclose(statistics.normalize(obs)["real"], [-1, 1], rtol=1e-6)
+
+
+def test_after_many_updates_the_variance_stays_right_and_the_count_stops():
+    """In float32, a count of 2^24 no longer grows by one, but a sum of squares of 0.3 2^24 does."""
+    values = jnp.asarray(np.random.default_rng(0).normal(5, np.sqrt(0.3), (2**12, 1, 1)), jnp.float32)
+    late = RunningStatistics(jnp.float32(2**20), jnp.float32([5]), jnp.float32([0.3 * 2**20]))
+    run = jax.jit(lambda statistics: jax.lax.fori_loop(0, 2**17, lambda i, x: x.update(values[i % 2**12]), statistics))
+    found = run(late)
+    assert float(found.count) == 2**20
+    np.testing.assert_allclose(found.sum_of_squares / found.count, [0.3], rtol=0.02)
+    before = late.replace(count=jnp.float32(2**24), sum_of_squares=jnp.float32([0.3 * 2**24])).update(values[0])
+    np.testing.assert_allclose([before.count, before.sum_of_squares[0]], [2**20, 0.3 * 2**20], rtol=1e-5)
+
+
+def test_the_members_of_a_group_share_statistics_without_those_that_have_left():
+    rng = np.random.default_rng(0)
+    x, gone = rng.normal(2, 3, (7, 3, 2)), rng.random((7, 3)) < 0.5
+    played = Transition({"a": jnp.asarray(x)}, None, {"a": jnp.zeros((7, 3))}, None, None, None)
+    shapes = get_member_shapes(tree.index(played, 0), tree.index(played.obs, 0))
+    statistics = RunningStatistics.empty(shapes)
+    found = statistics.update(played.obs, mask_members(replace(played, members_done={"a": jnp.asarray(gone)})))
+    there = x[~gone]
+    assert float(found.count["a"]) == len(there)
+    np.testing.assert_allclose(found.mean["a"], there.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found.sum_of_squares["a"] / len(there), there.var(0), rtol=1e-5)
+    whole = statistics.update(played.obs, mask_members(played, jnp.arange(7) < 4))
+    np.testing.assert_allclose(whole.mean["a"], x[:4].reshape(-1, 2).mean(0), rtol=1e-5)
+    expected = (x - x[:4].reshape(-1, 2).mean(0)) / x[:4].reshape(-1, 2).std(0)
+    np.testing.assert_allclose(whole.normalize(played.obs)["a"], expected, rtol=1e-4, atol=1e-5)

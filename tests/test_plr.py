@@ -40,7 +40,7 @@ ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6
 AGENT = fill_spaces(PPO(hidden=(4,), core=GRU(3)), ENV)
 SETTINGS = {"num_envs": 4, "num_steps": 15, "num_epochs": 1, "batch_size": 30, "eval_episodes": 6}
 STUDENT = OnPolicy(ENV, AGENT, **SETTINGS, normalize_observations=False, normalize_values=False)
-ALWAYS = {"replay": 1.0}  # once half full
+ALWAYS = {"replay_prob": 1.0}  # once half full
 
 
 def played(workflow, count):

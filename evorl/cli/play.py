@@ -81,6 +81,7 @@ def play_run(options: PlayOptions) -> dict[str, Any]:
 
 def play_trained_run(options: PlayOptions) -> dict[str, Any]:
     """Evaluate and draw the policy of a run directory, and show its front; see `play_run`."""
+    from evorl.training.devices import use_precision
     from evorl.training.pareto_front import Front, with_solution
     from evorl.training.policy import Policy
     from evorl.training.runs import restore_run
@@ -96,7 +97,8 @@ def play_trained_run(options: PlayOptions) -> dict[str, Any]:
     if front is not None and not isinstance(workflow, PolicyWorkflow):
         return {"files": files}
     policy = Policy(run.require_policy(workflow), state, load_eval_env(run.cfg, options))
-    return evaluate_and_draw(policy, folder, options, files)
+    with use_precision(run.cfg.get("precision")):
+        return evaluate_and_draw(policy, folder, options, files)
 
 
 def play_file(file: Path, options: PlayOptions) -> dict[str, Any]:
@@ -271,6 +273,7 @@ def show_front(front: Any, folder: Path | None, with_params: bool) -> list[Path]
 
 def evaluate_suite(options: PlayOptions) -> dict[Any, Any]:
     """Print and return the table of an evaluation suite, for all seeds of a run or for one."""
+    from evorl.training.devices import use_precision
     from evorl.training.runs import restore_run
     from evorl.training.suites import MazeSuite, RiskSuite, tables
 
@@ -280,9 +283,8 @@ def evaluate_suite(options: PlayOptions) -> dict[Any, Any]:
     first, count = run.cfg["seed"], run.cfg["num_seeds"]
     seeds = range(first, first + count) if options.seed is None else [options.seed]
     (workflow, *_), states = zip(*(run.select_policy(seed, options.member) for seed in seeds), strict=True)
-    if name == "risk":
-        explores = options.explore is not False
-        return tables.print_risk_table(
-            RiskSuite(workflow, options.levels, options.attempts, explores), states, options.key
-        )
-    return tables.print_maze_table(MazeSuite(workflow, name, options.episodes), states, options.key)
+    with use_precision(run.cfg.get("precision")):
+        if name == "risk":
+            suite = RiskSuite(workflow, options.levels, options.attempts, options.explore is not False)
+            return tables.print_risk_table(suite, states, options.key)
+        return tables.print_maze_table(MazeSuite(workflow, name, options.episodes), states, options.key)

@@ -58,6 +58,9 @@ TRAINING_ONLY_OPTIONS = (
     "profile",
     "debug.nans",
     "wandb",
+    "quiet",
+    "json",
+    "distributed",
 )  # options of a training that a sweep does not accept
 
 

@@ -21,7 +21,6 @@ from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
 
 PROCESS_START_TIMES = [time.perf_counter()]  # start of the process, which counts as the start of its first training
-DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 GARBAGE_THRESHOLD = 50_000  # objects between garbage collections; with Python's 700, they take a tenth of the startup
 SWITCHES = ("tensorboard", "wandb", "debug", "dry_run", "profile", "quiet", "json")
 RESUMABLE_OPTIONS = (
@@ -118,8 +117,8 @@ def _main(arguments: list[str]) -> None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     if any(processes.needs_several(str(config.to_plain_data(cfg)["distributed"])) for cfg in cfgs):
         raise OptionError("-m: trains in one process; start one training in several processes, or use distributed=off")
-    apart = len({cfg.devices for cfg in cfgs if not cfg.resume}) > 1
-    start = multirun.run_in_process if apart else run  # a process chooses its devices only once
+    apart = len({(cfg.devices, cfg.deterministic) for cfg in cfgs if not cfg.resume}) > 1
+    start = multirun.run_in_process if apart else run  # JAX reads these options once in a process
 
     def tell(table: str) -> None:
         with _redirect_text(cfgs[0]):
@@ -197,6 +196,7 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
 
     from evorl.training import continuation, processes, runs
     from evorl.training.configuration import config_file
+    from evorl.training.devices import set_deterministic_ops
     from evorl.training.records import files, run_dirs
     from evorl.training.suites.mazes import make_suite_measure
 
@@ -207,9 +207,8 @@ def train(cfg: Any, of_run: Sequence[str] = (), sections: Sequence[str] = (), ou
         (data, kept), numbers = continuation.inherit_config(cfg, sections, of_run), {}
     data, kept = ({**one, "distributed": processes.AUTO} for one in (data, kept))  # it is of this process alone
     processes.require_same_options(data)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if data["deterministic"] is True and DETERMINISTIC_FLAG not in flags:  # the backend reads the flag when it starts
-        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
+    if data["deterministic"] is True:
+        set_deterministic_ops()
     workflow, budget = runs.build(data if cfg.resume or sections else cfg)
     measure = make_suite_measure(data.get("suite"), workflow)
     if data["dry_run"]:
@@ -312,7 +311,7 @@ def _train(
     if result.stopped:
         say(f"stopped and saved; resume: {go_on}")
         return result
-    found = pareto_front.describe_fronts(workflow, processes.gathered(result.state), data["num_seeds"])
+    found = pareto_front.describe_fronts(workflow, result.state, data["num_seeds"])
     for line in summarize_training(workflow, data, result.progress, budget, run_dir, go_on, found):
         say(line)
     return result

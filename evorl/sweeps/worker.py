@@ -26,7 +26,7 @@ from evorl.sweeps.trial_batch import TrialBatch
 from evorl.sweeps.trial_queue import StoreQueue, TrialQueue
 from evorl.sweeps.trials import SweepTrial
 from evorl.sweeps.worker_pool import INTERRUPT_EXIT_CODE
-from evorl.training.devices import enable_compilation_cache
+from evorl.training.devices import enable_compilation_cache, set_deterministic_ops
 from evorl.training.stopping import StopHandler
 
 
@@ -48,6 +48,8 @@ def run_worker(
         stopping: Returns whether to save and end.
         most: Maximum number of trials; None for all.
     """
+    if definition.base.get("deterministic") is True:
+        set_deterministic_ops()
     before, left, get_program_key = None, sys.maxsize if most is None else most, definition.get_program_key
 
     def claim_trials() -> list[SweepTrial]:

@@ -20,6 +20,7 @@ from evorl.training.records.files import write_atomically
 
 MAX_CACHE_BYTES = 2 * 2**30  # of compiled programs, a few MB each
 DAY_SECONDS = 24 * 60 * 60
+DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 COLLECTIVE_TIMEOUTS = (  # timeouts for devices that wait for episodes of others; XLA's default is 40 s
     "xla_cpu_collective_call_warn_stuck_timeout_seconds",
     "xla_cpu_collective_call_terminate_timeout_seconds",
@@ -70,6 +71,13 @@ def set_host_devices(count: int | None = None, required: bool = True) -> None:
         os.environ["XLA_FLAGS"] = " ".join(
             [flags, *(f"--{one}={DAY_SECONDS}" for one in COLLECTIVE_TIMEOUTS if one not in flags)]
         ).strip()
+
+
+def set_deterministic_ops() -> None:
+    """Make programs on a GPU bitwise reproducible, but slower; JAX reads this when it starts."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if DETERMINISTIC_FLAG not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC_FLAG}".strip()
 
 
 def _runs_on_cpu() -> bool:

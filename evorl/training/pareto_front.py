@@ -17,6 +17,7 @@ from evorl import tree
 from evorl.ec.objectives import resolve_objectives
 from evorl.errors import OptionError, escape_cell, require
 from evorl.metrics import GROUP_RETURN_PREFIX
+from evorl.training import processes
 from evorl.training.records import files
 from evorl.types import (
     HasObjectiveNames,
@@ -130,15 +131,15 @@ def with_solution(front: Front | None, workflow: Workflow, state: State, number:
 def describe_fronts(workflow: Workflow, states: State, seeds: int) -> list[str]:
     """Return one line for each run of a training that has found a front or an archive.
 
-    With several seeds, the leaves of `states` have a leading axis [seeds].
+    With several seeds, the leaves of `states` have a leading axis [seeds]. With several processes, all must call
+    this together.
     """
     if not isinstance(workflow, SearchWorkflow):
         return []
-    if seeds == 1:
-        return [str(front)] if (front := Front.from_state(workflow, states)) is not None else []
-    found = jax.vmap(workflow.results)(states)  # does not copy the other leaves, such as replay buffers
-    fronts = [Front.from_results(workflow, tree.index(found, i)) for i in range(seeds)]
-    return [f"run {i}: {front}" for i, front in enumerate(fronts) if front is not None]
+    results = workflow.results if seeds == 1 else jax.vmap(workflow.results)
+    found = processes.gathered(jax.jit(results)(states))  # without the other leaves, such as replay buffers
+    fronts = [Front.from_results(workflow, found if seeds == 1 else tree.index(found, i)) for i in range(seeds)]
+    return [f"run {i}: " * (seeds > 1) + str(front) for i, front in enumerate(fronts) if front is not None]
 
 
 def has_front(workflow: Workflow) -> bool:

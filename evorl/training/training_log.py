@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree
-from evorl.metrics import BEST_PREFIX, COUNTS, MEASURED_STEPS, RETURN_DOF, RETURN_ERROR, reduce_steps
+from evorl.metrics import BEST_PREFIX, COUNTS, RETURN_DOF, RETURN_ERROR, count_evaluation_steps, reduce_steps
 from evorl.training.callbacks import Callback, ResumeCallback, StageCallback
 from evorl.training.progress import Budget, Progress
 from evorl.training.records.rows import Row, compute_return_interval, make_row, per_seed
@@ -81,7 +81,7 @@ class TrainingLog:
         """
         done = self.progress
         done.final_evaluation_iteration = done.final_evaluation_iteration if best_metrics is None else done.iteration
-        steps = _count_steps(metrics) + (0 if best_metrics is None else _count_steps(best_metrics))
+        steps = sum(int(np.sum(count_evaluation_steps(one))) for one in (metrics, best_metrics or {}))
         if best_metrics is None:  # the last evaluation is longer than the others
             self.evaluation_duration, done.latest_evaluation_steps = duration, steps
         done.evaluation_seconds += duration
@@ -173,9 +173,3 @@ def _select(mask: Any, new: Any, old: Any) -> Any:
     """Select `new` where the mask is True, and `old` elsewhere, on the host; random keys need jnp."""
     in_numpy = isinstance(new, np.ndarray | np.generic)
     return (np if in_numpy else jnp).where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
-
-
-def _count_steps(metrics: dict[str, np.ndarray]) -> int:
-    """Return the env steps of an evaluation."""
-    played = int(np.sum(metrics["episodes"] * metrics["episode_length"])) if "episodes" in metrics else 0
-    return played + int(np.sum(metrics.get(MEASURED_STEPS, 0)))

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
+from evorl.metrics import MEASURED_STEPS
 from evorl.parts import bind, part, replace_unchecked, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -290,7 +291,8 @@ class Adversary(base.BaseStagedWorkflow):
         return curricula.compute_outcome(self.student, self.main_student_state(state), rollout, batch, levels, never)
 
     def evaluation_metrics(self, state: AdversaryState, played: Rollout) -> Metrics:
-        return self.student.evaluation_metrics(self.main_student_state(state), tree.index(played, 0))
+        metrics = self.student.evaluation_metrics(self.main_student_state(state), tree.index(played, 0))
+        return metrics | {MEASURED_STEPS: played.stats.steps[1:].sum()}
 
     def policy(self, state: AdversaryState, explores: bool = False) -> PolicyFn:
         """Return the policy of student 0."""

@@ -100,7 +100,7 @@ class PLR(curricula.BaseCurriculum):
     num_edits: int = 0
     repeats: int = 1
     curation: Curation = field(default_factory=Curation)
-    replay: Number = number(
+    replay_prob: Number = number(
         0.5,
         0.0,
         1.0,
@@ -194,7 +194,7 @@ class PLR(curricula.BaseCurriculum):
         key_new, key_choice, key_replay, key_mutate = jax.random.split(key, 4)
         new, genomes, generator = self.generate_levels(state, key_new)
         ready = 2 * state.buffer.size >= self.capacity
-        chosen = self.side_by_side | jax.random.bernoulli(key_choice, self.replay)
+        chosen = self.side_by_side | jax.random.bernoulli(key_choice, self.replay_prob)
         is_replay = ready & chosen & (self.side_by_side | ~state.children_due)
         replayed, indices, ages = self.replay_levels(state, key_replay, is_replay)
         batches, are_new = [new, tree.select(is_replay, replayed, new)], [jnp.bool_(True), jnp.bool_(False)]

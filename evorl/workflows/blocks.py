@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
 from evorl import mesh, tree
-from evorl.normalize import RunningStatistics
+from evorl.normalize import RunningStatistics, mask_members
 from evorl.spaces import to_shape_structs
 from evorl.types import Key, Metrics, Params, SeedEvolver, Transition
 from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, TransitionStore, hosts
@@ -109,8 +109,8 @@ def rollout_block(
         """Return the statistics with the finite observations of a chunk, or None without statistics."""
         if statistics is None:
             return None
-        obs = tree.merge_axes(transitions.obs)
-        return statistics.update(obs, mask.reshape(-1) & tree.find_finite_rows(obs))
+        finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
+        return statistics.update(transitions.obs, mask_members(transitions, mask & finite))
 
     params, episodes, group = block
     key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own

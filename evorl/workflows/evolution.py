@@ -14,7 +14,7 @@ from evorl.agents.mlp_policy import MLPPolicy
 from evorl.ec import search
 from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
-from evorl.normalize import RunningStatistics
+from evorl.normalize import RunningStatistics, get_member_shapes
 from evorl.parts import bind, part, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -156,7 +156,7 @@ class Evolution(base.BaseStagedWorkflow):
         statistics = None
         if self.normalization != "none":
             _, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
-            statistics = RunningStatistics.empty(row.obs)
+            statistics = RunningStatistics.empty(get_member_shapes(row, row.obs))
         return EvolutionState(numbers, env_params, agent, evolver, statistics, jnp.int32(0), jnp.float32(0))
 
     def plan(self, state: EvolutionState, key: Key) -> tuple[RolloutPlan, tuple[Any, Any]]:

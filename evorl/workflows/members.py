@@ -90,6 +90,20 @@ class LifeMetrics:
         """Return the mean return of each member, NaN if its state contains NaN."""
         return jnp.where(self.has_no_nan, self.evaluation["return"], jnp.nan)
 
+    @property
+    def env_steps(self) -> Float[Array, ""]:
+        """Return the env steps of all members, in training and evaluation."""
+        trained = (
+            jnp.asarray(self.training_metrics.get("env_steps", 0)),
+            metrics_of.count_evaluation_steps(self.evaluation),
+        )
+        return sum((jnp.asarray(x, jnp.float32).sum() for x in trained), jnp.float32(0))
+
+    def count_steps_in(self, reported: Metrics) -> Metrics:
+        """Return the reported metrics of this evaluation, which then count the env steps of all members."""
+        played = reported.get("episodes", 0) * reported.get("episode_length", 0)
+        return reported | {metrics_of.MEASURED_STEPS: self.env_steps - played}
+
     def metrics(self) -> Metrics:
         """Return the metrics of a generation."""
         by_member = {f"members/{name}": values for name, values in self.searched_numbers.items()}

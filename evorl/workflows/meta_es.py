@@ -122,4 +122,5 @@ class MetaES(base.BaseStagedWorkflow):
         others = (~jnp.isnan(returns)).sum() - 1
         error = jnp.where(others > 0, jnp.sqrt(jnp.nanvar(returns) / jnp.maximum(others, 1)), jnp.inf)
         between = {metrics_of.RETURN_ERROR: error, metrics_of.RETURN_DOF: jnp.maximum(others, 0)}
-        return metrics_of.reduce_members(played.evaluation) | between | {"members/return": returns}
+        whole = metrics_of.reduce_members(played.evaluation) | between | {"members/return": returns}
+        return played.count_steps_in(whole)

@@ -14,7 +14,7 @@ from evorl import mesh, tree
 from evorl.agents.td3 import TD3
 from evorl.errors import require, require_int
 from evorl.n_step import NStepWindow, to_single_step
-from evorl.normalize import RunningStatistics
+from evorl.normalize import RunningStatistics, get_member_shapes, mask_members
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
@@ -169,7 +169,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
-        statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else None
+        statistics = RunningStatistics.empty(get_member_shapes(row, row.obs)) if self.normalize_observations else None
         window = None
         if self.has_n_step_window:
             hosted, apart = bool(hosts.collect_leases(envs)), hosts.has_late_answers(env_params)
@@ -272,9 +272,8 @@ class OffPolicy(base.BaseStagedWorkflow):
             replay, window, left, statistics = stored
             steps = jnp.minimum(left, len(mask))
             if statistics is not None:
-                obs = tree.merge_axes(transitions.obs)
-                counted = (mask & storing).reshape(-1) & tree.find_finite_rows(obs)
-                statistics = statistics.update(obs, counted)
+                finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
+                statistics = statistics.update(transitions.obs, mask_members(transitions, mask & storing & finite))
             if self.has_n_step_window:
                 taken = steps
                 if window.num_filled.ndim:

@@ -13,7 +13,7 @@ from evorl import mesh, tree
 from evorl.agents.memory import is_recurrent
 from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require, require_int, unknown_name_error
-from evorl.normalize import RunningStatistics
+from evorl.normalize import RunningStatistics, get_member_shapes, mask_members
 from evorl.parts import bind, part, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -165,8 +165,10 @@ class OnPolicy(base.BaseStagedWorkflow):
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
         older = tree.broadcast(agent.actor.params, self.staleness) if self.staleness else None
-        statistics = RunningStatistics.empty(row.obs) if self.normalize_observations else None
-        rewards = RunningStatistics.empty(row.reward) if self.normalize_values else None
+        statistics, rewards = (
+            RunningStatistics.empty(get_member_shapes(row, x)) if normalizes else None
+            for x, normalizes in ((row.obs, self.normalize_observations), (row.reward, self.normalize_values))
+        )
         return OnPolicyState(numbers, env_params, agent, envs, older, statistics, rewards, jnp.int32(0))
 
     def count_env_steps(self, state: OnPolicyState) -> Array:
@@ -269,8 +271,8 @@ class OnPolicy(base.BaseStagedWorkflow):
         """
         self = base.bind_unless_bound(self, state)
         if state.reward_statistics is not None:
-            sizes = jax.tree.map(jnp.abs, tree.merge_axes(rollout.reward))
-            rewards = state.reward_statistics.update(sizes, segments.valid_rows(rollout))
+            sizes = jax.tree.map(jnp.abs, rollout.reward)
+            rewards = state.reward_statistics.update(sizes, mask_members(rollout, segments.valid_rows(rollout)))
             state = replace(state, reward_statistics=rewards)
         batch = self.build_batch(state, replace(rollout, weight=None))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
@@ -308,7 +310,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         if self.staleness:
             older = tree.shift_in(older, state.agent.actor.params)
         if statistics is not None:
-            statistics = statistics.update(tree.merge_axes(rollout.obs), segments.valid_rows(rollout))
+            statistics = statistics.update(rollout.obs, mask_members(rollout, segments.valid_rows(rollout)))
         state = replace(
             state, agent=agent, stale_params=older, obs_statistics=statistics, iteration=state.iteration + 1
         )
@@ -385,8 +387,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         discount = getattr(self.agent, "discount", None)  # None for a team of several agents
         if discount is not None:
             horizon = jnp.minimum(1 / (1 - discount), horizon)
-        sizes = jax.tree.map(jnp.mean, state.reward_statistics.mean)
-        return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, sizes)
+        return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, state.reward_statistics.mean)
 
     def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
         """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.

@@ -155,7 +155,8 @@ class PBT(base.BaseStagedWorkflow):
         """Return the evaluation of the member that was the fittest before, and the returns of all members."""
         evaluation, best = played.evaluation, self.fittest_index(state)
         reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS_PREFIX)}
-        return reported | {"return_mean": jnp.nanmean(evaluation["return"]), "members/return": evaluation["return"]}
+        returns = {"return_mean": jnp.nanmean(evaluation["return"]), "members/return": evaluation["return"]}
+        return played.count_steps_in(reported | returns)
 
     @property
     def env(self) -> Env:

@@ -44,6 +44,6 @@ def valid_segments(weight: Float[Array, "num_steps num_envs"], steps: int) -> tu
     return jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)], whole.any()
 
 
-def valid_rows(rollout: Transition) -> Bool[Array, " rows"] | None:
-    """Return which rows of a rollout have a weight above 0, or None if all rows count."""
-    return None if rollout.weight is None else rollout.weight.reshape(-1) > 0
+def valid_rows(rollout: Transition) -> Bool[Array, "steps n"] | bool:
+    """Return which rows of a rollout have a weight above 0, or True if all rows count."""
+    return True if rollout.weight is None else rollout.weight > 0

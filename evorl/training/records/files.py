@@ -20,7 +20,7 @@ from evorl.errors import LockedError, OptionError, require
 LOCK, HOLDER = ".lock", ".lock.holder"
 WANDB = "wandb"  # folder that Weights & Biases writes; evorl never reads it
 MB = 10**6
-TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 16 * MB, 2**16
+TEXT_BYTES, LINE_BYTES, PIECE_BYTES = 16 * MB, 256 * MB, 2**16
 ORBAX_FILES = re.compile(r"_.*|metadata|process_\d+|manifest\.ocdbt|commit_success\.txt")  # metadata files of orbax
 MAX_DEPTH = 16  # maximum nesting of folders
 
@@ -117,7 +117,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
         path: Regular file with one name.
 
     Raises:
-        OSError: The path is a link or not a regular file, or a line is longer than 16 MB.
+        OSError: The path is a link or not a regular file, or a line is longer than 256 MB.
     """
     with open_for_reading(path) as file:
         while line := file.readline(LINE_BYTES):
@@ -143,8 +143,8 @@ def truncate_lines(path: Path, count: int) -> None:
     have = 0
     try:
         with _open_regular_file(path, os.O_RDWR) as file:
-            while have < count and file.readline(LINE_BYTES).endswith(b"\n"):
-                have += 1
+            while have < count and (line := file.readline(LINE_BYTES)):
+                have += line.endswith(b"\n")
             if have == count:
                 file.truncate(file.tell())
     except OSError as error:

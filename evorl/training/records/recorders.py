@@ -46,8 +46,13 @@ class JsonLines:
         self._path = Path(run_dir) / JSON_LINES
 
     def __call__(self, row: Row) -> None:
+        line = to_json_line(row) + "\n"
+        if len(line) > files.LINE_BYTES:
+            raise OptionError(
+                f"chunk: a row of {len(line) / files.MB:.0f} MB is too long to record; use fewer iterations"
+            )
         with files.open_for_appending(self._path) as file:
-            file.write(to_json_line(row) + "\n")
+            file.write(line)
 
     def resume(self, progress: Progress) -> None:
         files.truncate_lines(self._path, sum(progress.row_counts.values()))
