@@ -156,6 +156,21 @@ def test_turns_are_those_of_a_loop():
         assert sorted(found) == sorted(wanted)
 
 
+def test_a_choice_before_a_lost_step_is_not_completed_by_the_next_episode():
+    space = ObsWithActionMask(Box(-1.0, 100.0, ()), (2,))
+    chooses = jnp.array([True, False, False, True])  # the second step is lost, the first of a chunk
+    obs = {"obs": jnp.arange(4.0)[:, None], "legal": jnp.stack([jnp.ones(4, bool), chooses], -1)[:, None]}
+    flags = jnp.zeros((3, 1), bool)
+    now, after = (tree.index(obs, part) for part in (slice(0, 3), slice(1, 4)))
+    t = Transition(now, jnp.zeros((3, 1)), jnp.ones((3, 1)), after, flags, flags.at[1].set(True))
+    turns, _, there = PendingChoices.empty(jax.tree.map(lambda x: x[0, 0], t), 1).advance(
+        space, tree.index(t, slice(0, 1)), ~flags[:1]
+    )
+    assert (bool(turns.pending_mask[0]), there.any()) == (True, False)
+    turns, _, there = turns.advance(space, tree.index(t, slice(1, 3)), jnp.array([[False], [True]]))
+    assert (bool(turns.pending_mask[0]), there.any()) == (False, False)
+
+
 @pytest.mark.program  # compiles another game
 def test_a_choice_in_every_step_needs_no_mask():
     """A matrix game, in which all move at once."""

@@ -12,6 +12,7 @@ from evorl import tree
 from evorl.agents import A2C, DQN, IMPALA, PPO, SAC, TD3, DiscreteSAC, MLPPolicy
 from evorl.agents.base_agent import fill_spaces
 from evorl.agents.losses import mean_of_rows
+from evorl.agents.members import member_critic_loss
 from evorl.agents.random import Random
 from evorl.agents.team import Team
 from evorl.ec import OpenES
@@ -26,7 +27,7 @@ from evorl.training.configuration import config
 from evorl.training.cross_play import CrossPlayPolicy, PlayerId
 from evorl.training.episodes import evaluate_policy
 from evorl.training.policy import Policy
-from evorl.types import Batch
+from evorl.types import Batch, Transition
 from evorl.workflows import Evolution, OnPolicy
 from evorl.workflows.minibatch_epochs import standardize
 from tests.gaming import Chase, after, off_policy
@@ -208,6 +209,26 @@ def test_evolution_and_memories_take_a_team():
     recurrent = team(CHASE, template(DQN, core=GRU(3)), shared={"hunter": False})
     state, _ = after(off_policy(CHASE, recurrent, replay=SequenceReplay(length=3, burn_in=1, stride=2)))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))
+
+
+def test_agents_that_do_not_learn_do_not_stop_the_epochs():
+    stop = lambda kl, **agents: bool(Team(agents).early_stop({f"kl/{name}": jnp.float32(kl) for name in agents}))  # noqa: E731
+    ppo = PPO(max_kl=0.1)
+    assert [stop(kl, a=ppo, b=Random()) for kl in (0.0, 1.0)] == [False, True]
+    assert [stop(kl, a=ppo, b=ppo) for kl in (0.0, 1.0)] == [False, True]
+    assert stop(0.0, a=Random(), b=Random())
+
+
+def test_the_critic_of_a_member_that_leaves_early_learns_from_a_mean_of_its_own():
+    rng = np.random.default_rng(0)
+    value, target = rng.normal(size=(5, 2, 3)), rng.normal(size=(5, 2))
+    gone = np.arange(5)[:, None] >= [5, 1]
+    t = Transition(*(None,) * 6, members_done=jnp.asarray(gone))
+    squares = ((value - target[..., None]) ** 2).sum(-1)
+    apart, _ = member_critic_loss(t, jnp.asarray(value), jnp.asarray(target))
+    np.testing.assert_allclose(apart, squares[:, 0].mean() + squares[0, 1], rtol=1e-5)
+    together, _ = member_critic_loss(t, jnp.asarray(value), jnp.asarray(target), shared=True)
+    np.testing.assert_allclose(together, squares[~gone].mean(), rtol=1e-5)
 
 
 @pytest.mark.program

@@ -101,9 +101,10 @@ class BC(BaseAgent):
         The loss also contains the entropy bonus. Its metric is named "actor_loss", since there is no critic.
         """
         del state, key
-        policy = self.policy(params, batch.obs)
+        t = batch.training_steps
+        policy = self.policy(params, t.obs)
         entropy = batch_mean(batch, policy.entropy())
-        loss = -batch_mean(batch, policy.log_prob(self.head.from_action(batch.action)))
+        loss = -batch_mean(batch, policy.log_prob(self.head.from_action(t.action)))
         metrics = {"actor_loss": loss, "entropy": entropy}
         return loss - self.entropy_weight * entropy, jax.lax.stop_gradient(metrics)
 

@@ -10,10 +10,11 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.base_agent import BaseAgent
-from evorl.agents.losses import TD_ERROR, choice_mask, gather_q, mse_critic_loss, td_target
+from evorl.agents.losses import TD_ERROR, choice_mask, gather_q, td_target
 from evorl.agents.members import (
     TrainStates,
     init_member_params,
+    member_critic_loss,
     member_transitions,
     merge_group_metrics,
     sum_member_means,
@@ -257,8 +258,8 @@ class MAAC(BaseAgent):
             soft = gather_q(after[name], choice) - self.temperature * policies[name].log_prob(choice)
             target = jax.lax.stop_gradient(td_target(rows, soft, self.discount))
             value = gather_q(values[name], action_to_index(self.spaces(name)[1], t.action[name]))
-            loss, metrics = mse_critic_loss(rows, value[..., None], target)
-            total += n * loss
+            loss, metrics = member_critic_loss(rows, value[..., None], target)
+            total += loss
             found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
         return total, merge_group_metrics(found)
 

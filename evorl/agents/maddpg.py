@@ -12,12 +12,13 @@ from jaxtyping import Array, Float
 from evorl.agents.base_agent import BaseAgent
 from evorl.agents.checks import check_critics
 from evorl.agents.differentiable_actions import DifferentiableActions
-from evorl.agents.losses import TD_ERROR, choice_mask, mse_critic_loss, td_target
+from evorl.agents.losses import TD_ERROR, choice_mask, td_target
 from evorl.agents.members import (
     TrainStates,
     init_member_params,
     joint_observation,
     joint_observation_space,
+    member_critic_loss,
     member_transitions,
     merge_group_metrics,
     repeat_for_members,
@@ -260,8 +261,8 @@ class MADDPG(BaseAgent):
             after = self.values(name, state.critic.target_params[name], t.next_obs, following, following[name], axis)
             target = jax.lax.stop_gradient(td_target(rows, after.min(-1), self.discount))
             value = self.values(name, params[name], t.obs, actions, actions[name], axis)
-            loss, metrics = mse_critic_loss(rows, value, target)
-            total += loss if self.shared else n * loss
+            loss, metrics = member_critic_loss(rows, value, target, self.shared)
+            total += loss
             found[name] = metrics | {TD_ERROR: metrics[TD_ERROR].mean(-1)}
         return total, merge_group_metrics(found)
 

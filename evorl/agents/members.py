@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
-from evorl.agents.losses import TD_ERROR, mean_of_rows
+from evorl.agents.losses import TD_ERROR, mean_of_rows, mse_critic_loss
 from evorl.agents.train_state import LossFn, TrainState
 from evorl.parts import Number
 from evorl.spaces import Dict, Space, get_visible_obs, get_visible_space, groups, split_key
@@ -133,6 +133,27 @@ def sum_member_means(weight: Any, of_each: Float[Array, "*batch members"], share
         return mean_of_rows(weight, of_each)
     members = of_each.shape[-1]
     return jax.vmap(mean_of_rows, 1)(*jax.tree.map(lambda x: x.reshape(-1, members), (weight, of_each))).sum()
+
+
+def member_critic_loss(
+    t: Transition, value: Float[Array, "*batch n critics"], target: Float[Array, "*batch n"], shared: bool = False
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return `mse_critic_loss` of the members of a group.
+
+    Args:
+        t: Transitions of the members.
+        value: Values of the critics.
+        target: Targets of the values.
+        shared: Whether the members share a critic. If not, the loss is the sum of the losses of the members,
+            each a mean over its own rows.
+    """
+    loss, metrics = mse_critic_loss(t, value, target)
+    if shared:
+        return loss, metrics
+    squares = ((value - target[..., None]) ** 2).sum(-1)
+    squares = squares if t.weight is None else t.weight * squares
+    active = None if t.members_done is None else ~t.training_steps.members_done
+    return sum_member_means(active, squares, shared), metrics
 
 
 def merge_group_metrics(found: dict[str, Metrics], several: bool | None = None) -> Metrics:

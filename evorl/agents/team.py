@@ -23,6 +23,7 @@ from evorl.agents.losses import TD_ERROR
 from evorl.agents.member_observer import MemberObserver
 from evorl.agents.members import TrainStates, member_transitions, merge_group_metrics
 from evorl.agents.policy_gradient import PolicyGradient
+from evorl.agents.random import Random
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.parts import part
@@ -208,9 +209,10 @@ class Team(BaseAgent):
         return self._update_agents("update", state, loss, OnPolicyAgent)
 
     def early_stop(self, metrics: Metrics) -> bool | Array:
-        """Return whether any of the agents stops the epochs."""
-        stops: bool | Array = False
-        for name, side in self.group_agents.items():
+        """Return whether any of the agents that learn stops the epochs."""
+        learning = {name: side for name, side in self.group_agents.items() if not isinstance(side.agent, Random)}
+        stops: bool | Array = not learning
+        for name, side in learning.items():
             end = f"/{name}" if len(self.group_agents) > 1 else ""
             own = {key.removesuffix(end): x for key, x in metrics.items() if key.endswith(end)}
             agent: Any = side.agent

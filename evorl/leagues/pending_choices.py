@@ -53,7 +53,8 @@ class PendingChoices:
             choice = tree.select(mask, replace(choice, reward=earned, **ends), turns.choice)
             waits = turns.pending_mask | begins
             there = waits & mask & (t.terminated | following)
-            return PendingChoices(choice, waits & ~there & ~(mask & t.is_done)), (choice, there)
+            over = jnp.where(mask, t.is_done, t.truncated)  # a lost step is truncated, and its episode starts anew
+            return PendingChoices(choice, waits & ~there & ~over), (choice, there)
 
         own = compute_choice_mask(space, transitions, mask.shape)
         following = _broadcast_choice(has_choice(space, transitions.next_obs), mask.shape)
