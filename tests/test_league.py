@@ -63,7 +63,8 @@ def rule(roster, past, won, self_play, prioritized, curriculum):
             for main in range(roster.main):
                 its = [j for j in old if j // roster.capacity == main]
                 able = won[i, mains[main]] >= curriculum
-                each.append(pfsp([mains[main]], lambda _: 1.0) if able else pfsp(its, even))
+                now = pfsp([mains[main]], lambda _: 1.0)
+                each.append(now if able else 0.1 * now + 0.9 * pfsp(its, even))
             found.append(np.mean(each, 0))
         else:
             found.append(pfsp(old, hard))
@@ -90,14 +91,17 @@ def test_policies_are_taken_after_some_steps_or_when_they_beat_all():
     past = roster.compute_past_mask(jnp.array([1, 0, 0, 1, 0]))
     won = jnp.full((5, roster.num_policies), 0.5)
 
-    def ready(won, steps):
-        return matchmaking.find_due_snapshots(roster, past, won, jnp.asarray(steps, float), given).tolist()
+    def ready(won, steps, games=10.0, matches=given):
+        record = MatchRecord(jnp.full(won.shape, games), games * won)
+        return matchmaking.find_due_snapshots(roster, past, record, jnp.asarray(steps, float), matches).tolist()
 
     assert ready(won, [99, 199, 0, 199, 0]) == [False] * 5
     assert ready(won, [100, 200, 0, 200, 0]) == [True, True, False, True, False]
     won = won.at[1, roster.num_past].set(0.7).at[2, 0].set(1.0)  # one beats the main agent, one its past alone
     won = won.at[3, jnp.array([0, 3])].set(0.8).at[4, 0].set(0.9)  # one beats all past policies, one not all
     assert ready(won, [0] * 5) == [False, True, False, True, False]
+    assert ready(won, [0] * 5, 9.0) == [False] * 5
+    assert ready(won, [0] * 5, 1.0, replace(given, decay=0.0)) == [False, True, False, True, False]
 
 
 def test_what_is_known_of_two_decays_with_each_of_their_games():
@@ -177,6 +181,9 @@ def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(play
     assert (int(metrics["snapshots"]), int(metrics["resets"])) == (4, 1)
     assert after.num_snapshots.tolist() == [2, 1, 2, 1]
     assert after.latest_snapshot.tolist() == [1, 2, 5, 6]
+    even = state.replace(record=MatchRecord.empty(LEAGUE.roster), num_snapshots=jnp.full(4, 2))
+    even = even.replace(latest_snapshot=jnp.array([0, 3, 5, 6]))
+    assert taking(even, jax.random.key(1))[0].latest_snapshot.tolist() == [1, 2, 4, 7], "the oldest of equals"
     kept = jax.vmap(LEAGUE.acting.extract_policy)(state.learners)
     same = jax.tree.map(lambda a, b: bool((a == b).all()), tree.index(after.pool, after.latest_snapshot), kept)
     assert all(jax.tree.leaves(same))

@@ -42,6 +42,15 @@ def test_scores_by_hand(score, wanted):
     np.testing.assert_allclose(jax.jit(score)(given), wanted, rtol=1e-6)
 
 
+def test_a_level_with_a_lost_step_has_no_learnability():
+    """The step before the lost one is the end of an episode, which was not solved."""
+    solved = jnp.zeros((5, 3), bool).at[1, 0].set(True)
+    given = outcome(solved=solved, guaranteed_episodes=2)
+    assert np.isfinite(scores.Learnability()(given))[:2].all()
+    lost = given.replace(reward=REWARD.at[2, 0].set(jnp.nan))
+    assert np.isnan(scores.Learnability()(lost)).tolist() == [True, False, True]
+
+
 def test_a_maximum_of_the_last_rollout_or_from_zero_is_another_one():
     """minimax keeps that of the last rollout, and begins at 0."""
     given, time_mean = outcome(), np.array([1.0, 3.0])

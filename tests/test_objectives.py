@@ -56,9 +56,9 @@ def test_ranking_stops_where_enough_are_ranked_and_for_many_at_once(m):
         assert (rank[~needed] > expected[needed].max()).all()
 
 
-def test_nan_is_worse_than_anything():
-    fitness = jnp.array([[jnp.nan, 9.0], [-5.0, -jnp.inf], [0.0, 0.0]])
-    np.testing.assert_array_equal(objectives.compute_pareto_ranks(fitness), [2, 1, 0])
+def test_what_is_not_finite_is_worse_than_anything():
+    fitness = jnp.array([[jnp.nan, 9.0], [-5.0, -jnp.inf], [0.0, 0.0], [jnp.inf, 1.0], [-9.0, -9.0]])
+    np.testing.assert_array_equal(objectives.compute_pareto_ranks(fitness), [2, 2, 0, 2, 1])
 
 
 def test_crowding_is_that_of_a_front_by_hand():

@@ -41,6 +41,18 @@ def test_elo_is_scipys_maximum_of_the_likelihood_and_its_curvature():
     np.testing.assert_allclose(found.standard_error, ELO_SCALE * np.sqrt(np.diag(np.linalg.pinv(curvature))), rtol=1e-2)
 
 
+@pytest.mark.parametrize(("n", "games"), [(2, 200_000), (10, 20_000), (10, 200_000), (100, 20_000)])
+def test_elo_and_its_errors_are_right_with_many_games(n, games):
+    won = wins(np.linspace(-1, 1, n), games, np.random.default_rng(0))
+    found = jax.jit(fit_elo)(jnp.asarray(won, jnp.float32))
+    rating = np.asarray(found.rating, np.float64) / ELO_SCALE
+    p = 1 / (1 + np.exp(rating[None] - rating[:, None]))
+    each = (won + won.T) * p * (1 - p)
+    errors = ELO_SCALE * np.sqrt(np.diag(np.linalg.pinv(np.diag(each.sum(1)) - each)))
+    np.testing.assert_allclose(found.standard_error, errors, rtol=1e-3)
+    assert np.abs(found.rating - ELO_SCALE * np.linspace(-1, 1, n)).max() < 5 * errors.max()
+
+
 def test_elo_of_two_is_the_log_odds_and_a_draw_is_half_of_a_win():
     found = jax.jit(fit_elo)(np.float32([[0, 75], [25, 0]]))
     np.testing.assert_allclose(found.rating[0] - found.rating[1], 400 * np.log10(3), atol=0.1)

@@ -212,7 +212,13 @@ def test_evolution_and_memories_take_a_team():
 
 
 def test_agents_that_do_not_learn_do_not_stop_the_epochs():
-    stop = lambda kl, **agents: bool(Team(agents).early_stop({f"kl/{name}": jnp.float32(kl) for name in agents}))  # noqa: E731
+    def stop(kl, **agents):
+        observed, acting = (
+            Dict({name: Members(space, 1) for name in agents}) for space in (Box(-1.0, 1.0, ()), Discrete(2))
+        )
+        team = Team(agents, observation_space=observed, action_space=acting)
+        return bool(team.early_stop({f"kl/{name}": jnp.float32(kl) for name in agents}))
+
     ppo = PPO(max_kl=0.1)
     assert [stop(kl, a=ppo, b=Random()) for kl in (0.0, 1.0)] == [False, True]
     assert [stop(kl, a=ppo, b=ppo) for kl in (0.0, 1.0)] == [False, True]

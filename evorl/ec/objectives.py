@@ -40,8 +40,8 @@ def compute_objectives(objectives: Objectives, means: dict[str, Array]) -> Float
 
 
 def sanitize_objectives(fitness: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return the fitness clipped to finite values; an individual with a NaN has WORST_FITNESS in all objectives."""
-    whole = ~jnp.isnan(fitness).any(1, keepdims=True)
+    """Return the fitness, with WORST_FITNESS in all objectives of an individual if one of them is not finite."""
+    whole = jnp.isfinite(fitness).all(1, keepdims=True)
     return jnp.where(whole, jnp.clip(fitness, WORST_FITNESS, -WORST_FITNESS), WORST_FITNESS)
 
 

@@ -223,19 +223,17 @@ class League:
         key_reset, key_begin = jax.random.split(key)
         roster, given, kinds = self.roster, state.numbers, self.roster.learner_kinds
         matches = bind(self.matches, given["matches"])
-        past, won, rows = (
-            roster.compute_past_mask(state.num_snapshots),
-            state.record.win_rate,
-            jnp.arange(roster.num_learners),
-        )
+        past, rows = roster.compute_past_mask(state.num_snapshots), jnp.arange(roster.num_learners)
         kept = self._extract_policies(state.learners, given)
         sound = members.has_no_nan(state.learners) & tree.find_finite_rows(kept)
-        ready = sound & matchmaking.find_due_snapshots(roster, past, won, state.steps_since_snapshot, matches)
+        ready = sound & matchmaking.find_due_snapshots(roster, past, state.record, state.steps_since_snapshot, matches)
 
-        own = won[:, : roster.num_past].reshape(roster.num_learners, roster.num_learners, roster.capacity)[rows, rows]
-        place = rows * roster.capacity + jnp.where(
-            state.num_snapshots < roster.capacity, state.num_snapshots, own.argmax(1)
-        )
+        oldest_first = (state.latest_snapshot[:, None] + 1 + jnp.arange(roster.capacity)) % roster.capacity
+        own_places = rows[:, None] * roster.capacity + oldest_first
+        easiest = jnp.take_along_axis(state.record.win_rate, own_places, 1).argmax(1)
+        replaced = own_places[rows, easiest]
+        free = rows * roster.capacity + state.num_snapshots
+        place = jnp.where(state.num_snapshots < roster.capacity, free, replaced)
         rows_new = tree.select(ready, kept, tree.index(state.pool, place))
         pool = jax.tree.map(lambda x, new: x.at[place].set(new), state.pool, rows_new)
         newest = jnp.where(ready, place, state.latest_snapshot)

@@ -17,6 +17,9 @@ from evorl.priors import LogUniform, Uniform
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = range(3)
 EVEN_WIN_RATE = 0.5  # win rate without games; below it, the opponent wins more often
 
+RETRIES = 0.1  # fraction of a main exploiter's episodes against a main agent that it rarely beats
+MIN_GAMES = 10  # games of a record, after decay, from which an exploiter's win rate can lead to a snapshot
+
 
 @part
 class Matchmaking:
@@ -55,7 +58,8 @@ class Roster:
 
     Learners are sorted: main agents, main exploiters, league exploiters. Policies are sorted too: first
     `capacity` places for the past policies of each learner, then the current policies of all learners. If all
-    places of a learner are filled, a new snapshot replaces the past policy that the learner beats most often.
+    places of a learner are filled, a new snapshot replaces the past policy that the learner beats most often,
+    and among equals the oldest one.
 
     Args:
         main: Number of main agents.
@@ -129,7 +133,7 @@ def compute_match_weights(
       (`hard`) over the past main agents and main exploiters that win more often than they lose against it. If
       there are none of these, the rest is self-play.
     - Main exploiters: a main agent or, if they win too rarely against it, PFSP (`even`) over its past
-      policies.
+      policies in 90 % of the episodes; in the others, they may find that they now win more often.
     - League exploiters: PFSP (`hard`) over all past policies.
     """
     kinds, owners, now = roster.learner_kinds, roster.policy_owners, roster.current_mask
@@ -148,7 +152,8 @@ def compute_match_weights(
     for i in range(roster.main):
         able = won[:, roster.num_past + i, None] >= matches.curriculum
         itself = jnp.broadcast_to(np.arange(roster.num_policies) == roster.num_past + i, won.shape)
-        of_exploiter += jnp.where(able, itself, prioritize("even", past & (owners == i))) / roster.main
+        earlier = prioritize("even", past & (owners == i))
+        of_exploiter += jnp.where(able, itself, RETRIES * itself + (1 - RETRIES) * earlier) / roster.main
     kind = kinds[:, None]
     found = jnp.where(kind == MAIN, of_main, jnp.where(kind == MAIN_EXPLOITER, of_exploiter, over_all))
     return found / found.sum(1, keepdims=True)
@@ -157,7 +162,7 @@ def compute_match_weights(
 def find_due_snapshots(
     roster: Roster,
     past: Bool[Array, " policies"],
-    won: Float[Array, "learners policies"],
+    record: "MatchRecord",
     steps: Float[Array, " learners"],
     matches: Matchmaking,
 ) -> Bool[Array, " learners"]:
@@ -165,11 +170,13 @@ def find_due_snapshots(
 
     `steps` are the env steps since the last snapshot or restart. The snapshot of a main agent is due after
     `snapshot_steps`. That of an exploiter is due when its win rate is at least `beaten` against each of its
-    opponents, or after `timeout` steps.
+    opponents, in records of at least 10 games, or after `timeout` steps.
     """
     kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
-    beats = jnp.where(opponents, won, 1.0).min(1) >= matches.beaten
+    most = 1 / jnp.maximum(1 - jnp.asarray(matches.decay), 1e-9)  # of the games in a record that decays
+    known = record.games >= jnp.minimum(MIN_GAMES, 0.9 * most)
+    beats = (~opponents | (known & (record.win_rate >= matches.beaten))).all(1)
     return jnp.where(kinds == MAIN, steps >= matches.snapshot_steps, beats | (steps >= matches.timeout))
 
 

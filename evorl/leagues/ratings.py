@@ -44,7 +44,7 @@ def fit_elo(won: Float[Array, "n n"], prior: float = 4000.0) -> EloRatings:
     def information(x: Float[Array, " n"]) -> Float[Array, "n n"]:
         p = jax.nn.sigmoid(x[:, None] - x)
         each = games * p * (1 - p)
-        return jnp.diag(each.sum(1) + precision) - each
+        return jnp.diag(each.sum(1) + precision) - each + each.mean()  # the last term acts on the mean rating alone
 
     def step(_: Int[Array, ""], x: Float[Array, " n"]) -> Float[Array, " n"]:
         slope = (won - games * jax.nn.sigmoid(x[:, None] - x)).sum(1) - precision * x

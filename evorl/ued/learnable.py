@@ -159,7 +159,8 @@ class Learnable(curricula.BaseCurriculum):
             plan, starts=curricula.make_level_starts(levels, self.episodes), restart=True, steps=jnp.int32(steps)
         )
         blank = jnp.zeros((steps, n)), jnp.zeros((steps, n), bool)
-        store = TransitionStore(steps, blank, lambda _, transitions, mask: (transitions.reward, transitions.is_done))
+        kept_rewards = lambda _, t, mask: (jnp.where(mask, t.reward, jnp.nan), t.is_done)  # noqa: E731
+        store = TransitionStore(steps, blank, kept_rewards)
         world = replace(self.student.vector_env, num_envs=n)
         played = world.rollout(self.student.behaviour(student), state.env_params, plan, None, key_play, store)
         reward, ended = played.stored

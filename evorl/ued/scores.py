@@ -81,14 +81,15 @@ class Outcome:
 
     @property
     def solve_rate(self) -> Float[Array, " levels"]:
-        """Return the fraction of the episodes of each level that were solved; NaN if none ended.
+        """Return the fraction of the episodes of each level that were solved; NaN if none ended or a step was lost.
 
         Only the first `guaranteed_episodes` episodes of each environment count. Among later ones, only
         short episodes end within the rollout, and these are the solved ones.
         """
         assert self.solved is not None
         first = self.ended & (jnp.cumsum(self.ended, axis=0) <= self.guaranteed_episodes)
-        return episodes.event_rate(self.solved, first, self.repeats)
+        lost = jnp.isnan(self.reward).any(0).reshape(-1, self.repeats).any(1)
+        return jnp.where(lost, jnp.nan, episodes.event_rate(self.solved, first, self.repeats))
 
     def time_mean(self, x: Float[Array, "steps envs"]) -> Float[Array, " levels"]:
         """Return the time mean of a quantity on each level, shape [levels].
