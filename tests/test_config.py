@@ -272,6 +272,22 @@ def test_every_shipped_file_composes_and_says_what_it_is():
         assert schedules[agent] <= find_schedules(cfg), name
 
 
+def test_a_schedule_of_the_whole_training_spans_the_steps_of_a_learner():
+    half = "learning_rate=${linear:1e-3,0}"
+
+    def over(*words):
+        workflow = config.to_plain_data(config.compose_config([*words, "env_steps=100_000"]))["agent"]["workflow"]
+        inner = workflow.get("student") or workflow.get("workflow") or workflow
+        return inner.get("population", {"inner": inner})["inner"]["agent"]["learning_rate"]["over"]
+
+    assert over("agent=ppo", "env=cartpole", half) == 100_000
+    assert over("agent=ppo", "env=cartpole", "learning_rate=${cosine:1e-3,0,500}") == 500
+    assert over("agent=pbt", "env=cartpole", "population.size=8", f"agent.inner.workflow.agent.{half}") == 12_500
+    assert over("agent=pbt", "agent/inner=puffer", "env=arcade/grid", "population.size=10") == 10_000
+    assert over("agent=paired", "env=maze", "encoder=maze", f"agent.inner.workflow.agent.{half}") == 50_000
+    assert over("agent=league", "env=kuhn", "league_exploiters=3", half) == 20_000
+
+
 def find_schedules(node, prefix=""):
     """Return the dotted names of the hyperparameters of a configuration that are schedules."""
     inner = {f"{prefix}{name}": value for name, value in node.items() if isinstance(value, dict)}

@@ -46,6 +46,11 @@ TRAIN_COMMAND = "python -m evorl.train"
 PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # exceptions of Hydra's parser
 
 
+LEARNERS = {  # places of the learner of a workflow, and of the numbers of learners that share its budget
+    "PBT": ("population.inner", ["population.size"]),
+    "Adversary": ("student", ["num_students"]),
+    "League": ("workflow", ["roster.main", "roster.main_exploiters", "roster.league_exploiters"]),
+}
 COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # Hydra raises TypeError, too
 
 
@@ -128,10 +133,33 @@ def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
         resolver = f"${{{name}:{','.join(map(str, given))}}}"
         wanted = f"must be ${{{name}:start,end}} for the whole training, or ${{{name}:start,end,env_steps}}"
         require(len(given) in (2, 3), "schedule", resolver, wanted)
-        env_steps = _root_.get("env_steps")
-        return nodes.make_schedule_node(name, given, math.inf if env_steps is None else env_steps)
+        return nodes.make_schedule_node(name, given, _resolve_learner_steps(_root_=_root_))
 
     return resolve
+
+
+def _resolve_learner_steps(*, _root_: Any) -> float:
+    """Return the env steps that one learner takes in the whole training; inf without a budget of env steps."""
+    env_steps = _root_.get("env_steps")
+    if env_steps is None:
+        return math.inf
+    count = _count_learners(OmegaConf.select(_root_, "agent.workflow"))
+    return env_steps if count == 1 else env_steps / count
+
+
+def _count_learners(node: Any) -> int:
+    """Return the number of equal learners between which a workflow divides its env steps.
+
+    Args:
+        node: Node of the workflow.
+    """
+    target = str(OmegaConf.select(node, "_target_")).rpartition(".")[2] if OmegaConf.is_dict(node) else ""
+    if target not in LEARNERS:
+        return 1
+    inner, counts = LEARNERS[target]
+    found = [OmegaConf.select(node, place, throw_on_missing=False) for place in counts]
+    count = sum(x for x in found if isinstance(x, int))
+    return max(count, 1) * _count_learners(OmegaConf.select(node, inner))
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
@@ -143,7 +171,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "power_of_two": _make_prior_resolver("PowerOfTwo", "low", "high"),
     "choice": lambda *values: _make_prior_resolver("Choice", "values")(list(values)),
     "fixed": _make_prior_resolver("Fixed", "value"),
-    "or_inf": lambda number: math.inf if number is None else number,
+    "learner_steps": _resolve_learner_steps,
     "linear": _make_schedule_resolver("linear"),
     "cosine": _make_schedule_resolver("cosine"),
 }

@@ -10,7 +10,7 @@ from evorl.training.configuration.targets import expand_target, list_public_clas
 BUILD_SECTIONS = ("env", "eval_env", "wrappers", "problem", "agent.workflow")
 PRIORS_PREFIX, SCHEDULES_PREFIX = "evorl.priors.", "evorl.schedules."  # prefixes of class names
 SCHEDULE_PATTERN = re.compile(r"\$\{(linear|cosine):([^${}]*)\}")
-ALL_ENV_STEPS = "${or_inf:${env_steps}}"  # the whole training
+LEARNER_STEPS = "${learner_steps:}"  # the env steps of one learner in the whole training
 
 
 def fill_defaults(node: Any) -> Any:
@@ -36,7 +36,7 @@ def _expand_schedule(value: str) -> Any:
         numbers = [_parse_number(one) for one in found[2].split(",")] if found else []
     except ValueError:
         return value
-    return make_schedule_node(found[1], numbers, ALL_ENV_STEPS) if found and len(numbers) in (2, 3) else value
+    return make_schedule_node(found[1], numbers, LEARNER_STEPS) if found and len(numbers) in (2, 3) else value
 
 
 def make_schedule_node(name: str, numbers: Sequence[Any], training: Any) -> dict[str, Any]:
