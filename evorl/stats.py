@@ -202,9 +202,14 @@ def bootstrap_interval(
 
 
 def split_tasks(scores: Any) -> tuple[np.ndarray, ...]:
-    """Return the scores of each task, [runs], from scores [runs], [runs, tasks], or a list with one array per task."""
-    if isinstance(scores, (list, tuple)) and scores and all(isinstance(task, np.ndarray) for task in scores):
-        return tuple(np.asarray(task, np.float64) for task in scores)
+    """Return the scores of each task, [runs], from scores [runs], [runs, tasks], or a list with one array per task.
+
+    Lists in a list are tasks only if their lengths differ; otherwise, they are the rows of [runs, tasks].
+    """
+    if isinstance(scores, (list, tuple)) and scores:
+        lengths = {len(task) for task in scores if isinstance(task, (list, tuple))}
+        if all(getattr(task, "ndim", 0) == 1 for task in scores) or len(lengths) > 1:
+            return tuple(np.asarray(task, np.float64) for task in scores)
     scores = np.asarray(scores, np.float64)
     return (scores,) if scores.ndim == 1 else tuple(scores.T)
 

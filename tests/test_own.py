@@ -4,8 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
+from evorl import load
 from evorl.cli import train
 from evorl.training.configuration import config
 from tests.tiers import program_fixture
@@ -170,3 +172,6 @@ def test_what_the_page_shows_trains_as_printed(command, own, capsys):
     assert rows[-1]["kind"] == "evaluation"
     assert rows[-1]["env_steps"] > 0
     assert "saved in" in capsys.readouterr().out
+    if "line_up" in command:
+        policy = load(run, trust=["line_up", "reach", "soft_q"])
+        policy(policy.env.reset(jax.random.key(0), policy.env_params)[1])

@@ -125,7 +125,7 @@ def _find_unmet_steps(name: str, least: int, most: StepBound, limit: float) -> I
     end = most.initial + (count - 1) * most.subsequent
     given = f"env_steps={limit:,.10g}"
     if math.isinf(count):
-        yield f"{given}: an iteration of {name} takes no env steps; use iterations, or training never ends"
+        yield f"{given}: an iteration of {name} takes no env steps; use iterations or minutes"
     elif count == 1 and most.initial > most.subsequent:
         if end > OVERRUN_FACTOR * limit:
             yield f"{given}: the only iteration of {name} takes {end:,} env steps with random actions"
