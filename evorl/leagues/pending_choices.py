@@ -53,7 +53,7 @@ class PendingChoices:
             choice = tree.select(mask, replace(choice, reward=earned, **ends), turns.choice)
             waits = turns.pending_mask | begins
             there = waits & mask & (t.terminated | following)
-            over = jnp.where(mask, t.is_done, t.truncated)  # a lost step is truncated, and its episode starts anew
+            over = jnp.where(mask, t.is_done, t.truncated)  # a lost step is truncated, and a new episode follows
             return PendingChoices(choice, waits & ~there & ~over), (choice, there)
 
         own = compute_choice_mask(space, transitions, mask.shape)
