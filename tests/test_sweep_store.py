@@ -186,7 +186,29 @@ def test_a_store_that_has_read_before_gives_what_one_gives_that_has_not(tmp_path
                 store.end_trial(one.number, (DONE, STOPPED, FAILED)[rng.integers(3)])
             with closing(SweepStore(tmp_path)) as new:
                 assert [*map(repr, store.read_trials(SPACE))] == [*map(repr, new.read_trials(SPACE))]
-        assert len(store._ended_trials) == 30
+        assert sorted(store._cache.ended) == [*range(30)]
+
+
+def test_trials_that_have_ended_are_parsed_once_by_all_stores_of_a_process(tmp_path, monkeypatch):
+    parsed = []
+    parse = SweepStore._parse_trial
+    monkeypatch.setattr(
+        SweepStore, "_parse_trial", lambda self, row, curve: parsed.append(row[0]) or parse(self, row, curve)
+    )
+    with made(tmp_path, trials=30) as store, store.register_owner() as owner:
+        for _ in range(20):
+            (one, *_) = [x for x in store.claim_trials(owner, 2, SPACE, RandomSearch()) if x.number]
+            store.end_trial(one.number, DONE)  # trial 0 goes on
+        cache = store._cache
+        parsed.clear()
+        with closing(SweepStore(tmp_path, cache=cache)) as other:
+            assert len(other.read_trials(SPACE)) == len(store.read_trials(SPACE)) == 21
+            assert set(parsed) == {0, 20}
+            store.end_trial(0, DONE)
+            assert [x.state for x in other.read_trials()] == [DONE] * 21
+            parsed.clear()
+            assert len(store.read_trials()) == 21
+            assert parsed == []
 
 
 FLAKY = """

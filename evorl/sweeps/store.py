@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,24 @@ SUGGEST_LOCK_NAME = "suggesting.lock"  # held by the process that suggests trial
 MAX_DEATHS = 5  # deaths of workers without progress of a trial, after which the trial fails
 
 
+@dataclass
+class TrialCache:
+    """Trials that have ended, which never change; the stores of the threads of a process may share it.
+
+    A read needs only the trials of `open_numbers` and those from `first_unseen` on. These two are replaced
+    together, so that another thread never sees one without the other.
+    """
+
+    ended: dict[int, SweepTrial] = field(default_factory=dict)
+    rest: tuple[int, frozenset[int]] = (0, frozenset())  # first_unseen, open_numbers: running ones below it
+    checked: tuple[SearchSpace | None, frozenset[int]] = (None, frozenset())  # trials that belong to the space
+
+    @property
+    def first_running(self) -> int:
+        """Return a number below which all trials have ended."""
+        return min(self.rest[1], default=self.rest[0])
+
+
 class SweepStore:
     """Trials of a sweep, which several processes read and write; each change is one transaction.
 
@@ -30,17 +49,16 @@ class SweepStore:
     Args:
         folder: Folder of the sweep.
         option: Name of the option that named the folder, for error messages.
+        cache: Trials that another store of this process has read; None for a cache of its own.
 
     Raises:
         OptionError: If the store does not exist, does not belong to a sweep, or is damaged.
     """
 
-    def __init__(self, folder: Path, option: str = "resume") -> None:
+    def __init__(self, folder: Path, option: str = "resume", cache: TrialCache | None = None) -> None:
         self.folder = Path(folder)
         self._file = SweepDatabase(self.folder, option)
-        self._ended_trials: list[SweepTrial] = []  # leading trials that have all ended, which never change
-        self._space: SearchSpace | None = None  # to which the first of them are known to belong, and their number
-        self._held_trials = 0
+        self._cache = TrialCache() if cache is None else cache
 
     @classmethod
     def create(cls, folder: Path, settings: Mapping[str, Any]) -> "SweepStore":
@@ -77,8 +95,10 @@ class SweepStore:
 
     def read_intact_trials(self, space: SearchSpace | None = None) -> tuple[list[SweepTrial], list[OptionError]]:
         """Return the intact trials in order, and the errors of the damaged ones; see `read_trials`."""
-        known = len(self._ended_trials)
-        new, of_new = (f" WHERE {number} >= {known}" if known else "" for number in ("number", "trial"))
+        first_unseen, open_numbers = self._cache.rest
+        still_open = ",".join(map(str, sorted(open_numbers)))
+        new, of_new = (f" WHERE {name} >= {first_unseen} OR {name} IN ({still_open})" for name in ("number", "trial"))
+        known = dict(self._cache.ended)
         with self._file.read_transaction():
             rows = self._file.fetch_rows(
                 f"SELECT number, point, options, state, message FROM trials{new} ORDER BY number"
@@ -87,24 +107,37 @@ class SweepStore:
         curves: dict[int, list[Any]] = {}
         for trial, *point in points:
             curves.setdefault(trial, []).append(point)
-        found, damage = list(self._ended_trials), list[OptionError]()
+        damage = list[OptionError]()
         for row in rows:
             try:
-                found.append(self._parse_trial(row, curves.get(row[0], [])))
+                trial = self._parse_trial(row, curves.get(row[0], []))
             except OptionError as error:
                 damage.append(error)
-        for trial in found[known:]:
-            if trial.number != len(self._ended_trials) or trial.state == RUNNING:
-                break
-            self._ended_trials.append(trial)
+            else:
+                known[trial.number] = trial
+        self._remember(known, first_unseen)
+        found = [known[number] for number in sorted(known)]
         if space is None:
             return found, damage
-        known = self._held_trials if self._space == space else 0
-        others = [one for one in found[known:] if len(one.point) != space.size or not space.holds(one.values)]
+        of_space, numbers = self._cache.checked
+        checked = numbers if of_space == space else frozenset[int]()
+        others = [
+            one
+            for one in found
+            if one.number not in checked and (len(one.point) != space.size or not space.holds(one.values))
+        ]
         if not others and not damage:
-            self._space, self._held_trials = space, len(self._ended_trials)
+            self._cache.checked = space, frozenset(one.number for one in found if one.state != RUNNING)
         damage += [self._file.make_damage_error(f"its trial {one.number} has another search space") for one in others]
         return [one for one in found if one not in others] if others else found, damage
+
+    def _remember(self, trials: Mapping[int, SweepTrial], first_unseen: int) -> None:
+        """Put the trials that have ended into the cache, and mark the others as open."""
+        self._cache.ended.update({number: one for number, one in trials.items() if one.state != RUNNING})
+        while first_unseen in trials:
+            first_unseen += 1
+        running = frozenset(number for number, one in trials.items() if one.state == RUNNING and number < first_unseen)
+        self._cache.rest = first_unseen, running
 
     def _parse_trial(self, row: Sequence[Any], curve: Sequence[Any]) -> SweepTrial:
         number, point, values, state, message = row
@@ -133,7 +166,7 @@ class SweepStore:
     def _check_running_owners(self) -> list[bool]:
         """Return, for each running trial, whether its owner is alive."""
         owners = self._file.fetch_rows(
-            "SELECT owner FROM trials WHERE state = ? AND number >= ?", RUNNING, len(self._ended_trials)
+            "SELECT owner FROM trials WHERE state = ? AND number >= ?", RUNNING, self._cache.first_running
         )
         return [self._is_alive(owner) for (owner,) in owners]
 
@@ -169,6 +202,7 @@ class SweepStore:
 
     def _claim_orphans(self, owner: str, n: int, space: SearchSpace) -> tuple[list[SweepTrial], int, int]:
         """Claim trials whose owner is gone; return all trials, the number of new ones to suggest, and the seed."""
+        self.read_trials(space)  # so that the transaction, for which others wait, reads only what is new
         with self._file.write_transaction():
             self._reclaim_trials(owner, n)
             settings, trials, mine = self.settings, self.read_trials(space), self._list_owned_trials(owner)
@@ -222,7 +256,7 @@ class SweepStore:
 
     def _list_owned_trials(self, owner: str) -> set[int]:
         owned = "SELECT number FROM trials WHERE owner = ? AND state = ? AND number >= ?"
-        rows = self._file.fetch_rows(owned, owner, RUNNING, len(self._ended_trials))
+        rows = self._file.fetch_rows(owned, owner, RUNNING, self._cache.first_running)
         return {number for (number,) in rows}
 
     def _reclaim_trials(self, owner: str, n: int) -> None:
@@ -232,7 +266,7 @@ class SweepStore:
             " WHERE state = ? AND owner IS NOT ? AND number >= ? ORDER BY number",
             RUNNING,
             owner,
-            len(self._ended_trials),
+            self._cache.first_running,
         )
         for number, before, deaths in rows:
             if not isinstance(deaths, int):

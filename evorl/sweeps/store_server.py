@@ -14,7 +14,7 @@ from evorl.errors import OptionError
 from evorl.sweeps import messages
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.messages import MainProcessAddress
-from evorl.sweeps.store import SweepStore
+from evorl.sweeps.store import SweepStore, TrialCache
 from evorl.sweeps.trial_queue import StoreQueue
 
 MAX_REASON_LENGTH = 1000  # characters of the reason of a failed trial
@@ -62,7 +62,7 @@ class StoreServer:
 
     def __init__(self, folder: Path, definition: SweepDefinition, listener: Listener, token: str) -> None:
         self._folder, self._definition, self._listener, self._token = folder, definition, listener, token
-        self._lock, self._connections = threading.Lock(), set[Connection]()
+        self._lock, self._connections, self._cache = threading.Lock(), set[Connection](), TrialCache()
         self._is_closed = False
 
     def accept_workers(self) -> None:
@@ -92,7 +92,7 @@ class StoreServer:
             with self._lock:
                 self._connections.add(connection)
             try:
-                with closing(SweepStore(self._folder)) as store, store.register_owner() as owner:
+                with closing(SweepStore(self._folder, cache=self._cache)) as store, store.register_owner() as owner:
                     self._answer(connection, store, owner)
             except (ConnectionError, EOFError):
                 raise
