@@ -17,7 +17,7 @@ from evorl.errors import OptionError
 from evorl.networks.distributions import Head
 from evorl.replay import FrameReplay, PrioritizedReplay, SequenceReplay
 from evorl.spaces import Box, Discrete, MultiDiscrete
-from evorl.training import demonstrations
+from evorl.training import demonstrations, episodes
 from evorl.training.demonstrations import FIELDS
 from evorl.training.policy import Policy
 from evorl.training.records.checkpoint import Checkpoints
@@ -230,3 +230,17 @@ def test_a_budget_that_is_never_reached_is_refused():
     for name in ("env_steps", "episodes"):
         with pytest.raises(OptionError, match=f"{name}=100: {why}"):
             fit(workflow, budget=Budget(**{name: 100}))
+
+
+def test_episodes_are_scanned_in_blocks_until_all_have_ended(monkeypatch):
+    monkeypatch.setattr(episodes, "STEPS_PER_BLOCK", 4)
+    calls = []
+
+    def scan(carry, keys):
+        calls.append(len(keys))
+        return carry + len(keys), carry + np.arange(len(keys))
+
+    found = episodes.scan_until(scan, 0, jax.random.split(jax.random.key(0), 10_000), lambda x: x[-1] >= 9)
+    np.testing.assert_array_equal(found, range(12))
+    assert calls == [4, 4, 4]
+    assert len(episodes.scan_until(scan, 0, jax.random.split(jax.random.key(0), 6), lambda x: False)) == 6

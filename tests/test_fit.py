@@ -464,6 +464,11 @@ def test_lines_tell_how_far_it_is(whole, capsys):
 
 
 def test_a_speed_is_shown_of_counts_that_rose():
+    lines = LinePrinter(every=0.0)
+    cloning = {"kind": "train", "progress": 0.5, "iteration": 1, "seconds": 1.0, "compile_seconds": 1.0, "return": 0.0}
+    lines.format_row(cloning | {"gradient_steps": 100})
+    later = lines.format_row(cloning | {"seconds": 2.0, "gradient_steps": 300})
+    assert later.endswith("  200 gradient steps/s"), "such as behavior cloning, which takes no env steps"
     meter = SpeedMeter("env steps")
     rows = ({"seconds": i, "env_steps": 8, "gradient_steps": 100 * i} for i in (1.0, 3.0))
     assert [meter(row) for row in rows] == [{}, {"gradient_steps": "100 gradient steps/s"}]

@@ -5,6 +5,7 @@ import os
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from evorl.errors import OptionError, require, to_printable
 from evorl.keys import key_from_seed
 from evorl.spaces import to_shape_structs
 from evorl.training.devices import memory_limit
+from evorl.training.episodes import scan_until
 from evorl.training.host_envs import find_host_envs
 from evorl.training.policy import Policy
 from evorl.training.records import files
@@ -52,23 +54,28 @@ def record_episodes(policy: Policy, episodes: int, seed: int = 0, explores: bool
         raise OptionError(f"record: {name} runs on the host; only environments on the device can be recorded")
     width = min(episodes, EPISODES_AT_ONCE)
 
+    world = EnvBatch(env, policy.env_params, policy.memory, width)
+
     @jax.jit
-    def play(key: Key) -> tuple[Transition, jax.Array]:
+    def begin(key: Key) -> Any:
+        return world.init_envs(world.reset(jax.random.split(key, width)))
+
+    def step(carry: Any, key: Key) -> tuple[Any, tuple[Transition, jax.Array, jax.Array]]:
+        envs, ended = carry
+        after, transition = world.interact(act, envs, jax.random.split(key, width))
+        end = ended | transition.is_done
+        return (after, end), (transition, ~ended, end)
+
+    scan = jax.jit(partial(jax.lax.scan, step))
+
+    def play(key: Key) -> tuple[Transition, np.ndarray, np.ndarray]:
         key_start, key_play = jax.random.split(key)
-        world = EnvBatch(env, policy.env_params, policy.memory, width)
-        first = world.init_envs(world.reset(jax.random.split(key_start, width)))
-
-        def step(carry: Any, key: Key) -> tuple[Any, tuple[Transition, jax.Array]]:
-            envs, ended = carry
-            after, transition = world.interact(act, envs, jax.random.split(key, width))
-            return (after, ended | transition.is_done), (transition, ~ended)
-
-        keys = jax.random.split(key_play, env.max_episode_steps)
-        return jax.lax.scan(step, (first, jnp.zeros(width, bool)), keys)[1]
+        keys, start = jax.random.split(key_play, env.max_episode_steps), (begin(key_start), jnp.zeros(width, bool))
+        return scan_until(scan, start, keys, lambda outputs: outputs[2][-1].all())
 
     found = []
     for i in range(-(-episodes // width)):
-        transitions, mask = jax.device_get(play(jax.random.fold_in(key_from_seed(seed), i)))
+        transitions, mask, _ = play(jax.random.fold_in(key_from_seed(seed), i))
         if transitions.member_ends is not None:
             raise OptionError(
                 f"record: agents of {name} end at different times; only episodes that end for all can be recorded"

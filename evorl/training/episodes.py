@@ -3,10 +3,13 @@
 import contextlib
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from evorl import tree, vector_env
 from evorl.envs import render
@@ -17,6 +20,8 @@ from evorl.training.policy import Policy
 from evorl.types import Env, Memory, State
 from evorl.vector_env import EnvBatch, EnvInstance, EpisodeStats, ResetStarts
 from evorl.vector_env.env_batch import BatchPolicyFn as VectorPolicy
+
+STEPS_PER_BLOCK = 1_000  # of episodes that are recorded, so that memory grows with their length, not with its limit
 
 
 def evaluate_policy(policy: Policy, episodes: int, seed: int = 0, explores: bool = False) -> EpisodeStats:
@@ -38,6 +43,29 @@ def play_episodes(
     return jax.device_get(run(key_from_seed(seed)))
 
 
+def scan_until(
+    scan: Callable[[Any, jax.Array], tuple[Any, Any]], carry: Any, keys: jax.Array, is_over: Callable[[Any], Any]
+) -> Any:
+    """Scan over keys in blocks, until the outputs are complete.
+
+    Args:
+        scan: Compiled scan of a step: function of the carry and keys; returns the carry and the outputs.
+        carry: Initial carry.
+        keys: Keys of the steps, [steps].
+        is_over: Function of the outputs of a block; returns whether it is the last one.
+
+    Returns:
+        The outputs of the steps as NumPy arrays, leaves [steps so far, ...].
+    """
+    blocks: list[Any] = []
+    for i in range(0, len(keys), STEPS_PER_BLOCK):
+        carry, found = scan(carry, keys[i : i + STEPS_PER_BLOCK])
+        blocks.append(jax.device_get(found))
+        if is_over(blocks[-1]):
+            break
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+
+
 def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:
     """Write pictures of one episode, including its final state, to a folder, and return their paths.
 
@@ -48,21 +76,21 @@ def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = F
         print(f"no pictures: {type(unwrap(env)).__name__} cannot be rendered", file=sys.stderr)
         return []
 
+    world = EnvBatch(env, env_params, policy.memory, 1)
+    key_start, key_play = jax.random.split(key_from_seed(seed))
+
     @jax.jit
-    def run_episode(key: jax.Array) -> tuple[State, tuple[jax.Array, State]]:
-        key_start, key_play = jax.random.split(key)
-        world = EnvBatch(env, env_params, policy.memory, 1)
-        first = world.init_envs(world.reset(jax.random.split(key_start, 1)))
+    def begin(key: jax.Array) -> EnvInstance:
+        return world.init_envs(world.reset(jax.random.split(key, 1)))
 
-        def step(envs: EnvInstance, key: jax.Array) -> tuple[EnvInstance, tuple[jax.Array, State]]:
-            after, transition = world.interact(jax.vmap(act), envs, key[None])
-            return after, (transition.is_done[0], tree.index(after.env_state, 0))
+    def step(envs: EnvInstance, key: jax.Array) -> tuple[EnvInstance, tuple[jax.Array, State]]:
+        after, transition = world.interact(jax.vmap(act), envs, key[None])
+        return after, (transition.is_done[0], tree.index(after.env_state, 0))
 
-        played = jax.lax.scan(step, first, jax.random.split(key_play, env.max_episode_steps))[1]
-        return tree.index(first.env_state, 0), played
-
-    start, (ended, states) = jax.device_get(run_episode(key_from_seed(seed)))
+    first, keys = begin(key_start), jax.random.split(key_play, env.max_episode_steps)
+    ended, states = scan_until(jax.jit(partial(jax.lax.scan, step)), first, keys, lambda x: x[0].any())
     length = int(ended.argmax()) + 1 if ended.any() else len(ended)
+    start = jax.device_get(tree.index(first.env_state, 0))
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as new:  # does not write through links
         pictures = render.save_episode(env, [start, *(tree.index(states, i) for i in range(length))], Path(new))

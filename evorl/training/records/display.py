@@ -90,8 +90,8 @@ class LinePrinter:
             *(f"{name} {values}" for name, values in format_member_spreads(row).items() if name in MEMBER_METRICS),
         ]
         if row["kind"] == "train":
-            speeds = self._speed(row)
-            parts.append(speeds["env_steps"] if speeds else f"compiled in {row['compile_seconds']:.0f} s")
+            speeds = self._speed(row).values()  # of gradient steps alone, if no env steps were taken
+            parts.append(next(iter(speeds)) if speeds else f"compiled in {row['compile_seconds']:.0f} s")
         return "  ".join(parts)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class SpeedMeter:
             return {}
         seconds = row["seconds"] - last["seconds"]
         return {
-            name: f"{(row[name] - last[name]) / seconds:,.0f} {words}/s"
+            name: f"{(row[name] - last.get(name, 0)) / seconds:,.0f} {words}/s"
             for name, words in self._labels.items()
             if row.get(name, 0) > last.get(name, 0)
         }
