@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.cluster.vq import kmeans2
 
 from evorl import tree
 from evorl.agents import TD3, MLPPolicy
@@ -81,6 +82,18 @@ def test_an_archive_keeps_the_first_of_the_fittest_of_each_cell(archive):
             assert (elites.fitness[cell], elites.genomes[cell, 0]) == (worth, number)
             np.testing.assert_array_equal(elites.descriptor[cell], where)
     assert len(kept) == archive.cells
+
+
+@pytest.mark.parametrize(
+    ("low", "cells", "samples"), [((0.0, -3.0), 60, 500), ((0.0,) * 5, 200, 1_000), ((2.0,), 7, 7)]
+)
+def test_centroids_are_those_of_scipys_k_means(low, cells, samples):
+    high = tuple(x + 2 for x in low)
+    random = np.random.default_rng(3)
+    points = random.uniform(low, high, (samples, len(low)))
+    first = points[random.choice(samples, cells, replace=False)]
+    expected = kmeans2(points, first, iter=20, minit="matrix", missing="warn")[0]
+    np.testing.assert_allclose(CVTArchive(low, high, cells, samples, seed=3).centroids, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch", [2, 32])  # fewer and more than blocks

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -164,6 +164,26 @@ class GridArchive:
     empty, add = empty, add
 
 
+@lru_cache(maxsize=8)
+def _compute_centroids(
+    low: tuple[float, ...], high: tuple[float, ...], cells: int, samples: int, seed: int
+) -> Float[np.ndarray, "cells d"]:
+    """Return the centroids of uniform samples by 20 steps of k-means, with a search tree for the nearest ones."""
+    from scipy.spatial import KDTree
+
+    random = np.random.default_rng(seed)
+    points = random.uniform(low, high, (samples, len(low)))
+    centroids = points[random.choice(samples, cells, replace=False)]
+    for _ in range(20):
+        nearest = KDTree(centroids).query(points)[1]
+        count = np.bincount(nearest, minlength=cells)[:, None]
+        sums = np.stack([np.bincount(nearest, x, cells) for x in points.T], 1)
+        centroids = np.where(count > 0, sums / np.maximum(count, 1), centroids)
+    found = centroids.astype(np.float32)
+    found.setflags(write=False)  # all archives with these arguments share it
+    return found
+
+
 @dataclass(frozen=True)
 class CVTArchive:
     """Archive whose cells are a centroidal Voronoi tessellation (CVT) of the descriptor space.
@@ -204,15 +224,10 @@ class CVTArchive:
         """Return the length of a behavior descriptor."""
         return len(self.low)
 
-    @cached_property
+    @property
     def centroids(self) -> Float[np.ndarray, "cells d"]:
         """Return the centroids of the cells, shape [cells, d]."""
-        from scipy.cluster.vq import kmeans2
-
-        random = np.random.default_rng(self.seed)
-        points = random.uniform(self.low, self.high, (self.samples, self.num_descriptors))
-        first = points[random.choice(self.samples, self.cells, replace=False)]
-        return kmeans2(points, first, iter=20, minit="matrix", missing="warn")[0].astype(np.float32)
+        return _compute_centroids(tuple(self.low), tuple(self.high), self.cells, self.samples, self.seed)
 
     def find_cells(self, descriptor: Float[Array, "n d"]) -> Int[Array, " n"]:
         """Return the index of the nearest centroid of each descriptor [n, d], shape [n]."""
