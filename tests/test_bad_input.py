@@ -18,6 +18,7 @@ from evorl.envs.check import check_env
 from evorl.errors import OptionError
 from evorl.parts import number
 from evorl.priors import Choice, Integer, LogUniform, Uniform
+from evorl.replay.ring import RingBuffer
 from evorl.spaces import (
     Box,
     Dict,
@@ -244,12 +245,14 @@ def test_64_bits_are_refused_by_name():
 
 
 def test_memory_is_told_by_the_seeds_that_fit(monkeypatch):
-    monkeypatch.setattr(devices, "memory_limit", lambda: 3500)
-    states = {name: jax.ShapeDtypeStruct((5, n), jnp.float32) for name, n in {"replay": 200, "agent": 50}.items()}
-    why = "the state needs 5 kB of memory, and 3.5 kB are available; its largest field is replay, 4 kB"
+    monkeypatch.setattr(devices, "memory_limit", lambda: 7000)
+    states = {name: jax.ShapeDtypeStruct((5, n), jnp.float32) for name, n in {"critic": 200, "agent": 50}.items()}
+    why = "the state and the best state need 10 kB of memory, and 7 kB are available; its largest field is critic, 4 kB"
     for seeds, fits in ((5, "num_seeds=5: at most 3 fit; "), (1, "")):
         with pytest.raises(OptionError, match=f"^{fits}{why}$"):
             dry_run.require_memory(states, seeds)
+    replay = jax.eval_shape(lambda: RingBuffer.empty(1000, jnp.zeros(1)))  # 4 kB, of which there is one copy
+    dry_run.require_memory({"replay": replay, "agent": states["agent"]})
 
 
 def test_a_device_that_runs_out_of_memory_says_so_in_a_line():

@@ -295,7 +295,7 @@ def test_impossible_sizes_are_refused(options):
 
 def test_a_covariance_beyond_the_memory_is_refused_before_anything_is_made(key):
     shapes = jax.eval_shape(lambda: CMAES().init(key, jnp.zeros(3_000_000)))
-    with pytest.raises(OptionError, match=r"needs 72 TB of memory, .* largest field is covariance, 36 TB") as error:
+    with pytest.raises(OptionError, match=r"need 144 TB of memory, .* largest field is covariance, 36 TB") as error:
         dry_run.require_memory(shapes)
     assert "\n" not in str(error.value)
 

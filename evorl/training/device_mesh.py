@@ -14,6 +14,7 @@ from evorl.types import HasIndependentParts, Workflow
 from evorl.workflows import base
 
 MeshShape = tuple[int, int, int]  # number of devices along each of mesh.AXES
+MAX_HINT = 256  # number of devices up to which the nearest number that divides is searched
 WORDS = {mesh.SEEDS: "seeds", mesh.MEMBERS: "members", mesh.ENVS: "environments"}
 
 
@@ -46,7 +47,7 @@ def choose_mesh_shape(workflow: Workflow, num_seeds: int, devices: int | None = 
     sizes = {mesh.SEEDS: num_seeds} | base.parallel_axes(workflow)
     found = _find_largest_shape(sizes, devices, can_cross)
     if found is None or math.prod(found) != devices:
-        shapes = [_find_largest_shape(sizes, n, can_cross) for n in range(1, 2 * devices)]
+        shapes = [_find_largest_shape(sizes, n, can_cross) for n in range(1, 2 * min(devices, MAX_HINT))]
         fits = {math.prod(shape) for shape in shapes if shape is not None}
         nearest = min(fits, key=lambda n: abs(n - devices), default=None)
         hint = f"; {nearest} does" if nearest is not None else ""

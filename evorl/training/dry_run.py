@@ -13,6 +13,7 @@ from evorl import tree
 from evorl.agents.train_state import TrainState
 from evorl.errors import OptionError
 from evorl.parts import is_part, resolve_numbers
+from evorl.replay.state_replays import split_replays
 from evorl.training import devices
 from evorl.training.configuration.parts import get_fields
 from evorl.training.program import Program, make_run_args
@@ -79,16 +80,19 @@ def explain_out_of_memory() -> Iterator[None]:
 def require_memory(shapes: State, num_seeds: int = 1) -> None:
     """Raise OptionError if the state of all seeds does not fit in memory; the message names the largest field.
 
+    A training also keeps the best state so far, without replay buffers.
+
     With shardings, what counts is the part of one device, or on a CPU, the parts of all devices of this process.
     """
-    needed, there = measure_share(shapes), devices.memory_limit()
+    needed = measure_share(shapes) + measure_share(split_replays(shapes)[0])
+    there = devices.memory_limit()
     if needed > there:
         path, leaf = max(jax.tree_util.tree_leaves_with_path(shapes), key=lambda item: tree.nbytes(item[1]))
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         fits = f"num_seeds={num_seeds}: at most {there * num_seeds // needed} fit; " if num_seeds > 1 else ""
         raise OptionError(
-            f"{fits}the state needs {format_bytes(needed)} of memory, and {format_bytes(there)} are available; "
-            f"its largest field is {name}, {format_bytes(tree.nbytes(leaf))}"
+            f"{fits}the state and the best state need {format_bytes(needed)} of memory, and {format_bytes(there)} are "
+            f"available; its largest field is {name}, {format_bytes(tree.nbytes(leaf))}"
         )
 
 
@@ -146,7 +150,8 @@ def describe_training(workflow: Any, shapes: State, num_seeds: int, saves_replay
     lines += [f"  {name:{width}}  {held:>9}  {what}".rstrip() for name, held, what in rows]
     work = getattr(workflow, "iteration_cost", {})
     lines += ["", *(f"{name.replace('_', ' ')} per iteration: {_format_range(*ends)}" for name, ends in work.items())]
-    lines.append(f"memory: {format_bytes(tree.nbytes(shapes))} for the state, {format_bytes(there)} available")
+    whole, best = (format_bytes(tree.nbytes(x)) for x in (shapes, split_replays(shapes)[0]))
+    lines.append(f"memory: {whole} for the state and {best} for the best state, {format_bytes(there)} available")
     lines.append(f"checkpoint: up to {format_bytes(estimate_disk_size(shapes, saves_replay))}")
     return "\n".join(lines)
 
