@@ -18,6 +18,7 @@ from evorl import fit, mesh
 from evorl.agents import PPO
 from evorl.ec import OpenES
 from evorl.errors import OptionError
+from evorl.replay import FrameReplay
 from evorl.training import devices as devices_of
 from evorl.training import runs
 from evorl.training.configuration import config
@@ -25,7 +26,7 @@ from evorl.training.device_mesh import choose_mesh_shape, describe_mesh
 from evorl.training.progress import Budget
 from evorl.workflows import base
 from tests.contract import same_numbers
-from tests.contract_cases import CASES, META
+from tests.contract_cases import CASES, META, OFF_POLICY
 from tests.tiny import evolution, on_policy
 
 FAMILIES = [
@@ -181,6 +182,10 @@ def test_idle_gpus_are_told(monkeypatch):
     assert list(describe_mesh(LEARNER, 1)) == ["1 of 8 devices: 1 run; 8 seeds would use all 8 devices"]
     assert list(describe_mesh(LEARNER, 1, 1)) == []
     assert list(describe_mesh(LEARNER, 1, 2)) == ["2 devices: 2 environments"]
+    odd = replace(OFF_POLICY, num_envs=6, capacity=1000)
+    whole = "capacity=1000: 3 does not divide it, so each device holds the whole replay buffer; 999 is divided"
+    assert list(describe_mesh(odd, 1, 3)) == ["3 devices: 3 environments", whole]
+    assert list(describe_mesh(replace(odd, replay=FrameReplay()), 1, 3)) == ["3 devices: 3 environments"]
     pretend_devices(monkeypatch, 1, "gpu")
     assert list(describe_mesh(LEARNER, 7)) == []
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from evorl import mesh
 from evorl.errors import OptionError, require
+from evorl.replay.prioritized import PrioritizedReplay
+from evorl.replay.ring import UniformReplay
 from evorl.training import processes
 from evorl.types import HasIndependentParts, Workflow
 from evorl.workflows import base
@@ -70,7 +72,7 @@ def make_mesh(shape: MeshShape) -> jax.sharding.Mesh:
 
 
 def describe_mesh(workflow: Workflow, num_seeds: int, devices: int | None = None) -> Iterator[str]:
-    """Yield a line that says how a training uses the devices, if there are several.
+    """Yield lines that say how a training uses the devices, if there are several.
 
     Args:
         workflow: Workflow to train.
@@ -86,6 +88,11 @@ def describe_mesh(workflow: Workflow, num_seeds: int, devices: int | None = None
     elif devices is None and used < there and not (uses_all_cores and max(sizes.values()) == 1):
         who = "1 device with all cores" if uses_all_cores else f"{used} of {there} devices"
         yield f"{who}: {along}; {_suggest_size(sizes, there)} would use all {there} devices"
+    parts = shape[mesh.AXES.index(mesh.ENVS)]
+    replay, capacity = getattr(workflow, "replay", None), getattr(workflow, "capacity", 0)
+    if isinstance(replay, UniformReplay | PrioritizedReplay) and (left := capacity % parts):
+        whole = f"{parts} does not divide it, so each device holds the whole replay buffer"
+        yield f"capacity={capacity}: {whole}; {capacity - left} is divided"
 
 
 def _get_default_sizes(workflow: Workflow, num_seeds: int) -> dict[str, int]:
