@@ -90,6 +90,8 @@ def _parse_row(line: bytes) -> Row | None:
             for name in CONTAINER_KEYS
             if name in found
         }
+        if "members" in row:  # a fourth of the memory of lists
+            row["members"] = {name: np.array(values, float) for name, values in row["members"].items()}
         row["kind"] = KINDS[KINDS.index(found["kind"])]
         whole = {"iteration", "seconds"} <= set(row) and not any(isinstance(value, list) for value in row.values())
         return row if whole and _get_shape(row) else None
