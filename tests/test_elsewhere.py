@@ -1,6 +1,6 @@
 """Evaluations in another environment than that of the training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,13 @@ from evorl.agents import PPO
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
 from evorl.training.configuration import config, parts
-from evorl.training.eval_env import EvalEnvEvaluator
+from evorl.training.eval_env import EvalEnvEvaluator, count_eval_episodes
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.runs import build
-from evorl.workflows import OnPolicy
+from evorl.ued import PLR
+from evorl.workflows import PBT, OnPolicy, Vmapped
+from tests.contract_cases import LEVELS
 from tests.counting import Counting
 
 
@@ -88,3 +90,10 @@ def test_it_is_composed_as_the_environment_is_and_within_its_wrappers():
     assert found.observation_space == parts.make_task(data).observation_space
     assert parts.make_eval_env(config.to_plain_data(config.compose_config([*given, "eval_env=null"]))) is None
     assert parts.make_eval_env(config.to_plain_data(config.compose_config(given))) is None
+
+
+def test_as_many_episodes_are_played_as_in_an_evaluation_of_the_workflow():
+    student = replace(LEVELS, eval_episodes=7)
+    assert count_eval_episodes(student) == count_eval_episodes(PLR(student, capacity=8)) == 7
+    assert count_eval_episodes(PBT(Vmapped(student, 2), eval_rounds=3)) == 21
+    assert count_eval_episodes(PBT(Vmapped(PLR(student, capacity=8), 2), eval_rounds=3)) == 21

@@ -128,6 +128,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
         (["sampler.candidate=3"], "unknown option sampler.candidate; did you mean sampler.candidates"),
         (["trials=0"], "trials=0: must be a whole number, at least 1"),
         (["run_dir=here"], "run_dir=here: is for a single training, not for a sweep"),
+        (["json=true"], "json=true: is for a single training, not for a sweep"),
         (["resume=nothing"], "resume=nothing: is not a sweep, it does not exist"),
     ],
 )

@@ -14,12 +14,14 @@ import time
 from contextlib import closing
 from multiprocessing.connection import Client, answer_challenge, deliver_challenge
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from evorl.cli import sweep
 from evorl.errors import LockedError, OptionError
 from evorl.sweeps import messages, store_server, trial_training, worker
+from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.messages import MainProcessAddress
 from evorl.sweeps.remote_queue import connect_to_sweep
 from evorl.sweeps.store import SweepStore, get_trial_folder
@@ -393,3 +395,14 @@ def test_the_first_trials_of_remote_workers_are_those_of_local_ones(tmp_path):
         with closing(SweepStore(tmp_path / name)) as store:
             found[name] = [(one.point, one.values, one.curve) for one in store.read_trials()]
     assert found["local"] == found["remote"]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_workers_of_a_deterministic_sweep_set_the_flag_of_the_compiler(deterministic, monkeypatch):
+    monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--mine"})
+    queue, definition = Mock(spec=StoreQueue), Mock(spec=SweepDefinition, base={"deterministic": deterministic})
+    queue.claim_trials.return_value = []
+    for _ in range(2):
+        worker.run_worker(queue, definition, 1, None, lambda: False)
+    flag = " --xla_gpu_deterministic_ops=true"
+    assert os.environ["XLA_FLAGS"] == "--mine" + flag * deterministic
