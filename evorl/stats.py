@@ -204,12 +204,14 @@ def bootstrap_interval(
 def split_tasks(scores: Any) -> tuple[np.ndarray, ...]:
     """Return the scores of each task, [runs], from scores [runs], [runs, tasks], or a list with one array per task.
 
-    Lists in a list are tasks only if their lengths differ; otherwise, they are the rows of [runs, tasks].
+    Lists in a list are the rows of [runs, tasks], and must have the same length.
     """
     if isinstance(scores, (list, tuple)) and scores:
-        lengths = {len(task) for task in scores if isinstance(task, (list, tuple))}
-        if all(getattr(task, "ndim", 0) == 1 for task in scores) or len(lengths) > 1:
+        if all(getattr(task, "ndim", 0) == 1 for task in scores):
             return tuple(np.asarray(task, np.float64) for task in scores)
+        lengths = {len(task) for task in scores if isinstance(task, (list, tuple))}
+        if len(lengths) > 1:
+            raise ValueError(f"lists of lengths {sorted(lengths)}: give a list with one array for each task")
     scores = np.asarray(scores, np.float64)
     return (scores,) if scores.ndim == 1 else tuple(scores.T)
 

@@ -284,6 +284,16 @@ def test_a_schedule_of_the_whole_training_spans_the_steps_of_a_learner():
     assert over("agent=ppo", "env=cartpole", "learning_rate=${cosine:1e-3,0,500}") == 500
     assert over("agent=pbt", "env=cartpole", "population.size=8", f"agent.inner.workflow.agent.{half}") == 12_500
     assert over("agent=pbt", "agent/inner=puffer", "env=arcade/grid", "population.size=10") == 10_000
+    outer = config.to_plain_data(
+        config.compose_config(["agent=pbt", "env=cartpole", "agent.workflow.variation.factor=${linear:1.5,1.1}"])
+    )
+    assert outer["agent"]["workflow"]["variation"]["factor"]["over"] == 1_000_000, "it counts the steps of all members"
+    nested = ["agent=pbt", "agent/inner=pbt", "agent/inner/inner=ppo", "env=cartpole", "env_steps=64_000"]
+    nested += ["agent.workflow.population.size=4", "agent.inner.workflow.population.size=8"]
+    nested += [f"agent.inner.inner.workflow.agent.{half}", "agent.inner.workflow.variation.factor=${linear:1.5,1.1}"]
+    member = config.to_plain_data(config.compose_config(nested))["agent"]["workflow"]["population"]["inner"]
+    assert member["variation"]["factor"]["over"] == 16_000
+    assert member["population"]["inner"]["agent"]["learning_rate"]["over"] == 2_000
     assert over("agent=paired", "env=maze", "encoder=maze", f"agent.inner.workflow.agent.{half}") == 50_000
     assert over("agent=league", "env=kuhn", "league_exploiters=3", half) == 20_000
 

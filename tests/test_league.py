@@ -120,6 +120,8 @@ def test_what_is_known_of_two_decays_with_each_of_their_games():
         counted = counted.update(jnp.full((1, 2), n), jnp.full((1, 2), k), jnp.float32(1))
     np.testing.assert_allclose(counted.wins, sum(k for _, k in more), rtol=1e-6)
     assert float(MatchRecord.empty(roster).win_rate.min()) == 0.5
+    few, many = (MatchRecord(jnp.full((1, 2), n), jnp.full((1, 2), n)) for n in (9.0, 10.0))
+    assert (few.estimate(0.99).min(), many.estimate(0.99).min(), few.estimate(0.9).min()) == (0.5, 1, 1)
 
 
 @pytest.mark.program
@@ -183,7 +185,7 @@ def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(play
     assert after.latest_snapshot.tolist() == [1, 2, 5, 6]
     even = state.replace(record=MatchRecord.empty(LEAGUE.roster), num_snapshots=jnp.full(4, 2))
     even = even.replace(latest_snapshot=jnp.array([0, 3, 5, 6]))
-    assert taking(even, jax.random.key(1))[0].latest_snapshot.tolist() == [1, 2, 4, 7], "the oldest of equals"
+    assert taking(even, jax.random.key(1))[0].latest_snapshot.tolist() == [1, 2, 4, 7], "in turn"
     kept = jax.vmap(LEAGUE.acting.extract_policy)(state.learners)
     same = jax.tree.map(lambda a, b: bool((a == b).all()), tree.index(after.pool, after.latest_snapshot), kept)
     assert all(jax.tree.leaves(same))

@@ -117,7 +117,8 @@ def _main(arguments: list[str]) -> None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     if any(processes.needs_several(str(config.to_plain_data(cfg)["distributed"])) for cfg in cfgs):
         raise OptionError("-m: trains in one process; start one training in several processes, or use distributed=off")
-    apart = len({(cfg.devices, cfg.deterministic) for cfg in cfgs if not cfg.resume}) > 1
+    fixed = {(cfg.devices, cfg.deterministic) if not cfg.resume else str(cfg.resume) for cfg in cfgs}
+    apart = len(fixed) > 1
     start = multirun.run_in_process if apart else run  # JAX reads these options once in a process
 
     def tell(table: str) -> None:

@@ -180,7 +180,7 @@ class League:
         roster, given = self.roster, state.numbers
         matches = bind(self.matches, given["matches"])
         past, opponents = roster.compute_past_mask(state.num_snapshots), self.opponents(state)
-        weights = matchmaking.compute_match_weights(roster, past, state.record.win_rate, matches)
+        weights = matchmaking.compute_match_weights(roster, past, state.record.estimate(matches.decay), matches)
 
         def train(learner: State, weights: Array, key: Key) -> tuple[State, Metrics]:
             learner = replace(

@@ -59,7 +59,7 @@ class Roster:
     Learners are sorted: main agents, main exploiters, league exploiters. Policies are sorted too: first
     `capacity` places for the past policies of each learner, then the current policies of all learners. If all
     places of a learner are filled, a new snapshot replaces the past policy that the learner beats most often,
-    and among equals the oldest one.
+    and among equals the next one in turn.
 
     Args:
         main: Number of main agents.
@@ -174,9 +174,7 @@ def find_due_snapshots(
     """
     kinds, mains = roster.learner_kinds, roster.current_mask & (roster.learner_kinds[roster.policy_owners] == MAIN)
     opponents = jnp.where((kinds == MAIN_EXPLOITER)[:, None], mains, past)
-    most = 1 / jnp.maximum(1 - jnp.asarray(matches.decay), 1e-9)  # of the games in a record that decays
-    known = record.games >= jnp.minimum(MIN_GAMES, 0.9 * most)
-    beats = (~opponents | (known & (record.win_rate >= matches.beaten))).all(1)
+    beats = (~opponents | (record.is_known(matches.decay) & (record.win_rate >= matches.beaten))).all(1)
     return jnp.where(kinds == MAIN, steps >= matches.snapshot_steps, beats | (steps >= matches.timeout))
 
 
@@ -197,6 +195,15 @@ class MatchRecord:
     def win_rate(self) -> Float[Array, "learners policies"]:
         """Return the fraction of games that each learner has won against each policy; 1/2 without games."""
         return jnp.where(self.games > 0, self.wins / jnp.where(self.games > 0, self.games, 1), EVEN_WIN_RATE)
+
+    def is_known(self, decay: Any) -> Bool[Array, "learners policies"]:
+        """Return where a record has MIN_GAMES, or nearly as many as one with this decay can have."""
+        most = 1 / jnp.maximum(1 - jnp.asarray(decay), 1e-9)
+        return self.games >= jnp.minimum(MIN_GAMES, 0.9 * most)
+
+    def estimate(self, decay: Any) -> Float[Array, "learners policies"]:
+        """Return the win rates by which opponents are chosen: 1/2 until they are known, so that they become known."""
+        return jnp.where(self.is_known(decay), self.win_rate, EVEN_WIN_RATE)
 
     def update(
         self, games: Float[Array, "learners policies"], wins: Float[Array, "learners policies"], decay: Any

@@ -212,12 +212,16 @@ class NFSP(base.BaseStagedWorkflow):
         }
         behaviour, stores = Behaviour(self.env, self.vector_env.agent), jnp.asarray(plan.stores)
 
-        def add(experience: dict[str, PlayerExperience], t: Transition, mask: Array) -> dict[str, PlayerExperience]:
-            return add_player_experience(self.roles, experience, t, mask & stores, ~anew)
+        def add(stored: tuple[dict[str, PlayerExperience], Array], t: Transition, mask: Array) -> Any:
+            experience, left = stored
+            taken = (jnp.arange(len(mask)) < left)[:, None] & stores  # the others end no pending choice
+            t = replace(t, truncated=t.truncated & taken)
+            return add_player_experience(self.roles, experience, t, mask & stores, ~anew), left - len(mask)
 
-        store = TransitionStore(self.vector_env.chunk, experience, add)
+        store = TransitionStore(self.vector_env.chunk, (experience, jnp.int32(plan.steps)), add)
         played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
-        return replace(state, experience=played.stored), replace(played, stored=None)
+        assert played.stored is not None
+        return replace(state, experience=played.stored[0]), replace(played, stored=None)
 
     def learn_from(self, state: NFSPState, carry: None, played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
         del carry

@@ -46,6 +46,7 @@ class SweepDatabase:
 
     def __init__(self, folder: Path, option: str) -> None:
         self.folder, self._error_prefix = folder, f"{option}={folder}"
+        self.is_writing = False  # whether a write transaction is open
         path = self.folder / NAME
         if not path.is_file() or path.is_symlink():
             what = f"has no {NAME}" if self.folder.is_dir() else "does not exist"
@@ -105,7 +106,11 @@ class SweepDatabase:
     @contextmanager
     def write_transaction(self) -> Iterator[None]:
         """Open a transaction, whose changes take effect together or not at all."""
-        yield from self._transaction("BEGIN IMMEDIATE")
+        self.is_writing = True
+        try:
+            yield from self._transaction("BEGIN IMMEDIATE")
+        finally:
+            self.is_writing = False
 
     @contextmanager
     def read_transaction(self) -> Iterator[None]:

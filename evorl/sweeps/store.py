@@ -115,7 +115,8 @@ class SweepStore:
                 damage.append(error)
             else:
                 known[trial.number] = trial
-        self._remember(known, first_unseen)
+        if not self._file.is_writing:  # what is written now may be rolled back
+            self._remember(known, first_unseen)
         found = [known[number] for number in sorted(known)]
         if space is None:
             return found, damage

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evorl import tree, vector_env
@@ -55,7 +56,7 @@ def scan_until(
         is_over: Function of the outputs of a block; returns whether it is the last one.
 
     Returns:
-        The outputs of the steps as NumPy arrays, leaves [steps so far, ...].
+        The outputs of the steps on the host, leaves [steps so far, ...].
     """
     blocks: list[Any] = []
     for i in range(0, len(keys), STEPS_PER_BLOCK):
@@ -63,7 +64,11 @@ def scan_until(
         blocks.append(jax.device_get(found))
         if is_over(blocks[-1]):
             break
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+
+    def join(*leaves: Any) -> Any:
+        return (np if isinstance(leaves[0], np.ndarray) else jnp).concatenate(leaves)  # random keys need jnp
+
+    return jax.tree.map(join, *blocks)
 
 
 def draw_episode(policy: Policy, folder: Path, seed: int = 0, explores: bool = False) -> list[Path]:

@@ -37,7 +37,7 @@ from evorl.training.configuration.discovery import (
     split_suite_name,
     to_hydra_overrides,
 )
-from evorl.training.configuration.hydra_internals import FileConfigSource, get_node, initialize
+from evorl.training.configuration.hydra_internals import FileConfigSource, get_full_key, get_node, initialize
 from evorl.training.configuration.nodes import BUILD_SECTIONS, PRIORS_PREFIX, iterate_leaves
 from evorl.training.configuration.targets import import_target
 
@@ -46,10 +46,10 @@ TRAIN_COMMAND = "python -m evorl.train"
 PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError)  # exceptions of Hydra's parser
 
 
-LEARNERS = {  # places of the learner of a workflow, and of the numbers of learners that share its budget
-    "PBT": ("population.inner", ["population.size"]),
-    "Adversary": ("student", ["num_students"]),
-    "League": ("workflow", ["roster.main", "roster.main_exploiters", "roster.league_exploiters"]),
+LEARNERS = {  # places of the numbers of learners that share the budget of a workflow
+    "PBT": ["population.size"],
+    "Adversary": ["num_students"],
+    "League": ["roster.main", "roster.main_exploiters", "roster.league_exploiters"],
 }
 COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # Hydra raises TypeError, too
 
@@ -129,21 +129,23 @@ def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
     Without the last number, the schedule lasts for the whole training.
     """
 
-    def resolve(*given: Any, _root_: Any) -> dict[str, Any]:
+    def resolve(*given: Any, _parent_: Any, _root_: Any) -> dict[str, Any]:
         resolver = f"${{{name}:{','.join(map(str, given))}}}"
         wanted = f"must be ${{{name}:start,end}} for the whole training, or ${{{name}:start,end,env_steps}}"
         require(len(given) in (2, 3), "schedule", resolver, wanted)
-        return nodes.make_schedule_node(name, given, _resolve_learner_steps(_root_=_root_))
+        return nodes.make_schedule_node(name, given, _resolve_learner_steps(_parent_=_parent_, _root_=_root_))
 
     return resolve
 
 
-def _resolve_learner_steps(*, _root_: Any) -> float:
-    """Return the env steps that one learner takes in the whole training; inf without a budget of env steps."""
+def _resolve_learner_steps(*, _parent_: Any, _root_: Any) -> float:
+    """Return the env steps that the learner of this schedule takes in the whole training; inf without such a budget."""
     env_steps = _root_.get("env_steps")
     if env_steps is None:
         return math.inf
-    count = _count_learners(OmegaConf.select(_root_, "agent.workflow"))
+    count, agent, place = 1, OmegaConf.select(_root_, "agent"), get_full_key(_parent_).split(".")[1:]
+    while OmegaConf.is_dict(agent) and place[:1] == ["inner"]:  # agent.inner.workflow is the learner of agent.workflow
+        count, agent, place = count * _count_learners(agent.get("workflow")), agent.get("inner"), place[1:]
     return env_steps if count == 1 else env_steps / count
 
 
@@ -154,12 +156,8 @@ def _count_learners(node: Any) -> int:
         node: Node of the workflow.
     """
     target = str(OmegaConf.select(node, "_target_")).rpartition(".")[2] if OmegaConf.is_dict(node) else ""
-    if target not in LEARNERS:
-        return 1
-    inner, counts = LEARNERS[target]
-    found = [OmegaConf.select(node, place, throw_on_missing=False) for place in counts]
-    count = sum(x for x in found if isinstance(x, int))
-    return max(count, 1) * _count_learners(OmegaConf.select(node, inner))
+    found = [OmegaConf.select(node, place, throw_on_missing=False) for place in LEARNERS.get(target, ())]
+    return max(sum(x for x in found if isinstance(x, int)), 1)
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {

@@ -11,7 +11,7 @@ from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from omegaconf import DictConfig
 
-__all__ = ["FileConfigSource", "get_args_parser", "get_node", "initialize"]
+__all__ = ["FileConfigSource", "get_args_parser", "get_full_key", "get_node", "initialize"]
 
 
 @contextmanager
@@ -29,3 +29,8 @@ def initialize() -> Iterator[None]:
 def get_node(config: DictConfig, name: Any) -> Any:
     """Return the node with a name, without resolving it."""
     return config._get_node(name)
+
+
+def get_full_key(node: Any) -> str:
+    """Return the dotted name of a node in the whole configuration."""
+    return node._get_full_key(None)
