@@ -1,5 +1,8 @@
 """Trainings that begin with a run: with other numbers, or from its weights."""
 
+import shutil
+from unittest.mock import Mock
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from evorl.errors import OptionError
 from evorl.parts import bind
 from evorl.training import continuation, runs
 from evorl.training.changed_numbers import list_numbers, replace_numbers
+from evorl.training.driver import Driver
 from evorl.workflows import OffPolicy
 from tests.conftest import leaves_equal, program_fixture
 
@@ -66,7 +70,10 @@ def run(tmp_path):
 @pytest.mark.program
 def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(run, capsys):
     folder = run
-    train.main([f"resume={folder}", "learning_rate=1e-4", "iterations=3"])
+    train.main([f"resume={folder}", "learning_rate=1e-4"])  # nothing is left to train, so no checkpoint holds it
+    train.main([f"resume={folder}", "iterations=3"])
+    state = runs.restore_run(folder, "run", "last").state
+    np.testing.assert_array_equal(state.numbers["agent"]["learning_rate"], np.full(2, 1e-4, np.float32))
     train.main([f"resume={folder}", "agent.workflow.agent.learning_rate=2e-4", "clip=0.1", "iterations=4"])
     saved = yaml.safe_load((folder / "config.yaml").read_text())
     assert saved["number_changes"] == {
@@ -92,6 +99,22 @@ def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(r
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
     assert yaml.safe_load((folder / "config.yaml").read_text()) == saved
+
+
+@pytest.mark.program
+def test_weights_of_another_run_are_saved_before_training(run, tmp_path, monkeypatch, capsys):
+    child = tmp_path / "child"
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "evaluate", Mock(side_effect=OSError("No space left on device")))
+        with pytest.raises(SystemExit):
+            train.main([f"init_from={run}", "iterations=3", f"run_dir={child}"])
+    weights = [jax.tree.leaves(runs.restore_run(x, "run", "best").state.agent.actor.params) for x in (run, child)]
+    assert leaves_equal(*weights)
+    shutil.rmtree(child / "checkpoints")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        train.main([f"resume={child}"])
+    assert f"init_from=run: no checkpoint of {child} has it; start the run again" in capsys.readouterr().err
 
 
 @pytest.mark.program

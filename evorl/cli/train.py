@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 from evorl import package
 from evorl.command import command, redirect_text, resume_folders, wants_help
-from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, unknown_name_error
+from evorl.errors import DivergedError, HostError, OptionError, exit_with_error, require, unknown_name_error
 from evorl.training.configuration import discovery
 from evorl.training.stopping import StopHandler
 
@@ -260,6 +260,9 @@ def _train(
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
+    if data["resume"] and checkpoints.latest_iteration is None:
+        for name in ("init_from", "preload"):
+            require(not data.get(name), name, data.get(name), f"no checkpoint of {run_dir} has it; start the run again")
     parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
     demonstrations = runs.read_preload(data) if data.get("preload") and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None

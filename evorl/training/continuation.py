@@ -29,7 +29,7 @@ def load_resumed_config(
 
     Returns:
         The complete configuration to resume with, the configuration to save, and the hyperparameters that
-        change, by dotted name in the workflow.
+        change or have changed, by dotted name in the workflow.
 
     Raises:
         OptionError: There is no readable configuration, or an option may not change.
@@ -55,7 +55,9 @@ def load_resumed_config(
     if numbers:
         _require_changeable(data, numbers, changeable)
         data, kept = (_change_numbers(one, numbers, Path(cfg.resume)) for one in (data, kept))
-    numbers = {name.removeprefix(WORKFLOW_PREFIX): value for name, value in numbers.items()}
+    changed_before = data.get("number_changes", {})  # by now or earlier; a killed process may not have saved them
+    values = {name: config_file.lookup(data, name) for name in changed_before}
+    numbers = {name.removeprefix(WORKFLOW_PREFIX): value for name, value in values.items() if is_number(value)}
     return data | {"resume": cfg.resume}, kept, numbers
 
 

@@ -162,6 +162,8 @@ def fit(
         exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
         terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
         driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {}, demonstrations)
+        if checkpoints is not None and not (init_from is None and demonstrations is None):
+            driver.save()  # a resumed run does not read them again
         journal, schedule = driver.training_log, driver.progress  # the budget of a resumed run may be larger now
         schedule.evaluation_point = min(
             schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)
