@@ -107,7 +107,7 @@ def test_weights_of_another_run_are_saved_before_training(run, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(Driver, "evaluate", Mock(side_effect=OSError("No space left on device")))
         with pytest.raises(SystemExit):
-            train.main([f"init_from={run}", "iterations=3", f"run_dir={child}"])
+            train.main([f"init_from={run}", "iterations=3", "num_seeds=2", f"run_dir={child}"])
     weights = [jax.tree.leaves(runs.restore_run(x, "run", "best").state.agent.actor.params) for x in (run, child)]
     assert leaves_equal(*weights)
     shutil.rmtree(child / "checkpoints")
