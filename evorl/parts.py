@@ -366,6 +366,8 @@ def _to_array(value: Any, name: str, declared: Mapping[str, Any]) -> Any:
         require(real, name, to_printable(value), "must be a number")
         inside = bool(((low <= numbers) & (numbers <= high)).all())
         require(inside, name, to_printable(value), f"must be between {low:g} and {high:g}")
+        whole = get_dtype(declared) is not jnp.int32 or bool((numbers % 1 == 0).all())
+        require(whole, name, to_printable(value), "must be a whole number")
     dtype = get_dtype(declared)
     return jnp.asarray(value if isinstance(value, jax.Array) else np.asarray(value, dtype), dtype)
 

@@ -17,10 +17,12 @@ from evosax.algorithms import (
     population_based_algorithms,
 )
 
-from evorl import tree
+from evorl import CEMRL, TD3, tree
 from evorl.ec.evosax import Evosax
 from evorl.errors import OptionError
 from evorl.parts import bind
+from tests.conftest import leaves_equal
+from tests.tiny import ENV
 
 MEAN = {"a": jnp.array([2.0, -1.0]), "b": jnp.array([[1.0, 0.5], [0.0, -2.0]])}
 
@@ -69,6 +71,21 @@ def test_every_algorithm_of_evosax(name, key):
     center = evolver.solution(last)
     assert jax.tree.map(jnp.shape, center) == jax.tree.map(lambda x: (2, *x.shape), MEAN)
     assert all(jnp.isfinite(x).all() for x in [fitness, *jax.tree.leaves(center)])
+    assert bool(tree.is_nan_free((first, last))), "or a population counts its members as lost"
+
+
+@pytest.mark.parametrize(
+    "name", ["xNES", "GuidedES", "NoiseReuseES", "PersistentES", "SNES", "CMA_ES", "Open_ES", "PGPE"]
+)
+def test_an_algorithm_that_ignores_other_individuals_is_not_given_any(name, key):
+    evolver = make(algorithms[name], 8)
+    genomes, state = jax.jit(evolver.ask)(key, evolver.init(key, MEAN))
+    others = jax.tree.map(lambda x: x + 0.1 * jnp.arange(8.0).reshape(8, *[1] * (x.ndim - 1)), genomes)
+    tell = jax.jit(lambda genomes: evolver.solution(evolver.tell(key, genomes, jnp.arange(8.0), state)[0]))
+    assert leaves_equal(tell(genomes), tell(others)) is not evolver.takes_params
+    if not evolver.takes_params:
+        with pytest.raises(OptionError, match="evolver=Evosax: cannot learn from other individuals"):
+            CEMRL(ENV, TD3(hidden=(4,)), evolver)
 
 
 @pytest.mark.parametrize("name", ["SNES", "Sep_CMA_ES", "PSO", "SimpleGA", "DifferentialEvolution"])

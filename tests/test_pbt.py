@@ -22,6 +22,7 @@ from evorl.replay.state_replays import split_replays
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
+from evorl.workflows.pbt import replace_lost_parents
 from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
@@ -146,6 +147,23 @@ def test_a_lost_member_always_takes_over_from_the_fittest_one():
         assert np.isfinite(states[1].members.height).all()
         assert np.isfinite(states[1].fitness).all()
         assert all(np.isfinite(x).all() for x in jax.tree.leaves({k: v for k, v in rows[0].items() if "/" not in k}))
+
+
+def test_if_all_are_lost_each_stays_and_of_equal_ones_the_parent_is_the_fittest():
+    source, none = jnp.array([2, 1, 2, 2]), jnp.full(4, jnp.nan)
+    assert replace_lost_parents(source, none).tolist() == [0, 1, 2, 3]
+    assert replace_lost_parents(source, none.at[3].set(-1.0)).tolist() == [3, 3, 3, 3]
+    assert replace_lost_parents(source, jnp.array([0.0, jnp.nan, 2.0, 1.0])).tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.program
+def test_the_fittest_member_is_a_parent_not_its_copy_with_other_hyperparameters():
+    workflow = climbing(selection=Truncation(0.4))
+    states, rows = run(workflow, 6)
+    for state, row in zip(states[1:], rows, strict=False):
+        best = int(workflow.fittest_index(state))
+        assert int(row["members/source"][best]) == best
+        assert float(row["members/fitness"][best]) == row["members/fitness"].max()
 
 
 @pytest.mark.program

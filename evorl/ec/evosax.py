@@ -24,6 +24,7 @@ from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.parts import number_mapping, part
 from evorl.types import Evolver, Key, Metrics, Numbers, Params
 
+TELL_BY_NOISE = ("xNES", "GuidedES", "NoiseReuseES", "PersistentES", "CR_FM_NES", "MA_ES", "LM_MA_ES")
 INITIAL_STD = 0.1  # about the initial std of the weights of a layer with 100 inputs
 
 
@@ -64,6 +65,19 @@ def _leaf_shapes(numbers: Any) -> Any:
         return np.asarray(numbers, np.float32).shape
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _fill_unknown(state: EvosaxState) -> EvosaxState:
+    """Return the state with 0 in place of NaN in what is not known yet, so that NaN marks a lost search alone.
+
+    An algorithm has no best solution before the first generation, and GuidedES takes NaN for a gradient of 0.
+    """
+
+    def fill(path: Any, x: Array) -> Array:
+        name = jax.tree_util.keystr(path)
+        return jnp.where(jnp.isnan(x), 0, x).astype(x.dtype) if "best_solution" in name or name == ".grad" else x
+
+    return replace(state, evosax_state=jax.tree_util.tree_map_with_path(fill, state.evosax_state))
 
 
 @part
@@ -136,6 +150,12 @@ class Evosax(Evolver):
             require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and larger")
 
     @property
+    def takes_params(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Return whether `tell` learns from the individuals, not from the noise that `ask` has drawn."""
+        teller = next(base for base in self.algorithm.__mro__ if "_tell" in vars(base))
+        return teller.__name__ not in TELL_BY_NOISE
+
+    @property
     def keeps_best(self) -> bool:
         return self._population_based or "sampling_fn" in self._constructor_options
 
@@ -149,7 +169,7 @@ class Evosax(Evolver):
             start = jax.vmap(sample_params, (0, None, None))(keys, mean, self.numbers.get("initial_std", INITIAL_STD))
             fitness = (jnp.zeros(self.population_size),) if self._population_based else ()  # until the first tell
             inner = algorithm.init(key, start, *fitness, params)
-        return tree.drop_weak_types(EvosaxState(mean, mean, inner, jnp.int32(0)))
+        return _fill_unknown(tree.drop_weak_types(EvosaxState(mean, mean, inner, jnp.int32(0))))
 
     def ask(self, key: Key, state: EvosaxState) -> tuple[Params, EvosaxState]:
         algorithm, params = self._build(state.initial_mean)
@@ -257,4 +277,4 @@ class Evosax(Evolver):
     @staticmethod
     def _cast_like(old: EvosaxState, new: EvosaxState) -> EvosaxState:
         """Return `new` with the dtypes of `old`, since some algorithms change the dtypes of their state."""
-        return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), old, new)
+        return _fill_unknown(jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), old, new))

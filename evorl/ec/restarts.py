@@ -13,6 +13,7 @@ from evorl import tree
 from evorl.ec.cma_es import CMAES, CMAESState
 from evorl.ec.flatten import flatten_member, flatten_population, unflatten_member
 from evorl.ec.noise import normal
+from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import require
 from evorl.parts import Number, number, part
 from evorl.types import Evolver, Key, Metrics, Params
@@ -118,7 +119,7 @@ class Restarts(Evolver):
         state = replace(
             state,
             members=jax.lax.dynamic_update_slice_in_dim(state.members, flatten_population(genomes), at, 0),
-            fitness=jax.lax.dynamic_update_slice_in_dim(state.fitness, fitness, at, 0),
+            fitness=jax.lax.dynamic_update_slice_in_dim(state.fitness, sanitize_fitness(fitness), at, 0),
             num_gathered=state.num_gathered + 1,
             asks_spent=state.asks_spent.at[state.small_regime.astype(int)].add(1),
         )

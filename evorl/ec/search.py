@@ -70,4 +70,9 @@ def require_takes_params(evolver: Any, option: str, why: str) -> None:
     """Raise OptionError unless the value is an Evolver that accepts parameters that it did not ask for."""
     require_evolver(evolver, option)
     name = type(evolver).__name__
-    require(evolver.takes_params, option, name, f"has no from_params, which is needed for {why}")
+    require(
+        evolver.takes_params,
+        option,
+        name,
+        f"cannot learn from other individuals than its own, which is needed for {why}",
+    )

@@ -119,7 +119,8 @@ class PriorSpace:
         def decode_number(name: str, own: Any, declared: Mapping[str, Any]) -> Any:
             dtype = get_dtype(declared)
             if name in searched:
-                return searched[name].astype(dtype)
+                x = searched[name]
+                return jnp.round(x).astype(dtype) if jnp.issubdtype(dtype, jnp.integer) else x.astype(dtype)
             fixed = own.value if isinstance(own, Fixed) else own
             return jax.tree.map(lambda x: _broadcast(jnp.asarray(x, dtype), u.shape[:-1]), fixed)
 

@@ -147,7 +147,9 @@ class PBT(base.BaseStagedWorkflow):
         points = reflect(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
         members = replace(members, numbers=space.decode(points))
-        taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness[source]}
+        copied = source != jnp.arange(len(source))  # less fit than its parent, as its hyperparameters are new
+        fitness = jnp.where(copied, jnp.nextafter(fitness[source], -jnp.inf), fitness)
+        taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness}
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
 
@@ -188,5 +190,9 @@ class PBT(base.BaseStagedWorkflow):
 
 
 def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Return the sources, with the fittest member in place of each source whose fitness is NaN."""
-    return jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)
+    """Return the sources, with the fittest member in place of each source whose fitness is NaN.
+
+    If no fitness is finite, all members stay: their evaluations may have been cut, though their weights are sound.
+    """
+    replaced = jnp.where(jnp.isnan(fitness[source]), sanitize_fitness(fitness).argmax(), source)
+    return jnp.where(jnp.isfinite(fitness).any(), replaced, jnp.arange(len(source), dtype=source.dtype))
