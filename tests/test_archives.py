@@ -15,7 +15,7 @@ from evorl.ec import CMAES, GA, OpenES, SeededES
 from evorl.ec.archives import CELLS_PER_BLOCK, Elites, InsertionResult, write_elites
 from evorl.ec.cells import CVTArchive, GridArchive
 from evorl.ec.cma_me import ImprovementEmitter
-from evorl.ec.emitters import EliteEmitter, IsoLineEmitter, TwoEmitters
+from evorl.ec.emitters import EliteEmitter, GaussianEmitter, IsoLineEmitter, TwoEmitters
 from evorl.ec.map_elites import MapElites
 from evorl.ec.novelty import Novelty
 from evorl.ec.novelty_es import NoveltyES
@@ -216,6 +216,16 @@ def test_iso_line_is_elites_with_noise_along_the_line_to_others():
     assert children.shape == (n, size)
     np.testing.assert_allclose(off[:, 1:].std(0), 0.005, rtol=0.03)
     np.testing.assert_allclose(off[:, 0].std(), np.sqrt(0.005**2 + 0.05**2 / 2), rtol=0.05)  # half had another parent
+
+
+def test_the_gaussian_emitter_is_elites_with_noise_on_every_parameter():
+    """Standard deviation 0.02, from both elites alike."""
+    n, parents = 20_000, jnp.array([[0.0, 0, 0], [1, 0, 0]])
+    elites = fill(GridArchive((0.0,), (1.0,), (2,)).empty(parents), jnp.arange(2), parents)
+    children = np.asarray(jax.jit(lambda key: GaussianEmitter(n).ask(key, None, elites))(jax.random.key(0)))
+    off = children - np.round(children)
+    np.testing.assert_allclose(off.std(0), 0.02, rtol=0.03)
+    np.testing.assert_allclose(np.round(children[:, 0]).mean(), 0.5, atol=0.015)
 
 
 def improvement(ranking, new, gain, entered):

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import tree
+from evorl import Budget, fit, tree
 from evorl.agents import DQN, MAAC, MADDPG, ValueDecomposition
 from evorl.agents.base_agent import fill_spaces
-from evorl.envs.games import TwoStep
+from evorl.envs.games import MatrixGame, TwoStep
 from evorl.errors import OptionError
 from evorl.networks.mixers import MonotonicMixer, SumMixer
 from evorl.networks.recurrent import GRU
@@ -407,6 +407,19 @@ def test_groups_learn_beside_each_other(env, agent, options):
         apart = jax.tree.leaves(state.agent.actor.params["hunter"])
         assert all(x.shape[0] == 2 for x in apart)
         assert max(np.abs(x[0] - x[1]).max() for x in apart) > 1e-3
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("agent", [MADDPG, MAAC])
+def test_agents_learn_the_dominant_action_of_the_prisoners_dilemma(agent):
+    """Each earns 3 if both cooperate, and 1 if both defect, which alone is an equilibrium (Axelrod and Hamilton)."""
+    learner = agent(hidden=(16,), actor_lr=1e-2, critic_lr=1e-2)
+    sizes = {"num_envs": 8, "num_steps": 4, "num_updates": 4, "actor_interval": 1, "batch_size": 64, "capacity": 2_000}
+    workflow = OffPolicy(MatrixGame("prisoners_dilemma"), learner, **sizes, random_steps=200, eval_episodes=4, chunk=50)
+    rows = fit(workflow, budget=Budget(iterations=150), num_seeds=3, evaluations=1, progress=False).rows
+    first, last = (row["seeds"]["return"] for row in (rows[0], rows[-1]))
+    assert first != [1.0] * 3
+    assert last == [1.0] * 3
 
 
 @pytest.mark.program

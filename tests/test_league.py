@@ -23,7 +23,9 @@ from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.training_oracle import make_single_player_env
 from evorl.parts import resolve_numbers
 from evorl.schedules import Linear
+from evorl.training.fit import fit
 from evorl.training.policy import Policy
+from evorl.training.progress import Budget
 from evorl.workflows.off_policy import OffPolicy
 from evorl.workflows.on_policy import OnPolicy
 from tests.tiers import program_fixture
@@ -249,3 +251,16 @@ def test_a_policy_may_read_hyperparameters():
     after, metrics = jax.eval_shape(league.step, state, jax.random.key(0))
     assert jax.tree.structure(after) == jax.tree.structure(state)
     assert {"won", "policies"} <= set(metrics)
+
+
+@pytest.mark.program
+def test_the_main_agent_of_a_league_approaches_an_equilibrium_of_kuhn_poker():
+    """It starts about uniform, with an exploitability of 0.458 (OpenSpiel: NashConv 0.916667)."""
+    learner = replace(LEAGUE.workflow, agent=PPO(hidden=(16,), learning_rate=3e-3, entropy_weight=0.05), num_envs=64)
+    learner = replace(learner, num_steps=8, num_epochs=2, batch_size=128)
+    matches = Matchmaking(snapshot_steps=5_000.0, timeout=10_000.0)
+    league = replace(LEAGUE, workflow=learner, roster=Roster(1, 1, 1, 8), matches=matches)
+    rows = fit(league, budget=Budget(iterations=150), evaluations=1, chunk=50, progress=False).rows
+    first, last = (row["exploitability"] for row in rows if row["kind"] == "evaluation")
+    assert first == pytest.approx(0.458, abs=0.02)
+    assert last < 0.35

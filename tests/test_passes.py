@@ -291,9 +291,8 @@ def test_puffer_learns_a_choice():
     state = jax.jit(workflow.init)(jax.random.key(0))
     run = jax.jit(lambda state, keys: jax.lax.scan(workflow.step, state, keys))
     state, _ = run(state, jax.random.split(jax.random.key(1), 100))
-    before = jax.jit(workflow.evaluate)(jax.jit(workflow.init)(jax.random.key(0)), jax.random.key(2))["return"]
     after = jax.jit(workflow.evaluate)(state, jax.random.key(2))["return"]
-    assert float(after) > max(float(before), -0.05)
+    assert float(after) > 0.9  # 1 if the action is half the observation; the best action without it earns 0.75
 
 
 @pytest.mark.parametrize(("options", "message"), [

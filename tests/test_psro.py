@@ -31,6 +31,7 @@ from evorl.leagues.solvers import NewestPolicySolver, UniformMixture
 from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
 from evorl.schedules import Linear
 from evorl.training.configuration import config
+from evorl.training.fit import fit
 from evorl.training.policy import Policy
 from evorl.training.progress import Budget
 from evorl.training.summary import describe_continuation
@@ -177,6 +178,17 @@ def test_trainings_answer_mixtures(learned):
     assert int(metrics["env_steps"]) == 2 * 2 * 2 * 64  # players, restarts, iterations
     assert int(state.num_policies) == 2
     assert np.isfinite(float(metrics["reached"]))
+
+
+@pytest.mark.program
+def test_learned_responses_approach_an_equilibrium_of_kuhn_poker():
+    """The policies at the start are about uniform, whose exploitability is 0.458 (OpenSpiel: NashConv 0.916667)."""
+    learner = OnPolicy(PLAYER.env, PPO(hidden=(16,), learning_rate=3e-3, entropy_weight=0.05), 64, 8, 2, 128)
+    workflow = PSRO(KUHN, TrainingOracle(learner, iterations=40, restarts=1), capacity=4, episodes=0)
+    rows = fit(workflow, budget=Budget(iterations=2), evaluations=2, chunk=1, progress=False).rows
+    exploitability = [row["exploitability"] for row in rows if row["kind"] == "evaluation"]
+    assert exploitability[0] == pytest.approx(0.458, abs=0.02)
+    assert exploitability[-1] < 0.25
 
 
 @pytest.mark.program

@@ -63,6 +63,14 @@ def test_zdt_and_dtlz_are_pymoos(problem):
     np.testing.assert_allclose(-values(problem, rows), theirs.evaluate(rows), rtol=2e-5, atol=2e-5)
 
 
+def test_zdt_by_hand():
+    """Zitzler et al. 2000, eq. 9 to 12, at one point: g is 6.1, 34.2302 and 8.80869."""
+    x = [[0.3, 0.2, 0.6, 0.9]]
+    np.testing.assert_allclose(values(ZDT(3, 4), x)[0], [-0.3, -4.7472251], rtol=1e-5)
+    np.testing.assert_allclose(values(ZDT(4, 4), [[0.3, -2.0, 0.5, 3.3]])[0], [-0.3, -31.0256339], rtol=1e-5)
+    np.testing.assert_allclose(values(ZDT(6, 4), x)[0], [-0.9875789, -8.6979000], rtol=1e-5)
+
+
 def test_fronts_by_hand():
     """Where g = 1: f2 = 1 - sqrt(f1), 1 - f1^2; DTLZ1's sum is 1/2, DTLZ2's radius 1; at x = 1/2, g of ZDT1 is 5.5."""
     x = np.array([[0.25, 0, 0, 0], [0.25, 0.5, 0.5, 0.5]])
