@@ -86,6 +86,12 @@ def count_evaluation_steps(metrics: Metrics) -> Any:
     return metrics.get("episodes", 0) * metrics.get("episode_length", 0) + metrics.get(MEASURED_STEPS, 0)
 
 
+def join_measures(metrics: Metrics, measured: Metrics) -> Metrics:
+    """Return the metrics of an evaluation with those of additional measurements, whose env steps are added."""
+    both = [one[MEASURED_STEPS] for one in (metrics, measured) if MEASURED_STEPS in one]
+    return metrics | measured | ({MEASURED_STEPS: sum(both[1:], both[0])} if both else {})
+
+
 def count_episodes(rounds: list[Metrics], otherwise: int) -> Any:
     """Return the number of episodes that ended or were cut in the rounds of an evaluation.
 

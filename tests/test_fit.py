@@ -29,9 +29,9 @@ from evorl.training.fit import fit
 from evorl.training.program import Program, fold_keys
 from evorl.training.progress import Budget, BudgetUsage, Progress, StepBound
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.records.display import LinePrinter, SpeedMeter
+from evorl.training.records.display import LinePrinter, SpeedMeter, format_returns
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
-from evorl.training.records.rows import compute_return_interval
+from evorl.training.records.rows import compute_return_interval, make_row
 from evorl.types import TimeStep
 from evorl.workflows import Evolution, OnPolicy
 from tests.conftest import leaves_equal
@@ -554,3 +554,18 @@ def test_a_state_may_hold_keys(tmp_path):
 def number(leaf):
     """A leaf as an array, of a key its data."""
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def test_a_line_is_over_the_seeds_that_have_not_diverged():
+    row = {"return": 490.0, "seeds": {"return": [480.0, 9.0, 500.0], "episode_length": [480, 9, 500]}}
+    assert format_returns(row | {"seeds": row["seeds"] | {"diverged": [0, 1, 0]}}).endswith(" over 2 seeds")
+    assert format_returns(row | {"seeds": row["seeds"] | {"diverged": [1, 1, 0]}}) == "490.0 (1 of 3 seeds)"
+    alone = {"return": 500.0, "seeds": {"return": [np.nan, 500.0, np.nan], "diverged": [0, 0, 0]}}
+    assert format_returns(alone) == "500.0 (1 of 3 seeds)"
+    assert format_returns({"return": 5.0}) == "5.0"
+
+
+def test_metrics_that_are_infinite_in_both_directions_have_no_mean():
+    metrics = {"loss": np.array([np.inf, -np.inf]), "env_steps": np.array([1, 1])}
+    progress = Progress(divergence_iterations=[1, 1], totals={"env_steps": [1, 1]})
+    assert np.isnan(make_row(progress, metrics, "train", 1.0)["loss"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from evorl.envs.host import pool_registry
 from evorl.errors import DivergedError, HostError, OptionError, require
-from evorl.metrics import count_episodes, reduce_rounds
+from evorl.metrics import count_episodes, join_measures, reduce_rounds
 from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training import processes
 from evorl.training.callbacks import Callback
@@ -290,7 +290,7 @@ class Driver:
             sent, metrics, found, duration = self._receive_oldest()
             if not sent.count:
                 light = split_replays(self.state)[0]
-                self.training_log.record_evaluation(light, metrics | sent.extra_metrics, duration)
+                self.training_log.record_evaluation(light, join_measures(metrics, sent.extra_metrics), duration)
                 continue
             self.iteration_seconds.append(duration / sent.count)
             self.progress.iteration_seconds = max(self.iteration_seconds)
@@ -352,7 +352,7 @@ class Driver:
             measured |= sent.extra_metrics
             if count_episodes(rounds, FINAL_EPISODES).min() >= FINAL_EPISODES:
                 break
-        return EvaluationRounds(reduce_rounds(rounds) | measured, seconds)
+        return EvaluationRounds(join_measures(reduce_rounds(rounds), measured), seconds)
 
     def _receive_oldest(self) -> "tuple[PendingResult, dict[str, np.ndarray], Any, float]":
         """Wait for the oldest pending result.

@@ -166,7 +166,7 @@ def fit(
             driver.save()  # a resumed run does not read them again
         journal, schedule = driver.training_log, driver.progress  # the budget of a resumed run may be larger now
         schedule.evaluation_point = min(
-            schedule.evaluation_point, int(budget.compute_used_share(schedule.usage) * evaluations)
+            schedule.evaluation_point, int(budget.compute_used_share(schedule.recent_usage[-1]) * evaluations)
         )
         schedule.evaluation_point = (
             -1 if schedule.initial_evaluation is None else schedule.evaluation_point

@@ -16,6 +16,7 @@ from evorl.ec.genetic import GA
 from evorl.ec.shaping import argsort_best_first, count_elites, sanitize_fitness
 from evorl.ec.variation import ERLMutation
 from evorl.errors import require, unknown_name_error
+from evorl.metrics import MEASURED_STEPS
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
@@ -271,7 +272,8 @@ class ERL(shared_replay_learning.BaseHybrid):
         del state
         parts = slice(-self.num_agent_envs), slice(-self.num_agent_envs, None)
         center, agents = (tree.index(played.stats, part) for part in parts)
-        return center.evaluation_metrics() | {"return_agent": agents.metrics()["return"]}
+        reported = {"return_agent": agents.metrics()["return"], MEASURED_STEPS: agents.steps.sum()}
+        return center.evaluation_metrics() | reported
 
     def pull_to_elite(
         self, state: ERLState, members: Params, fitness: Float[Array, " n"], returns: Array, learning: Bool[Array, ""]

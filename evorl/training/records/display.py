@@ -14,6 +14,7 @@ from evorl.metrics import GROUP_RETURN_PREFIX
 from evorl.training.devices import measure_peak_memory
 from evorl.training.machine_load import MachineLoad
 from evorl.training.profile import Profile
+from evorl.training.progress import select_sound
 from evorl.training.records.checkpoint import format_bytes
 from evorl.training.records.rows import MEMBER_STATISTICS, Row
 
@@ -225,15 +226,17 @@ def format_returns(row: Row) -> str:
 
 
 def _format_mean_return(row: Row) -> str:
-    """Format the mean return over the seeds in which an episode ended, with its 95 % interval if there are several."""
+    """Format the mean return over the sound seeds in which an episode ended, with its 95 % interval."""
     seeds: dict[str, list[Any]] = row.get("seeds", {})
     found = seeds.get("return", [row["return"]])
     lengths = seeds.get("episode_length", [row.get("episode_length", 1)] * len(found))  # not every workflow reports it
-    values = [x for x, length in zip(found, lengths, strict=True) if length]
-    if not values:
+    sound = select_sound([*zip(found, lengths, strict=True)], seeds.get("diverged", [0] * len(found)))
+    ended = [x for x, length in sound if length]
+    values = [x for x in ended if np.isfinite(x)]
+    if not ended:
         return "no episode ended"
-    if len(values) == 1 or not np.isfinite(values).all():
-        return f"{row['return']:.1f}" + (f" (1 of {len(lengths)} seeds)" if len(lengths) > 1 else "")
+    if len(values) < 2:
+        return f"{row['return']:.1f}" + f" ({len(values)} of {len(found)} seeds)" * (len(found) > 1)
     return f"{stats.MeanEstimate.from_scores(values):.1f} over {len(values)} seeds"
 
 

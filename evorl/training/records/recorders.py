@@ -131,7 +131,7 @@ class TensorBoard:
         for line in split_by_seed(row, self._first_seed) if "seeds" in row else ():
             values |= {f"{row['kind']}_by_seed/{name}/{line['seed']}": line[name] for name in row["seeds"]}
         scalars = [{"tag": tag, "simple_value": value} for tag, value in values.items()]
-        self._write(row.get("env_steps", row["iteration"]), summary={"value": scalars})
+        self._write(row.get("env_steps") or row["iteration"], summary={"value": scalars})
         if row["kind"] == "evaluation":
             self._writer.flush()
 
@@ -203,7 +203,7 @@ class Wandb:
         if self._position <= self._identity["rows"]:
             return
         values = {f"{row['kind']}/{name}": value for name, value in select_metrics(row).items()}
-        values["env_steps"] = row.get("env_steps", row["iteration"])
+        values["env_steps"] = row.get("env_steps") or row["iteration"]
         self._run.log(values, step=self._position)
         self._identity["rows"] = self._position
         self._remember()

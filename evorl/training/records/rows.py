@@ -170,7 +170,8 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
         ended = episodes if is_episode_mean(name) else [1] * num_seeds
         counted = [x for x, n in select_sound([*zip(values, ended, strict=True)], lost) if n]
         none = 0.0 if kind == "train" else math.nan
-        row[name] = math.fsum(counted) / len(counted) if counted else none
+        whole = math.fsum if all(map(math.isfinite, counted)) else sum  # fsum raises for inf and -inf together
+        row[name] = float(whole(counted) / len(counted)) if counted else none
     row["diverged"] = sum(lost)
     if num_seeds > 1:
         row["seeds"] = totals | apart | {"diverged": [int(x) for x in lost]}
