@@ -18,8 +18,8 @@ MAX_UPDATES = 2**20  # from then on, old observations lose weight: in float32, l
 class RunningStatistics:
     """Count, mean and sum of squared deviations of a stream of pytrees (Welford 1962; Chan et al. 1979 for merging).
 
-    They weigh all observations equally until there are 2^20 times as many as in one update. From then on, they
-    are those of about this many of the last observations.
+    They weigh all observations equally until there are 2^20 times as many as rows in one update. From then on,
+    they are those of about this many of the last observations.
     """
 
     count: PyTree  # of each leaf, float []

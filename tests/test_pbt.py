@@ -15,6 +15,7 @@ from evorl.agents import PPO, SAC
 from evorl.ec import CEM
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
+from evorl.metrics import count_evaluation_steps, join_measures
 from evorl.parts import Number, number, part, read_numbers, resolve_numbers
 from evorl.population import NoSelection, Pairs, Perturb, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
@@ -23,6 +24,7 @@ from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
 from evorl.workflows.pbt import replace_lost_parents
+from tests.contract_cases import META
 from tests.tiny import on_policy
 
 KEY = jax.random.key(0)
@@ -323,3 +325,17 @@ def test_the_error_of_a_meta_evaluation_is_that_between_members():
     np.testing.assert_allclose(found["return"], np.mean(finite), rtol=1e-6)
     np.testing.assert_allclose(found["return_error"], scipy.stats.sem(finite), rtol=1e-6)
     assert found["return_dof"] == 3
+
+
+@pytest.mark.program
+def test_an_evaluation_counts_the_steps_of_all_members():
+    """Four members play 6 episodes of the same length; the metrics describe those of the fittest."""
+    workflow = META["pbt_ppo"]
+    found = jax.jit(workflow.evaluate)(jax.jit(workflow.init)(KEY), KEY)
+    assert float(found["measured_steps"]) == 3 * float(found["episodes"] * found["episode_length"])
+    assert float(count_evaluation_steps(found)) == 4 * float(found["episodes"] * found["episode_length"])
+    assert join_measures({"measured_steps": 5}, {"measured_steps": 7, "solved": 1}) == {
+        "measured_steps": 12,
+        "solved": 1,
+    }
+    assert join_measures({"return": 1}, {}) == {"return": 1}

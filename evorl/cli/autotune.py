@@ -196,6 +196,8 @@ def measure_speed(chosen: Sequence[str], choice: Candidate, seconds: float) -> f
                 raise OptionError(done.stderr.strip().rpartition("\n")[2].removeprefix("error: "))
             return 0.0
         row = read_rows(run_dir, "train").rows[-1]
+    if not row["env_steps"]:
+        raise OptionError("env_steps=0: autotune compares env steps per second, and this training takes none")
     took = row["seconds"] - row["compile_seconds"] - row["evaluation_seconds"]
     return row["env_steps"] * len(row.get("seeds", {}).get("env_steps", [0])) / took
 
