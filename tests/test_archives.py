@@ -460,7 +460,7 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
         (lambda: MapElites(descriptors=()), "descriptors"),
         (lambda: Novelty(OpenES(8), neighbours=8), "neighbours=8"),
         (lambda: NoveltyES(capacity=4), "capacity=4: must be at least 10"),
-        (lambda: NoveltyES(SeededES()), "evolver=SeededES: cannot learn from other individuals"),
+        (lambda: NoveltyES(SeededES()), "evolver=SeededES: has no from_params"),
         (lambda: evolution(MapElites(), normalization="running"), "normalization=running"),
         (
             lambda: jax.eval_shape(*stepping(MapElites())),

@@ -449,7 +449,7 @@ def test_an_evolver_may_be_told_more_than_returns():
 @pytest.mark.parametrize("workflow", [CEMRL, ERL])
 def test_who_has_learned_is_told_only_to_an_evolver_with_a_way_back(workflow):
     agent = TD3(hidden=(8,))
-    with pytest.raises(OptionError, match=r"evolver=Seeds: cannot learn from other individuals"):
+    with pytest.raises(OptionError, match=r"evolver=Seeds: has no from_params"):
         workflow(Walk(), agent, Seeds())
 
 

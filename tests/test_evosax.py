@@ -82,9 +82,9 @@ def test_an_algorithm_that_ignores_other_individuals_is_not_given_any(name, key)
     genomes, state = jax.jit(evolver.ask)(key, evolver.init(key, MEAN))
     others = jax.tree.map(lambda x: x + 0.1 * jnp.arange(8.0).reshape(8, *[1] * (x.ndim - 1)), genomes)
     tell = jax.jit(lambda genomes: evolver.solution(evolver.tell(key, genomes, jnp.arange(8.0), state)[0]))
-    assert leaves_equal(tell(genomes), tell(others)) is not evolver.takes_params
-    if not evolver.takes_params:
-        with pytest.raises(OptionError, match="evolver=Evosax: cannot learn from other individuals"):
+    assert leaves_equal(tell(genomes), tell(others)) is evolver.tells_by_noise
+    if evolver.tells_by_noise:
+        with pytest.raises(OptionError, match="evolver=Evosax: learns from the noise that it drew"):
             CEMRL(ENV, TD3(hidden=(4,)), evolver)
 
 

@@ -178,13 +178,18 @@ def test_all_iterations_are_one_program(played):
 def test_a_full_room_gives_up_what_is_beaten_most_and_exploiters_begin_anew(played):
     state, given = played[1][-1][0], resolve_numbers(Matchmaking(snapshot_steps=1, timeout=1, reset=0.0))
     won = jnp.full(state.record.wins.shape, 0.5).at[0, 1].set(0.9)
-    state = replace(state, numbers=state.numbers | {"matches": given}, record=MatchRecord(jnp.ones_like(won), won))
+    state = replace(
+        state, numbers=state.numbers | {"matches": given}, record=MatchRecord(jnp.full_like(won, 100), 100 * won)
+    )
     state = replace(state, steps_since_snapshot=jnp.ones(4), num_snapshots=jnp.array([2, 0, 1, 0]))
     taking = jax.jit(LEAGUE.update_pool)
     after, metrics = taking(state, jax.random.key(1))
     assert (int(metrics["snapshots"]), int(metrics["resets"])) == (4, 1)
     assert after.num_snapshots.tolist() == [2, 1, 2, 1]
     assert after.latest_snapshot.tolist() == [1, 2, 5, 6]
+    lucky = MatchRecord(jnp.ones_like(won).at[0, 0].set(100), jnp.full_like(won, 0.5).at[0, 1].set(1).at[0, 0].set(90))
+    once = taking(state.replace(record=lucky), jax.random.key(1))[0]
+    assert int(once.latest_snapshot[0]) == 0, "one game that was won says less than 90 of 100"
     even = state.replace(record=MatchRecord.empty(LEAGUE.roster), num_snapshots=jnp.full(4, 2))
     even = even.replace(latest_snapshot=jnp.array([0, 3, 5, 6]))
     assert taking(even, jax.random.key(1))[0].latest_snapshot.tolist() == [1, 2, 4, 7], "in turn"

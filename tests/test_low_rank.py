@@ -233,6 +233,6 @@ def test_what_takes_no_parameters_is_refused_where_agents_are_injected(evolver):
     agent = TD3(hidden=(8, 8))
     name = type(evolver).__name__
     for workflow in (CEMRL, ERL):
-        with pytest.raises(OptionError, match=f"evolver={name}: cannot learn from other individuals"):
+        with pytest.raises(OptionError, match=f"evolver={name}: has no from_params"):
             workflow(ENV, agent, evolver, **SMALL)
     search.require_takes_params(CEM(4), "evolver", "anything")

@@ -13,11 +13,12 @@ from flax import struct
 from evorl import tree
 from evorl.agents import PPO, SAC
 from evorl.ec import CEM
+from evorl.ec.objectives import WORST_FITNESS
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.metrics import count_evaluation_steps, join_measures
 from evorl.parts import Number, number, part, read_numbers, resolve_numbers
-from evorl.population import NoSelection, Pairs, Perturb, Swarm, Truncation
+from evorl.population import NoSelection, Pairs, Perturb, PriorSpace, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.state_replays import split_replays
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
@@ -111,7 +112,7 @@ def test_generations_by_hand():
         assert trained[source[replaced]].min() > ordered[-2] - 1e-4
         height = trained[source]
         np.testing.assert_allclose(after.members.height, height, rtol=1e-5)
-        np.testing.assert_allclose(after.fitness, height, rtol=1e-5)
+        np.testing.assert_allclose(after.fitness, np.where(replaced, WORST_FITNESS, height), rtol=1e-5)
         np.testing.assert_array_equal(after.members.numbers["rate"][~replaced], rates[~replaced])
         expected = mirrored(rates[source][replaced][:, None] + 4 * np.array([-0.2, 0.2]), -1, 3)  # of a range of 4
         found = np.asarray(after.members.numbers["rate"])[replaced]
@@ -339,3 +340,20 @@ def test_an_evaluation_counts_the_steps_of_all_members():
         "solved": 1,
     }
     assert join_measures({"return": 1}, {}) == {"return": 1}
+
+
+@part
+class Counted:
+    """A stand-in with an integer hyperparameter."""
+
+    size: Number = number(2, 1, 8, "a whole number")
+
+
+def test_integer_hyperparameters_are_rounded_where_they_are_used_and_where_they_are_shown():
+    space = PriorSpace(Counted(size=Uniform(1.0, 4.0)))
+    u = (jnp.arange(3000.0)[:, None] + 0.5) / 3000
+    shown, used = space.decode_by_name(u)["size"], space.decode(u)["size"]
+    np.testing.assert_array_equal(shown, used)
+    np.testing.assert_allclose(np.bincount(used)[1:] / 3000, [1 / 6, 1 / 3, 1 / 3, 1 / 6], atol=1e-3)
+    with pytest.raises(OptionError, match=r"size=2.5: must be a whole number"):
+        resolve_numbers(Counted(), {"size": 2.5})

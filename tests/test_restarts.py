@@ -62,6 +62,8 @@ def test_a_larger_population_is_gathered_and_moves_the_distribution_as_one(key):
     direct, _ = CMAES(8).tell(key, jnp.concatenate(asked), fitness.ravel(), state.search)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), whole.search, direct)
     assert float(whole.history[0]) == 7.0
+    assert float(whole.mean_fitness) == pytest.approx(22 / 7)
+    assert bool(tree.is_nan_free(half)), "or a population counts the search as lost"
 
 
 @pytest.mark.program

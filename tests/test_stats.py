@@ -99,6 +99,6 @@ def test_scores_that_are_alike_or_lost():
 
 def test_lists_of_unequal_lengths_are_refused_and_arrays_are_tasks():
     with pytest.raises(ValueError, match=r"lists of lengths \[1, 2\]: give a list with one array for each task"):
-        stats.iqm([[1.0, 2.0], [3.0]])
+        stats.mean_interval([[1.0, 2.0], [3.0]])
     assert [x.tolist() for x in stats.split_tasks([np.array([1.0, 2.0]), jnp.array([3.0])])] == [[1, 2], [3]]
     assert [x.tolist() for x in stats.split_tasks([[1.0, 2.0], [3.0, 4.0]])] == [[1, 3], [2, 4]]

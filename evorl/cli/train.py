@@ -260,9 +260,11 @@ def _train(
     enable_compilation_cache()
     say = lambda line: print(line, flush=True)  # noqa: E731
     checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=say)
-    if data["resume"] and checkpoints.latest_iteration is None:
-        for name in ("init_from", "preload"):
-            require(not data.get(name), name, data.get(name), f"no checkpoint of {run_dir} has it; start the run again")
+    if data["resume"] and not checkpoints.latest_iteration:
+        begun = checkpoints.latest_iteration == 0  # its checkpoint has the weights, and the replay buffer by default
+        for name, is_kept in (("init_from", begun), ("preload", begun and data["checkpoint"]["replay"])):
+            lost = f"no checkpoint of {run_dir} has it; start the run again"
+            require(is_kept or not data.get(name), name, data.get(name), lost)
     parent = runs.restore_parent_state(data) if data["init_from"] and not data["resume"] else None
     demonstrations = runs.read_preload(data) if data.get("preload") and not data["resume"] else None
     profile = Profile(run_dir / "profile") if data["profile"] else None

@@ -150,10 +150,9 @@ class Evosax(Evolver):
             require(fits, "population_size", n, f"must be a multiple of options.num_populations={k}, and larger")
 
     @property
-    def takes_params(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return whether `tell` learns from the individuals, not from the noise that `ask` has drawn."""
+    def tells_by_noise(self) -> bool:
         teller = next(base for base in self.algorithm.__mro__ if "_tell" in vars(base))
-        return teller.__name__ not in TELL_BY_NOISE
+        return teller.__name__ in TELL_BY_NOISE
 
     @property
     def keeps_best(self) -> bool:

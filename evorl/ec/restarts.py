@@ -134,7 +134,7 @@ class Restarts(Evolver):
 
     def _end_generation(self, key: Key, state: RestartsState) -> RestartsState:
         size = state.asks * self.population_size
-        valid = (jnp.arange(len(state.fitness)) < size) & ~jnp.isnan(state.fitness)
+        valid = (jnp.arange(len(state.fitness)) < size) & ~jnp.isneginf(state.fitness)
         fitness = jnp.where(valid, state.fitness, -jnp.inf)
         search = self.evolver.update(state.members, fitness, size, state.search)
         history = jnp.roll(state.history, 1).at[0].set(fitness.max())

@@ -67,12 +67,14 @@ def require_evolver(evolver: Any, option: str = "evolver") -> None:
 
 
 def require_takes_params(evolver: Any, option: str, why: str) -> None:
-    """Raise OptionError unless the value is an Evolver that accepts parameters that it did not ask for."""
+    """Raise OptionError unless the value is an Evolver that accepts individuals as parameters."""
     require_evolver(evolver, option)
     name = type(evolver).__name__
-    require(
-        evolver.takes_params,
-        option,
-        name,
-        f"cannot learn from other individuals than its own, which is needed for {why}",
-    )
+    require(evolver.takes_params, option, name, f"has no from_params, which is needed for {why}")
+
+
+def require_learns_from_others(evolver: Any, option: str, why: str) -> None:
+    """Raise OptionError unless the value is an Evolver that learns from individuals that it did not ask for."""
+    require_takes_params(evolver, option, why)
+    ignores = "learns from the noise that it drew, not from other individuals, which is needed for"
+    require(not evolver.tells_by_noise, option, type(evolver).__name__, f"{ignores} {why}")

@@ -230,7 +230,7 @@ class League:
 
         oldest_first = (state.latest_snapshot[:, None] + 1 + jnp.arange(roster.capacity)) % roster.capacity
         own_places = rows[:, None] * roster.capacity + oldest_first
-        easiest = jnp.take_along_axis(state.record.win_rate, own_places, 1).argmax(1)
+        easiest = jnp.take_along_axis(state.record.estimate(matches.decay), own_places, 1).argmax(1)
         replaced = own_places[rows, easiest]
         free = rows * roster.capacity + state.num_snapshots
         place = jnp.where(state.num_snapshots < roster.capacity, free, replaced)

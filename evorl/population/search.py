@@ -92,6 +92,14 @@ class PriorSpace:
         """Return the widths of the priors in natural-log units, shape [d]; 0 for a linear prior."""
         return jnp.asarray([prior.e_folds for prior in self.priors.values()], jnp.float32)
 
+    def _round(self, name: str, x: Array) -> Array:
+        """Return values of a hyperparameter, rounded if it is an integer, which may have a continuous prior."""
+        return jnp.round(x) if name in self._integers else x
+
+    @cached_property
+    def _integers(self) -> set[str]:
+        return {name for name, _, declared in iterate_numbers(self.part) if get_dtype(declared) is jnp.int32}
+
     def decode_by_name(self, u: Float[Array, "*shape d"]) -> dict[str, Float[Array, "*shape"]]:
         """Return the searched hyperparameters at points of the unit cube, by dotted name.
 
@@ -101,7 +109,7 @@ class PriorSpace:
         Returns:
             Values by name, each of shape [*shape].
         """
-        return {name: prior.decode(u[..., i]) for i, (name, prior) in enumerate(self.priors.items())}
+        return {name: self._round(name, prior.decode(u[..., i])) for i, (name, prior) in enumerate(self.priors.items())}
 
     def decode(self, u: Float[Array, "*shape d"]) -> Numbers:
         """Return all hyperparameters at points of the unit cube.
@@ -119,8 +127,7 @@ class PriorSpace:
         def decode_number(name: str, own: Any, declared: Mapping[str, Any]) -> Any:
             dtype = get_dtype(declared)
             if name in searched:
-                x = searched[name]
-                return jnp.round(x).astype(dtype) if jnp.issubdtype(dtype, jnp.integer) else x.astype(dtype)
+                return searched[name].astype(dtype)
             fixed = own.value if isinstance(own, Fixed) else own
             return jax.tree.map(lambda x: _broadcast(jnp.asarray(x, dtype), u.shape[:-1]), fixed)
 

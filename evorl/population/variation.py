@@ -195,7 +195,7 @@ class EvolverVariation:
         Its population_size must be the number of members, and it must accept parameters that it did not ask
         for.
         """
-        search.require_takes_params(self.evolver, "variation.evolver", "hyperparameters that it did not propose")
+        search.require_learns_from_others(self.evolver, "variation.evolver", "hyperparameters that it did not propose")
         n = self.evolver.population_size
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
 

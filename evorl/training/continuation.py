@@ -56,7 +56,7 @@ def load_resumed_config(
         _require_changeable(data, numbers, changeable)
         data, kept = (_change_numbers(one, numbers, Path(cfg.resume)) for one in (data, kept))
     changed_before = data.get("number_changes", {})  # by now or earlier; a killed process may not have saved them
-    values = {name: config_file.lookup(data, name) for name in changed_before}
+    values = {name: config_file.lookup(data, name, None) for name in changed_before}
     numbers = {name.removeprefix(WORKFLOW_PREFIX): value for name, value in values.items() if is_number(value)}
     return data | {"resume": cfg.resume}, kept, numbers
 
@@ -77,7 +77,7 @@ def _change_numbers(data: dict[str, Any], numbers: Mapping[str, float], run_dir:
 
     The history maps the iteration from which a value was used to the value.
     """
-    iteration = str(runs.open_checkpoints(run_dir, "resume").latest_iteration)
+    iteration = str(runs.open_checkpoints(run_dir, "resume").latest_iteration or 0)
     history = {name: dict(of) for name, of in data.get("number_changes", {}).items()}
     for name, value in numbers.items():
         history.setdefault(name, {"0": config_file.lookup(data, name)})[iteration] = value

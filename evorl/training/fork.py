@@ -61,7 +61,7 @@ def fork_member(
     recorded = member_history(rows, chosen - first).get("source", np.zeros((0, 0)))
     if not isinstance(workflow, EvolvingWorkflow) or not len(recorded):
         raise OptionError(f"run={run}: has no evolving population")
-    for option in ("init_from", "preload"):
+    for option in ("init_from", "preload", "number_changes"):
         require(not data.get(option), option, data.get(option), "such a run cannot be trained again from its beginning")
     require_int("member", member, 0, workflow.population.size - 1)
     require_int("generation", generation, 1, len(recorded))

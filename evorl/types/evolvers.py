@@ -74,6 +74,11 @@ class Evolver(ABC):
         """Return whether the solution may be of an earlier generation, such as the best individual so far."""
         return False
 
+    @property
+    def tells_by_noise(self) -> bool:
+        """Return whether `tell` learns from the noise that `ask` has drawn, so that it ignores the individuals."""
+        return False
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)

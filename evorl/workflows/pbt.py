@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from evorl import metrics as metrics_of
 from evorl import tree
 from evorl.bounds import reflect
+from evorl.ec.objectives import WORST_FITNESS
 from evorl.ec.shaping import sanitize_fitness
 from evorl.errors import require_int
 from evorl.parts import bind, part, resolve_numbers
@@ -29,7 +30,7 @@ class PBTState:
     members: State  # state of the population
     points: Float[Array, "n d"]  # hyperparameters of the members, in the unit cube of the search space
     variation_state: State
-    fitness: Float[Array, " n"]  # of each member's agent, in the last evaluation
+    fitness: Float[Array, " n"]  # in the last evaluation; WORST_FITNESS of members that were replaced since then
     generation: Int[Array, ""]
     env_steps: Float[Array, ""]  # total of all members so far
 
@@ -40,8 +41,8 @@ class PBT(base.BaseStagedWorkflow):
 
     In each generation, every member takes steps_per_generation training steps and is evaluated, all on the
     same episodes. Then the selection chooses members that inherit from fitter ones, and the variation changes
-    their hyperparameters. The generations are synchronous. A member whose state contains NaN always inherits
-    from the fittest member.
+    their hyperparameters. The generations are synchronous. A member whose state contains NaN inherits from
+    the fittest member, unless no member has a finite fitness.
 
     The searched hyperparameters are those of a member whose value is a prior, and those at their default
     value that have a declared prior. If `search` names some of the latter, only these are searched. Initial
@@ -147,8 +148,8 @@ class PBT(base.BaseStagedWorkflow):
         points = reflect(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
         members = replace(members, numbers=space.decode(points))
-        copied = source != jnp.arange(len(source))  # less fit than its parent, as its hyperparameters are new
-        fitness = jnp.where(copied, jnp.nextafter(fitness[source], -jnp.inf), fitness)
+        copied = source != jnp.arange(len(source))  # with new hyperparameters, with which nothing is known of it
+        fitness = jnp.where(copied, WORST_FITNESS, fitness)
         taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness}
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics

@@ -94,7 +94,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         base.fill_agent_spaces(self)
         names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
         base.check_positive(self, *names)
-        search.require_takes_params(self.evolver, "evolver", "individuals that were trained by gradient")
+        search.require_learns_from_others(self.evolver, "evolver", "individuals that were trained by gradient")
         n = self.evolver.population_size
         require(
             1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"

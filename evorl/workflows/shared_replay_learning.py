@@ -55,7 +55,7 @@ def check_hybrid(workflow: Any) -> None:
     fill_agent_spaces(workflow)
     check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
     check_replay(workflow)
-    search.require_takes_params(workflow.evolver, "evolver", "actors that were trained by gradient")
+    search.require_learns_from_others(workflow.evolver, "evolver", "actors that were trained by gradient")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates
     require_int("population_size", n, 2)
     require(most >= fewest, "max_updates", most, f"must be at least min_updates, {fewest}")

@@ -138,7 +138,7 @@ def _make_schedule_resolver(name: str) -> Callable[..., dict[str, Any]]:
     return resolve
 
 
-def _resolve_learner_steps(*, _parent_: Any, _root_: Any) -> float:
+def _resolve_learner_steps(*, _parent_: Any, _root_: Any) -> Any:
     """Return the env steps that the learner of this schedule takes in the whole training; inf without such a budget."""
     env_steps = _root_.get("env_steps")
     if env_steps is None:
@@ -146,7 +146,7 @@ def _resolve_learner_steps(*, _parent_: Any, _root_: Any) -> float:
     count, agent, place = 1, OmegaConf.select(_root_, "agent"), get_full_key(_parent_).split(".")[1:]
     while OmegaConf.is_dict(agent) and place[:1] == ["inner"]:  # agent.inner.workflow is the learner of agent.workflow
         count, agent, place = count * _count_learners(agent.get("workflow")), agent.get("inner"), place[1:]
-    return env_steps if count == 1 else env_steps / count
+    return env_steps / count if count > 1 and is_number(env_steps) else env_steps  # a sweep has a mark for a number
 
 
 def _count_learners(node: Any) -> int:
