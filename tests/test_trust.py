@@ -185,9 +185,7 @@ def test_where_no_checkpoint_is_whole_it_says_so_and_touches_nothing(tmp_path):
 @pytest.mark.program
 def test_what_does_not_fit_in_memory_is_refused_before_it_compiles(monkeypatch):
     monkeypatch.setattr(devices, "memory_limit", lambda: 3000)
-    with pytest.raises(
-        OptionError, match=r"need .* kB of memory, and 3 kB are available; its largest field is replay"
-    ):
+    with pytest.raises(OptionError, match=r"need .* kB of memory, and 3 kB are available; its largest field is replay"):
         fit(OFF_POLICY, 0, Budget(iterations=1))
 
 
