@@ -114,7 +114,7 @@ def test_what_was_learned_is_kept_as_data_and_taken_by_name(tmp_path, monkeypatc
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7), taken, weights)
     assert not leaves_equal(taken, SMALL.evolver.weights(jnp.zeros(3)))
     with pytest.raises(
-        OptionError, match=r"options\.params=other weights: must have the names and shapes of LearnedES"
+        OptionError, match=r"options\.params=other weights: must have the names and shapes of the weights of LearnedES"
     ):
         Evosax(LearnedES, 4, {"params": {"recomb_weights": [1.0]}})
     for wrong in ("[null]", "[[0.0], [0.0, 1.0]]", "word", "{a: 1}"):
