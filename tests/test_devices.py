@@ -49,6 +49,7 @@ EXCEPTIONS = {
 }
 OTHERS = [case.name for case in CASES if case.name not in [*FAMILIES, *EXCEPTIONS]]
 NUM_GROUPS = 12
+ROUNDING = {"learnable": {"least": 5e-7}}  # its loss is a mean of standardized advantages, which cancel
 
 
 def on_eight(names):
@@ -67,7 +68,7 @@ def check(names, devices=2, **tolerance):
         several, one = found[name], found[f"{name} on one"]
         assert several.pop("devices") >= devices
         assert one.pop("devices") == 1
-        same_numbers(several, one, **tolerance)
+        same_numbers(several, one, **tolerance | ROUNDING.get(name, {}))
     return found
 
 
@@ -108,7 +109,7 @@ def test_recorded_fitness_gives_the_same_parents_on_any_number_of_devices():
 @pytest.mark.program
 @pytest.mark.parametrize("group", range(NUM_GROUPS))
 def test_several_devices_compute_what_one_does_of_all_workflows(group):
-    check(OTHERS[group::NUM_GROUPS], least=5e-7)
+    check(OTHERS[group::NUM_GROUPS])
 
 
 def test_exceptions_have_their_reason():
