@@ -99,22 +99,26 @@ def get_member_shapes(row: Transition, x: PyTree) -> PyTree:
 
     Args:
         row: Transition, without a batch axis.
-        x: Part of the row, such as its observation.
+        x: Part of the row, such as its observation. In a game, entries that belong to no group stay whole.
     """
-    first = 1 if isinstance(row.reward, Mapping) else 0
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[first:], leaf.dtype), x)
+    shapes = lambda x, axes: jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], leaf.dtype), x)  # noqa: E731
+    if not isinstance(row.reward, Mapping):
+        return shapes(x, 0)
+    return {name: shapes(part, 1 if name in row.reward else 0) for name, part in x.items()}
 
 
-def mask_members(transitions: Transition, mask: Any = True) -> Any:
+def mask_members(transitions: Transition, x: PyTree, mask: Any = True) -> Any:
     """Return which rows count in statistics, without members that had ended before the step.
 
     Args:
         transitions: Transitions, leaves [*batch, ...].
+        x: Part of the transitions whose statistics are updated, such as their observations.
         mask: Rows that count, bool [*batch], or True for all.
 
     Returns:
-        The mask, or if members may end before the episode, that of each group, [*batch, n].
+        The mask, or if members may end before the episode, one for each entry of `x`: bool [*batch, n] for a group.
     """
-    if transitions.members_done is None:
+    gone = transitions.members_done
+    if gone is None:
         return mask
-    return jax.tree.map(lambda gone: jnp.asarray(mask)[..., None] & ~gone, transitions.members_done)
+    return {name: jnp.asarray(mask)[..., None] & ~gone[name] if name in gone else mask for name in x}

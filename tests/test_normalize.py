@@ -55,15 +55,25 @@ def test_after_many_updates_the_variance_stays_right_and_the_count_stops():
 def test_the_members_of_a_group_share_statistics_without_those_that_have_left():
     rng = np.random.default_rng(0)
     x, gone = rng.normal(2, 3, (7, 3, 2)), rng.random((7, 3)) < 0.5
-    played = Transition({"a": jnp.asarray(x)}, None, {"a": jnp.zeros((7, 3))}, None, None, None)
+    state = rng.normal(-1, 2, (7, 4))
+    obs = {"a": jnp.asarray(x), "state": jnp.asarray(state)}
+    played = Transition(obs, None, {"a": jnp.zeros((7, 3))}, None, None, None)
     shapes = get_member_shapes(tree.index(played, 0), tree.index(played.obs, 0))
     statistics = RunningStatistics.empty(shapes)
-    found = statistics.update(played.obs, mask_members(replace(played, members_done={"a": jnp.asarray(gone)})))
+    left = replace(played, members_done={"a": jnp.asarray(gone)})
+    found = statistics.update(obs, mask_members(left, obs))
     there = x[~gone]
     assert float(found.count["a"]) == len(there)
     np.testing.assert_allclose(found.mean["a"], there.mean(0), rtol=1e-5)
     np.testing.assert_allclose(found.sum_of_squares["a"] / len(there), there.var(0), rtol=1e-5)
-    whole = statistics.update(played.obs, mask_members(played, jnp.arange(7) < 4))
+    assert float(found.count["state"]) == 7
+    np.testing.assert_allclose(found.mean["state"], state.mean(0), rtol=1e-5)
+    rewards = RunningStatistics.empty(get_member_shapes(tree.index(left, 0), {"a": jnp.zeros(3)}))
+    assert float(rewards.update(left.reward, mask_members(left, left.reward)).count["a"]) == len(there)
+    some = statistics.update(obs, mask_members(left, obs, jnp.arange(7) < 4))
+    np.testing.assert_allclose(some.mean["a"], x[:4][~gone[:4]].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(some.mean["state"], state[:4].mean(0), rtol=1e-5)
+    whole = statistics.update(played.obs, mask_members(played, obs, jnp.arange(7) < 4))
     np.testing.assert_allclose(whole.mean["a"], x[:4].reshape(-1, 2).mean(0), rtol=1e-5)
     expected = (x - x[:4].reshape(-1, 2).mean(0)) / x[:4].reshape(-1, 2).std(0)
     np.testing.assert_allclose(whole.normalize(played.obs)["a"], expected, rtol=1e-4, atol=1e-5)

@@ -110,7 +110,7 @@ def rollout_block(
         if statistics is None:
             return None
         finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
-        return statistics.update(transitions.obs, mask_members(transitions, mask & finite))
+        return statistics.update(transitions.obs, mask_members(transitions, transitions.obs, mask & finite))
 
     params, episodes, group = block
     key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own

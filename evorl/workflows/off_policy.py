@@ -273,7 +273,9 @@ class OffPolicy(base.BaseStagedWorkflow):
             steps = jnp.minimum(left, len(mask))
             if statistics is not None:
                 finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
-                statistics = statistics.update(transitions.obs, mask_members(transitions, mask & storing & finite))
+                statistics = statistics.update(
+                    transitions.obs, mask_members(transitions, transitions.obs, mask & storing & finite)
+                )
             if self.has_n_step_window:
                 taken = steps
                 if window.num_filled.ndim:

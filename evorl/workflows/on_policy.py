@@ -272,7 +272,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         self = base.bind_unless_bound(self, state)
         if state.reward_statistics is not None:
             sizes = jax.tree.map(jnp.abs, rollout.reward)
-            rewards = state.reward_statistics.update(sizes, mask_members(rollout, segments.valid_rows(rollout)))
+            rewards = state.reward_statistics.update(sizes, mask_members(rollout, sizes, segments.valid_rows(rollout)))
             state = replace(state, reward_statistics=rewards)
         batch = self.build_batch(state, replace(rollout, weight=None))
         return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
@@ -310,7 +310,9 @@ class OnPolicy(base.BaseStagedWorkflow):
         if self.staleness:
             older = tree.shift_in(older, state.agent.actor.params)
         if statistics is not None:
-            statistics = statistics.update(rollout.obs, mask_members(rollout, segments.valid_rows(rollout)))
+            statistics = statistics.update(
+                rollout.obs, mask_members(rollout, rollout.obs, segments.valid_rows(rollout))
+            )
         state = replace(
             state, agent=agent, stale_params=older, obs_statistics=statistics, iteration=state.iteration + 1
         )
