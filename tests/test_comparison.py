@@ -50,6 +50,15 @@ def test_a_failed_side_is_listed_and_not_compared(scripts):
     assert any("no / module" in line for line in page.format_missing([own, peer]))
 
 
+def test_a_stopped_job_says_how_many_of_its_seeds_there_are(scripts):
+    _, jobs, page = scripts
+    name = "SAC on HalfCheetah-v5 to a return of 1,000"
+    base = result(page, jobs, "evorl", (1.0,) * 4).figures
+    rows = [page.Result(name, 0, side, base) for side in jobs.JOBS[name].sides]
+    table = [*page.format_job(rows, jobs.JOBS[name], rows)]
+    assert table[1].startswith("| evorl, 4 of 8 seeds |")
+
+
 def test_slower_jobs_are_named(scripts):
     _, jobs, page = scripts
     own, peer = result(page, jobs, "evorl", (4.0, 4.0, 4.1, 4.2)), result(page, jobs, "brax", (2.0,) * 4)
@@ -84,7 +93,7 @@ def test_rows_are_whole(scripts):
         assert size in jobs.JOBS[name].sizes
         for figures in row["sides"].values():
             if "error" not in figures:
-                assert len(figures["wall"]) == len(figures["cpu"]) == len(figures["answers"]) >= 3
+                assert len(figures["wall"]) == len(figures["cpu"]) == len(figures["answers"]) > 0
                 assert all(0 < seconds < math.inf for seconds in figures["wall"])
 
 
@@ -115,12 +124,49 @@ def test_sides_take_turns_and_failures_are_recorded(scripts, tmp_path, monkeypat
     (tmp_path / "sides" / "try_brax.py").write_text(SIDE.replace("count", "other"))
     monkeypatch.setattr(compare, "HERE", tmp_path)
     job = jobs.Job("try", "counts", "numbers", (jobs.Side("evorl", "count"), jobs.Side("brax", "count")))
-    row = compare.measure(job, 3, job.sides, 2)
+
+    def measure(size, sides, rounds, row=None, end=math.inf):
+        row = {} if row is None else row
+        compare.measure(job, size, sides, rounds, row, end)
+        return row
+
+    row = measure(3, job.sides, 2)
     assert [answer["work"] for answer in row["sides"]["evorl"]["answers"]] == [6, 9]
     assert row["sides"]["evorl"]["first"] == {"work": 3}
     assert len(row["sides"]["evorl"]["wall"]) == 2
     assert row["sides"]["evorl"]["peak_mb"] > 1
     assert "KeyError: 'count'" in row["sides"]["Brax"]["error"]
-    assert "unlucky" in compare.measure(job, 13, job.sides, 2)["sides"]["evorl"]["error"]
+    assert "unlucky" in measure(13, job.sides, 2)["sides"]["evorl"]["error"]
     assert json.loads(json.dumps(row)) == row
-    assert "exit code" in compare.measure(job, 7, job.sides[:1], 3)["sides"]["evorl"]["error"]
+    assert "exit code" in measure(7, job.sides[:1], 3)["sides"]["evorl"]["error"]
+
+
+@pytest.mark.program
+def test_a_stopped_job_keeps_its_rounds_and_is_continued(scripts, tmp_path, monkeypatch):
+    compare, jobs, _ = scripts
+    (tmp_path / "sides").mkdir()
+    for library in ("evorl", "brax"):
+        (tmp_path / "sides" / f"try_{library}.py").write_text(SIDE)
+    monkeypatch.setattr(compare, "HERE", tmp_path)
+    sides = jobs.Side("evorl", "count"), jobs.Side("brax", "count")
+    monkeypatch.setattr(compare, "JOBS", {"Counts": jobs.Job("try", "", "", sides, (3,), rounds=4, score="sum")})
+    rows, run = tmp_path / "rows.jsonl", compare.Process.run
+
+    def interrupted(process, i):
+        if i == 3 and process.side.library == "brax":
+            raise KeyboardInterrupt
+        run(process, i)
+
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--rows", str(rows)])
+    monkeypatch.setattr(compare.Process, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare.main()
+    works = lambda label: [x["work"] for x in compare.read_rows(rows)["Counts", 3]["sides"][label]["answers"]]  # noqa: E731
+    assert works("evorl") == works("Brax") == [6, 9]
+    began = []
+    monkeypatch.setattr(compare.Process, "run", lambda process, i: (began.append(i), run(process, i)))
+    compare.main()
+    assert began == [0, 0, 3, 3, 4, 4]
+    assert works("evorl") == works("Brax") == [6, 9, 12, 15]
+    compare.main()
+    assert len(rows.read_text().splitlines()) == 2

@@ -2,7 +2,7 @@
 
 python scripts/comparison/compare.py --install          install all libraries, and record those that do not install
 python scripts/comparison/compare.py                    all jobs that have no row yet
-python scripts/comparison/compare.py --minutes 30       no job is started after 30 minutes; run it again to continue
+python scripts/comparison/compare.py --minutes 30       no round is started after 30 minutes; run it again to continue
 python scripts/comparison/compare.py --only "PPO on CartPole" --peers sb3 rejax
 python scripts/comparison/page.py                       the page and the tables from the rows
 
@@ -11,16 +11,20 @@ CPython that runs this script. Each side of a job is a process that waits while 
 round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU
 time of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
 ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job, and the last row of
-a job and size counts. Run it on an otherwise idle machine. scripts/gpu.py has the sizes for a GPU.
+a job and size counts. A job that is stopped keeps its finished rounds. If each of its rounds is a seed, it is continued
+with the next one, by the same versions on the same kind of machine. Run it on an otherwise idle machine. scripts/gpu.py
+has the sizes for a GPU.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -52,6 +56,7 @@ ENVIRONMENT = {  # variables of the sides; the last line of a whole traceback is
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "JAX_TRACEBACK_FILTERING": "off",
 }
+PER_ROUND = "wall", "cpu", "answers"  # figures of a side that have a value for each round
 SAMPLE_SECONDS = 0.5  # least time between two looks at memory
 SAMPLE_SHARE = 0.02  # largest share of a core that they take
 
@@ -190,37 +195,67 @@ def install_all(names: Sequence[str]) -> None:
     MISSING.write_text(json.dumps(missing, indent=1) + "\n", encoding="utf-8")
 
 
-def measure(job: Job, size: int, sides: Sequence[Side], rounds: int) -> Row:
-    """Run one job at one size: all sides in turn."""
-    load = os.getloadavg()[0]
-    figures: dict[str, Row] = {}
-    with ExitStack() as stack:
-        running: dict[str, Process] = {}
-        for side in sides:
-            log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-            try:
-                process = stack.enter_context(Process(install(side.library), job, side, size, log))
-                process.start()
-                process.run(0)
-                running[side.label] = process
-            except RuntimeError as error:
-                figures[side.label] = {"error": str(error)[:300]}
-        for i in range(1, rounds + 1):
-            for label, process in [*running.items()]:
+def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, end: float = math.inf) -> None:
+    """Run one job at one size, all sides in turn.
+
+    Args:
+        job: Job.
+        size: Size of the job.
+        sides: Sides that run.
+        rounds: Number of the last round.
+        row: Row that receives the figures, also if the job is interrupted. Rounds that it has are not run again.
+        end: Time of `time.monotonic` after which no round is started.
+    """
+    before = row.get("sides", {})
+    row |= {**describe_machine(), "load": os.getloadavg()[0], "sides": {}}
+    running: dict[str, Process] = {}
+    try:
+        with ExitStack() as stack:
+            for side in sides:
+                log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
                 try:
-                    process.run(i)
+                    process = stack.enter_context(Process(install(side.library), job, side, size, log))
+                    process.start()
+                    process.run(0)
+                    running[side.label] = process
                 except RuntimeError as error:
-                    figures[label] = {"error": str(error)[:300]}
-                    del running[label]
-        figures |= {label: process.figures for label, process in running.items()}
-    return {
-        "date": datetime.date.today().isoformat(),
+                    row["sides"][side.label] = {"error": str(error)[:300]}
+            if any(
+                before.get(label, {}).get("versions") != side.figures["versions"] for label, side in running.items()
+            ):
+                before = {}
+            for i in range(count_rounds(before) + 1, rounds + 1):
+                if time.monotonic() > end:
+                    break
+                for label, process in [*running.items()]:
+                    try:
+                        process.run(i)
+                    except RuntimeError as error:
+                        row["sides"][label] = {"error": str(error)[:300]}
+                        del running[label]
+    finally:
+        found = {label: process.figures for label, process in running.items()}
+        whole = count_rounds(found)
+        for label, figures in found.items():
+            for name in PER_ROUND:
+                figures[name] = before.get(label, {}).get(name, []) + figures[name][:whole]
+            figures["peak_mb"] = max(figures["peak_mb"], before.get(label, {}).get("peak_mb", 0))
+        found |= row["sides"]
+        row["sides"] = {side.label: found[side.label] for side in sides if side.label in found}
+
+
+def describe_machine() -> Row:
+    """Return the date and what a continued job must have in common with its first rounds."""
+    return {"date": datetime.date.today().isoformat()} | {
         "cores": count_cores(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "load": load,
-        "sides": {side.label: figures[side.label] for side in sides},
     }
+
+
+def count_rounds(sides: Row) -> int:
+    """Return the number of rounds that all sides without an error have."""
+    return min((len(figures["wall"]) for figures in sides.values() if "wall" in figures), default=0)
 
 
 def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
@@ -228,21 +263,28 @@ def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
     return {(row["job"], row["size"]): row for row in json_rows.read_rows(path, "job", "size", "sides")}
 
 
-def choose(only: Sequence[str], peers: Sequence[str], path: Path) -> Iterator[tuple[str, int, list[Side]]]:
-    """Yield the jobs and sizes to run, with their sides."""
-    done = read_rows(path)
+def choose(
+    only: Sequence[str], peers: Sequence[str], path: Path, rounds: int
+) -> Iterator[tuple[str, int, list[Side], Row]]:
+    """Yield the jobs and sizes to run, with their sides and the row of their first rounds, if they were stopped."""
+    rows, machine = read_rows(path), describe_machine()
     for name, job in JOBS.items():
         sides = [side for side in job.sides if not peers or side.library in ("evorl", *peers)]
         if (only and name not in only) or (peers and all(side.library == "evorl" for side in sides)):
             continue
-        yield from ((name, size, sides) for size in job.sizes if only or (name, size) not in done)
+        for size in job.sizes:
+            row = rows.get((name, size), {})
+            is_stopped = bool(job.score) and 0 < count_rounds(row.get("sides", {})) < (rounds or job.rounds)
+            if only or not row or is_stopped:
+                same = is_stopped and all(row[key] == value for key, value in machine.items() if key != "date")
+                yield name, size, sides, row if same else {}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=(), metavar="JOB", choices=JOBS)
     parser.add_argument("--peers", nargs="+", default=(), metavar="LIBRARY", choices=LIBRARIES)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no further job")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="when to start no further round")
     parser.add_argument("--rounds", type=int, default=0, help="timed rounds, to try a job quickly")
     parser.add_argument("--rows", type=Path, default=ROWS, help="file of the rows")
     parser.add_argument("--install", action="store_true", help="install the libraries, without jobs")
@@ -252,14 +294,19 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the sides end too
     end = time.monotonic() + 60 * given.minutes
-    for name, size, sides in choose(given.only, given.peers, given.rows):
+    for name, size, sides, row in choose(given.only, given.peers, given.rows, given.rounds):
         if time.monotonic() > end:
             return
         job = JOBS[name]
-        row = {"job": name, "size": size, **measure(job, size, sides, given.rounds or job.rounds)}
-        json_rows.append_row(given.rows, row)
+        row |= {"job": name, "size": size}
+        try:
+            measure(job, size, sides, given.rounds or job.rounds, row, end)
+        finally:
+            found = row.get("sides", {})
+            if len(found) == len(sides) and all("error" in one or one["wall"] for one in found.values()):
+                json_rows.append_row(given.rows, row)
         for label, of in row["sides"].items():
-            said = of.get("error") or f"{sum(of['wall']) / len(of['wall']):.3f} s, first {of['first_s']:.1f} s"
+            said = of.get("error") or f"{statistics.mean(of['wall']):.3f} s, first {of['first_s']:.1f} s"
             print(f"{name} {size}, {label}: {said}", flush=True)
 
 

@@ -31,6 +31,7 @@ BLOCK = re.compile(
     r"(<!-- comparison, (\w+)(?: (\w+))?: made by scripts/comparison/page.py -->\n).*?(<!-- end -->)", re.DOTALL
 )
 LEAST_SIZES = 3  # of a job in the picture
+LEAST_ROUNDS = 3  # of a side in a table: a stopped job may have fewer
 
 
 class Ratio(NamedTuple):
@@ -98,12 +99,13 @@ def read_results() -> list[Result]:
     """Return the results of all jobs that have rows, in the order of the jobs."""
     rows = read_rows()
     return [
-        Result(name, size, side, rows[name, size]["sides"][side.label])
+        Result(name, size, side, figures)
         for name, job in JOBS.items()
         for size in job.sizes
         if (name, size) in rows
         for side in job.sides
-        if side.label in rows[name, size]["sides"]
+        if (figures := rows[name, size]["sides"].get(side.label))
+        if "error" in figures or len(figures["wall"]) >= LEAST_ROUNDS
     ]
 
 
@@ -153,7 +155,9 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
     head += ["first round, s", "peak memory, MB", "processes", *[job.score] * scored]
     yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}"
     for result in rows:
-        cells = [result.side.label, *[f"{result.size:,}"] * sized]
+        rounds = len(result.figures.get("wall", ()))
+        seeds = f", {rounds} of {job.rounds} seeds" if scored and 0 < rounds < job.rounds else ""
+        cells = [f"{result.side.label}{seeds}", *[f"{result.size:,}"] * sized]
         if "error" in result.figures:
             error = result.figures["error"].replace("|", "/")
             yield f"| {' | '.join([*cells, f'failed: {error}'])} {'| ' * (len(head) - len(cells) - 1)}|"
