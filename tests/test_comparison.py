@@ -98,7 +98,7 @@ def test_rows_are_whole(scripts):
 
 
 SIDE = """
-import sys
+import sys, time
 from side import serve
 print("a library prints")
 
@@ -109,6 +109,8 @@ def make(size):
         sum(range(200_000))
         if size == 7 and i == 1:
             sys.exit(1)
+        if size == 5:
+            time.sleep(60)
         return {"work": size * (i + 1)}
     return one
 
@@ -139,6 +141,8 @@ def test_sides_take_turns_and_failures_are_recorded(scripts, tmp_path, monkeypat
     assert "unlucky" in measure(13, job.sides, 2)["sides"]["evorl"]["error"]
     assert json.loads(json.dumps(row)) == row
     assert "exit code" in measure(7, job.sides[:1], 3)["sides"]["evorl"]["error"]
+    monkeypatch.setattr(compare, "ROUND_SECONDS", 1)
+    assert "exit code -9" in measure(5, job.sides[:1], 1)["sides"]["evorl"]["error"]
 
 
 @pytest.mark.program
@@ -170,3 +174,33 @@ def test_a_stopped_job_keeps_its_rounds_and_is_continued(scripts, tmp_path, monk
     assert works("evorl") == works("Brax") == [6, 9, 12, 15]
     compare.main()
     assert len(rows.read_text().splitlines()) == 2
+    began.clear()
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--rows", str(rows), "--only", "Counts", "--minutes", "0"])
+    compare.main()
+    assert began == []
+
+
+def test_a_row_that_lacks_sides_or_rounds_does_not_replace_a_complete_one(scripts, tmp_path, monkeypatch):
+    compare, jobs, _ = scripts
+    sides = jobs.Side("evorl", "count"), jobs.Side("brax", "count")
+    monkeypatch.setattr(compare, "JOBS", {"Counts": jobs.Job("try", "", "", sides, (3,), rounds=2)})
+    whole = {"wall": [1.0, 1.0]}
+    base = {"job": "Counts", "size": 3, "sides": {"evorl": whole, "Brax": whole}} | compare.describe_machine()
+    lacks = [{"evorl": whole}, {"evorl": {"wall": [1.0]}, "Brax": whole}, {"evorl": whole, "Brax": {"wall": [2.0]}}]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(base | {"sides": x}) + "\n" for x in lacks))
+    assert [name for name, *_ in compare.choose((), (), rows, 0)] == ["Counts"]
+    rows.write_text("".join(json.dumps(base | {"sides": x}) + "\n" for x in (base["sides"], *lacks)))
+    assert compare.read_rows(rows)["Counts", 3] == base
+    assert [*compare.choose((), (), rows, 0)] == []
+    failed = base | {"sides": {"evorl": whole, "Brax": {"error": "no"}}}
+    rows.write_text(json.dumps(base) + "\n" + json.dumps(failed) + "\n")
+    assert compare.read_rows(rows)["Counts", 3] == failed
+
+
+def test_parts_of_a_job_do_not_reach_the_page(scripts, monkeypatch, capsys):
+    compare, _, _ = scripts
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--peers", "brax"])
+    with pytest.raises(SystemExit):
+        compare.main()
+    assert "--rows" in capsys.readouterr().err

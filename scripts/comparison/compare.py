@@ -3,17 +3,17 @@
 python scripts/comparison/compare.py --install          install all libraries, and record those that do not install
 python scripts/comparison/compare.py                    all jobs that have no row yet
 python scripts/comparison/compare.py --minutes 30       no round is started after 30 minutes; run it again to continue
-python scripts/comparison/compare.py --only "PPO on CartPole" --peers sb3 rejax
+python scripts/comparison/compare.py --only "PPO on CartPole" --peers sb3 --rows FILE
 python scripts/comparison/page.py                       the page and the tables from the rows
 
 Each library is installed from the package index into a virtual environment of its own, below ENVIRONMENTS, with the
 CPython that runs this script. Each side of a job is a process that waits while the other sides run. Round 0, the first
 round with set-up and compilation, is timed separately. Then the sides take turns, round by round. Wall-clock time, CPU
 time of all processes of a side, and their memory are measured from outside, in the same way for all libraries. A row of
-ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job, and the last row of
-a job and size counts. A job that is stopped keeps its finished rounds. If each of its rounds is a seed, it is continued
-with the next one, by the same versions on the same kind of machine. Run it on an otherwise idle machine. scripts/gpu.py
-has the sizes for a GPU.
+ROWS is one job at one size; rows that exist are not measured again unless `--only` names their job, and the last
+complete row of a job and size counts. If each round is a seed, a job that is stopped keeps its finished rounds, and is
+continued with the next one, by the same versions on the same kind of machine. Run it on an otherwise idle machine.
+scripts/gpu.py has the sizes for a GPU.
 """
 
 import argparse
@@ -57,6 +57,7 @@ ENVIRONMENT = {  # variables of the sides; the last line of a whole traceback is
     "JAX_TRACEBACK_FILTERING": "off",
 }
 PER_ROUND = "wall", "cpu", "answers"  # figures of a side that have a value for each round
+ROUND_SECONDS = 3600  # after which a side that does not answer has failed
 SAMPLE_SECONDS = 0.5  # least time between two looks at memory
 SAMPLE_SHARE = 0.02  # largest share of a core that they take
 
@@ -106,8 +107,7 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._tree():
-            process.kill()
+        self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -151,6 +151,11 @@ class Process:
         errors = [line for line in said if re.match(r"[\w.]+(Error|Exception)\b", line)]
         raise RuntimeError([f"ended with exit code {self._process.returncode}", *said[-1:], *errors[-1:]][-1])
 
+    def _kill(self) -> None:
+        for process in self._tree():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def _tree(self) -> list[psutil.Process]:
         try:
             top = psutil.Process(self._process.pid)
@@ -170,8 +175,11 @@ class Process:
         return total
 
     def _watch(self, over: threading.Event) -> None:
+        end = time.monotonic() + ROUND_SECONDS
         while True:
             started, tree, total = time.perf_counter(), self._tree(), 0
+            if time.monotonic() > end:
+                self._kill()
             for process in tree:
                 try:
                     total += process.memory_full_info().pss
@@ -218,7 +226,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, e
                     process.start()
                     process.run(0)
                     running[side.label] = process
-                except RuntimeError as error:
+                except (RuntimeError, ValueError) as error:
                     row["sides"][side.label] = {"error": str(error)[:300]}
             if any(
                 before.get(label, {}).get("versions") != side.figures["versions"] for label, side in running.items()
@@ -230,7 +238,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, e
                 for label, process in [*running.items()]:
                     try:
                         process.run(i)
-                    except RuntimeError as error:
+                    except (RuntimeError, ValueError) as error:
                         row["sides"][label] = {"error": str(error)[:300]}
                         del running[label]
     finally:
@@ -258,9 +266,24 @@ def count_rounds(sides: Row) -> int:
     return min((len(figures["wall"]) for figures in sides.values() if "wall" in figures), default=0)
 
 
+def is_complete(row: Row, sides: Sequence[Side], rounds: int) -> bool:
+    """Return whether each side has an error or all rounds."""
+    found = [row["sides"].get(side.label, {}) for side in sides]
+    return all("error" in figures or len(figures.get("wall", ())) >= rounds for figures in found)
+
+
 def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
-    """Return the last row of each job and size."""
-    return {(row["job"], row["size"]): row for row in json_rows.read_rows(path, "job", "size", "sides")}
+    """Return the last complete row of each job and size, or the last one if no row is complete."""
+    rows: dict[tuple[str, int], Row] = {}
+    for row in json_rows.read_rows(path, "job", "size", "sides"):
+        job, key = JOBS.get(row["job"]), (row["job"], row["size"])
+        if job and (
+            key not in rows
+            or is_complete(row, job.sides, job.rounds)
+            or not is_complete(rows[key], job.sides, job.rounds)
+        ):
+            rows[key] = row
+    return rows
 
 
 def choose(
@@ -274,10 +297,10 @@ def choose(
             continue
         for size in job.sizes:
             row = rows.get((name, size), {})
-            is_stopped = bool(job.score) and 0 < count_rounds(row.get("sides", {})) < (rounds or job.rounds)
-            if only or not row or is_stopped:
-                same = is_stopped and all(row[key] == value for key, value in machine.items() if key != "date")
-                yield name, size, sides, row if same else {}
+            is_done = bool(row) and is_complete(row, sides, rounds or job.rounds)
+            if only or not is_done:
+                same = row and not is_done and all(row[key] == value for key, value in machine.items() if key != "date")
+                yield name, size, sides, row if same and job.score else {}
 
 
 def main() -> None:
@@ -289,6 +312,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=ROWS, help="file of the rows")
     parser.add_argument("--install", action="store_true", help="install the libraries, without jobs")
     given = parser.parse_args()
+    if (given.peers or given.rounds) and not given.install and given.rows == ROWS:
+        parser.error("--peers and --rounds need --rows FILE: rows of the page have all sides and rounds")
     if given.install:
         install_all(given.peers or [*LIBRARIES])
         return
@@ -297,17 +322,18 @@ def main() -> None:
     for name, size, sides, row in choose(given.only, given.peers, given.rows, given.rounds):
         if time.monotonic() > end:
             return
-        job = JOBS[name]
+        job, rounds, before = JOBS[name], given.rounds or JOBS[name].rounds, count_rounds(row.get("sides", {}))
         row |= {"job": name, "size": size}
         try:
-            measure(job, size, sides, given.rounds or job.rounds, row, end)
+            measure(job, size, sides, rounds, row, end)
         finally:
             found = row.get("sides", {})
-            if len(found) == len(sides) and all("error" in one or one["wall"] for one in found.values()):
+            is_longer = bool(job.score) and len(found) == len(sides) and count_rounds(found) > before
+            if is_longer or is_complete(row, sides, rounds):
                 json_rows.append_row(given.rows, row)
-        for label, of in row["sides"].items():
-            said = of.get("error") or f"{statistics.mean(of['wall']):.3f} s, first {of['first_s']:.1f} s"
-            print(f"{name} {size}, {label}: {said}", flush=True)
+        for label, of in found.items():
+            said = f"{statistics.mean(of['wall']):.3f} s" if of.get("wall") else "no round"
+            print(f"{name} {size}, {label}: {of.get('error', said)}", flush=True)
 
 
 if __name__ == "__main__":
