@@ -155,22 +155,28 @@ def make_physics(name: str, tiny: bool) -> Any:
 
 
 def ppo(name: str, tiny: bool, envs: int = 4096, batch: int = 8192) -> Any:
-    """Return PPO with 16 steps, 4 epochs and networks of 256, 256."""
+    """Return PPO with 16 steps, 4 epochs and networks of 256, 256, as those of Brax."""
     from evorl import OnPolicy
     from evorl.agents import PPO
 
     env, hidden = make_physics(name, tiny), (8,) if tiny else HIDDEN
     envs, batch = (16, 64) if tiny else (envs, batch)
-    return OnPolicy(env, PPO(hidden=hidden), num_envs=envs, num_steps=16, num_epochs=4, batch_size=batch)
+    agent = PPO(hidden=hidden, activation="swish", state_dependent_std=True)
+    workflow = OnPolicy(env, agent, num_envs=envs, num_steps=16, num_epochs=4, batch_size=batch)
+    return replace(workflow, normalize_values=False)
 
 
 def off_policy(which: str, name: str, tiny: bool, envs: int, updates: int = 2) -> Any:
-    """Return TD3 or SAC; an iteration is one step of each environment and a number of updates of batch 256."""
+    """Return TD3 or SAC; an iteration is one step of each environment and a number of updates of batch 256.
+
+    As in Brax, SAC updates actor and critics equally often and normalizes observations.
+    """
     from evorl import SAC, TD3, OffPolicy
 
     agent, envs = {"td3": TD3, "sac": SAC}[which](hidden=(8,) if tiny else HIDDEN), min(envs, 2) if tiny else envs
     workflow = OffPolicy(make_physics(name, tiny), agent, num_envs=envs, num_steps=1, num_updates=updates)
-    return replace(workflow, capacity=max(200 * envs, 1024), random_steps=max(2 * envs, 256))
+    workflow = replace(workflow, capacity=max(200 * envs, 1024), random_steps=max(2 * envs, 256))
+    return replace(workflow, actor_interval=1, normalize_observations=True) if which == "sac" else workflow
 
 
 def pbt(tiny: bool, members: int) -> Any:

@@ -24,8 +24,9 @@ def scripts():
 def result(page, jobs, library, wall, cpu=(1.0, 1.0, 1.0, 1.0), **figures):
     answers = [{"work": 10.0, "score": float(i)} for i in range(len(wall))]
     base = {"wall": list(wall), "cpu": list(cpu), "answers": answers, "first_s": 2.0, "peak_mb": 1.0, "processes": 1}
-    name = next(iter(jobs.JOBS))
-    return page.Result(name, jobs.JOBS[name].sizes[0], jobs.Side(library, "x"), base | figures)
+    name, job = next(iter(jobs.JOBS.items()))
+    side = job.sides[0] if library == "evorl" else jobs.Side(library, "x")
+    return page.Result(name, job.sizes[0], side, base | figures)
 
 
 def test_a_ratio_is_that_of_paired_rounds_after_the_second(scripts):
@@ -48,6 +49,30 @@ def test_a_failed_side_is_listed_and_not_compared(scripts):
     own, peer = result(page, jobs, "evorl", (1.0,) * 4), result(page, jobs, "brax", (1.0,) * 4, error="no | module")
     assert page.compare_speed([own, peer], peer) is None
     assert any("no / module" in line for line in page.format_missing([own, peer]))
+
+
+def test_rounds_that_miss_the_goal_have_no_speed(scripts):
+    """Pairs with both: 2 and 4 s, 1 and 4 s, 1 and 1 s: the geometric mean of 2, 4 and 1 is 2."""
+    _, jobs, page = scripts
+    name = "CMA-ES on Rosenbrock's function"
+    ours, theirs = (result(page, jobs, library, wall).figures for library, wall in (
+        ("evorl", (2.0, 9.0, 1.0, 1.0)), ("pycma", (4.0, 1.0, 4.0, 1.0))))  # fmt: skip
+    ours["answers"] = [{"work": 10, "score": 1e-7}] * 4
+    theirs["answers"] = [{"work": 20, "score": score} for score in (1e-7, 4.0, 1e-7, 1e-7)]
+    evorl, _, pycma, evox = jobs.JOBS[name].sides
+    own, peer = page.Result(name, 10, evorl, ours), page.Result(name, 10, pycma, theirs)
+    assert page.compare_speed([own, peer], peer).mean == pytest.approx(2)
+    never = page.Result(name, 10, evox, theirs | {"answers": [{"work": 20, "score": 4.0}] * 4})
+    rows = [*page.format_job([own, peer, never], jobs.JOBS[name], [own, peer, never])]
+    assert rows[2].startswith("| pycma, 4 of 8 seeds | 10 | 3 of 4 | 4 s | 20 | 2 [")
+    assert rows[3].startswith("| EvoX, 4 of 8 seeds | 10 | 0 of 4 | never |  |  |")
+
+
+def test_the_cpu_time_of_short_rounds_is_not_compared(scripts):
+    _, jobs, page = scripts
+    own, peer = result(page, jobs, "evorl", (1.0,) * 4), result(page, jobs, "brax", (1.0,) * 4, cpu=(2.0,) * 4)
+    assert page.compare_cpu(own, peer) == "2"
+    assert not page.compare_cpu(own, result(page, jobs, "brax", (1.0,) * 4, cpu=(0.0, 0.0, 0.02, 0.01)))
 
 
 def test_a_stopped_job_says_how_many_of_its_seeds_there_are(scripts):

@@ -102,7 +102,7 @@ class Process:
             stderr=self.log,
             text=True,
             cwd=tempfile.gettempdir(),
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | ENVIRONMENT | ({"XLA_FLAGS": self.side.flags} if self.side.flags else {}),
         )
         return self
 

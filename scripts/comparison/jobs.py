@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from evorl.training.devices import CPU_OPTIONS
+
 
 @dataclass(frozen=True)
 class Library:
@@ -27,11 +29,15 @@ class Side:
         library: Name in LIBRARIES.
         job: Name of the job in the file.
         variant: What distinguishes it from another side of the same library.
+        flags: XLA_FLAGS of its process.
+        in_summary: Whether it counts in the range of its library.
     """
 
     library: str
     job: str
     variant: str = ""
+    flags: str = ""
+    in_summary: bool = True
 
     @property
     def label(self) -> str:
@@ -52,7 +58,8 @@ class Job:
         axis: What the size is, such as "population".
         rounds: Number of timed rounds after the first.
         score: What a round's "score" is, if it has one; a round is then one seed.
-        has_goal: True if a round ends when a goal is reached, so that its time counts, whatever its work.
+        goal: Score that ends a round, so that its time counts, whatever its work; rounds may end before at a limit.
+        minimizes: Whether the goal is reached from above.
         note: Where a side does other or less work.
     """
 
@@ -64,7 +71,8 @@ class Job:
     axis: str = ""
     rounds: int = 5
     score: str = ""
-    has_goal: bool = False
+    goal: float | None = None
+    minimizes: bool = False
     note: str = ""
 
     @property
@@ -123,6 +131,9 @@ ELEMENTWISE = (
 BBOB = (
     "the 24 functions, each from a random point with standard deviation 2 until a value 0.01 above the minimum or "
     "100 n^2 evaluations, without restarts; 4 + 3 log n individuals"
+)
+COMPILES_AGAIN = (
+    "SBX compiles again in each round, which takes about as long as the rest, so the summary leaves it out."
 )
 RESTORED = "Brax's trainers call two functions that newer JAX no longer has; the job gives them back."
 SMALL_PPO = "without evaluation, 5 environments x 100 steps, 5 epochs of 5 minibatches, networks of 64, 64"
@@ -197,8 +208,9 @@ JOBS = {
         axis="parameters",
         rounds=8,
         score="last value",
-        has_goal=True,
-        note="evorl, evosax and EvoX compute in float32, pycma in float64. EvoX does not reach the goal.",
+        goal=1e-6,
+        minimizes=True,
+        note="evorl, evosax and EvoX compute in float32, pycma in float64.",
     ),
     "CMA-ES on BBOB": Job(
         "es",
@@ -209,7 +221,6 @@ JOBS = {
         axis="parameters",
         rounds=8,
         score="functions solved",
-        has_goal=True,
         note="evorl and evosax search the same functions, in float32; those of pycma have other optima and rotations.",
     ),
     "xNES on the sphere": Job(
@@ -230,7 +241,6 @@ JOBS = {
         axis="parameters",
         rounds=8,
         score="functions solved",
-        has_goal=True,
         note=f"evorl and evosax search the same functions, in float32. {ELEMENTWISE}",
     ),
     "OpenES on CartPole": Job(
@@ -357,9 +367,18 @@ JOBS = {
 }
 
 
-def of_workflow(job: str, what: str, note: str = "") -> Job:
-    """Return a job of the topic "workflows": evorl, its bound and EvoRL, on Brax (generalized), without evaluation."""
+def of_workflow(job: str, what: str, note: str = "", has_flags: bool = False) -> Job:
+    """Return a job of the topic "workflows" on Brax (generalized), without evaluation: evorl, its bound and EvoRL.
+
+    Args:
+        job: Name of the job in the files of the sides.
+        what: See `Job`.
+        note: See `Job`.
+        has_flags: Whether EvoRL also runs with the compiler options that evorl sets itself.
+    """
     sides = Side("evorl", job), Side("bound", job), Side("evorl_emi", job)
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in CPU_OPTIONS.items())
+    sides += (Side("evorl_emi", job, "evorl's compiler options", flags),) * has_flags
     return Job("workflows", what, "iterations", sides, note=note)
 
 
@@ -398,12 +417,12 @@ PBT_NOTE = (
 )
 JOBS |= {
     "PPO on inverted_pendulum": of_workflow("ppo", PPO, PPO_NOTE),
-    "PPO on swimmer": of_workflow("ppo_swimmer", PPO, PPO_NOTE),
-    "OpenES on swimmer": of_workflow("openes", OPENES.format(16, 100), RANDOM_STEPS),
+    "PPO on swimmer": of_workflow("ppo_swimmer", PPO, PPO_NOTE, has_flags=True),
+    "OpenES on swimmer": of_workflow("openes", OPENES.format(16, 100), RANDOM_STEPS, has_flags=True),
     "OpenES on swimmer, 32 individuals": of_workflow("openes_32", OPENES.format(32, 100), RANDOM_STEPS),
     "OpenES on swimmer, long episodes": of_workflow("openes_long", OPENES.format(16, "1,000"), RANDOM_STEPS),
     "TD3 on inverted_pendulum": of_workflow("td3", OFF_POLICY),
-    "TD3 on swimmer": of_workflow("td3_swimmer", OFF_POLICY),
+    "TD3 on swimmer": of_workflow("td3_swimmer", OFF_POLICY, has_flags=True),
     "SAC on inverted_pendulum": of_workflow("sac", OFF_POLICY),
     "SAC on swimmer": of_workflow("sac_swimmer", OFF_POLICY),
     "PBT on swimmer, 4 members": of_workflow("pbt_4", PBT.format(4), PBT_NOTE),
@@ -411,7 +430,7 @@ JOBS |= {
     "PBT-CSO on swimmer": of_workflow(
         "pbt_cso", f"The worse of each random pair copies the other and moves towards it; {PBT.format(8)}", PBT_NOTE
     ),
-    "CEM-RL on swimmer": of_workflow("cem_rl", f"{CEM_RL}, episodes of 100 steps", RANDOM_STEPS),
+    "CEM-RL on swimmer": of_workflow("cem_rl", f"{CEM_RL}, episodes of 100 steps", RANDOM_STEPS, has_flags=True),
     **{
         f"CEM-RL on {env}": of_workflow(
             name,
@@ -523,9 +542,15 @@ JOBS |= {
         "DQN for 10,000 steps from scratch, without evaluation. 10 environments, 5 updates with a batch of 100 after "
         "each step of all, networks of 64, 64. Replay buffer of 10,000, 1,000 random steps",
         "env steps",
-        (Side("evorl", "dqn"), Side("rejax", "dqn"), Side("sb3", "dqn"), Side("sb3", "dqn_sbx", "SBX")),
+        (
+            Side("evorl", "dqn"),
+            Side("rejax", "dqn"),
+            Side("sb3", "dqn"),
+            Side("sb3", "dqn_sbx", "SBX", in_summary=False),
+        ),
         note="evorl and rejax step CartPole in JAX, in one compiled program. The others step Gymnasium's. evorl "
-        "updates the target network after each update, the others after each step of all environments.",
+        "updates the target network after each update, the others after each step of all environments. "
+        f"{COMPILES_AGAIN}",
     ),
     "DQN on CartPole, 64 seeds": Job(
         "rl",
@@ -546,13 +571,13 @@ JOBS |= {
             Side("evorl", "ppo_goal", "CartPole in JAX"),
             Side("evorl", "ppo_goal_host", "Gymnasium"),
             Side("sb3", "ppo_goal"),
-            Side("sb3", "ppo_goal_sbx", "SBX"),
+            Side("sb3", "ppo_goal_sbx", "SBX", in_summary=False),
         ),
         rounds=8,
         score="mean return of the last 10 greedy episodes",
-        has_goal=True,
+        goal=475,
         note="CartPole in JAX is part of evorl's compiled program. The initial weights differ: orthogonal in SB3, "
-        "uniform in evorl.",
+        f"uniform in evorl. {COMPILES_AGAIN}",
     ),
     "PPO on Hopper-v5 to a return of 1,000": Job(
         "rl",
@@ -563,30 +588,31 @@ JOBS |= {
         (Side("evorl", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal"), Side("sb3", "ppo_hopper_goal_sbx", "SBX")),
         rounds=8,
         score="mean return of the last 10 greedy episodes",
-        has_goal=True,
+        goal=1_000,
         note="The initial weights differ: orthogonal in SB3, uniform in evorl. All sides simulate on MuJoCo's C "
         "engine, and had one core.",
     ),
     "TD3 on HalfCheetah-v5 to a return of 300": Job(
         "rl",
-        "Time from scratch to a mean return of 300 in 5 greedy episodes, which are played every 1,000 steps, their "
-        "time included. As TD3 on Hopper-v5, with SB3's learning rate of 0.001, and at most 50,000 steps",
+        "Time from scratch to a mean return of 300 in 5 greedy episodes, which are played every 1,000 steps after the "
+        "1,000 random ones, their time included. As TD3 on Hopper-v5, with SB3's learning rate of 0.001, and at most "
+        "50,000 steps",
         "env steps",
         (Side("evorl", "td3_goal"), Side("sb3", "td3_goal"), Side("sb3", "td3_goal_sbx", "SBX")),
         rounds=8,
         score="mean return of the last 5 greedy episodes",
-        has_goal=True,
+        goal=300,
         note="All sides simulate on MuJoCo's C engine, and had one core.",
     ),
     "SAC on HalfCheetah-v5 to a return of 1,000": Job(
         "rl",
-        "Time from scratch to a mean return of 1,000 in 5 greedy episodes, which are played every 1,000 steps, their "
-        "time included. As SAC on HalfCheetah-v5, with at most 50,000 steps",
+        "Time from scratch to a mean return of 1,000 in 5 greedy episodes, which are played every 1,000 steps after "
+        "the 1,000 random ones, their time included. As SAC on HalfCheetah-v5, with at most 50,000 steps",
         "env steps",
         (Side("evorl", "sac_goal"), Side("sb3", "sac_goal"), Side("sb3", "sac_goal_sbx", "SBX")),
         rounds=8,
         score="mean return of the last 5 greedy episodes",
-        has_goal=True,
+        goal=1_000,
         note="All sides simulate on MuJoCo's C engine, and had one core.",
     ),
     "PBT of PPO on CartPole": Job(

@@ -31,7 +31,8 @@ BLOCK = re.compile(
     r"(<!-- comparison, (\w+)(?: (\w+))?: made by scripts/comparison/page.py -->\n).*?(<!-- end -->)", re.DOTALL
 )
 LEAST_SIZES = 3  # of a job in the picture
-LEAST_ROUNDS = 3  # of a side in a table: a stopped job may have fewer
+LEAST_ROUNDS = 3  # of a side in a table, and for a ratio: a stopped job may have fewer, or few that reach the goal
+LEAST_CPU_SECONDS = 0.1  # of a round; the CPU time of a process is known to 10 ms
 
 
 class Ratio(NamedTuple):
@@ -67,8 +68,12 @@ class Result:
 
     @property
     def counted(self) -> np.ndarray:
-        """Work of each round that speeds count: 1 for reaching a goal."""
-        return np.ones(len(self.works)) if JOBS[self.job].has_goal else self.works
+        """Work of each round that speeds count; if the job has a goal, 1 for reaching it and else NaN."""
+        job = JOBS[self.job]
+        if job.goal is None:
+            return self.works
+        reached = np.less_equal if job.minimizes else np.greater_equal
+        return np.where(reached(self.scores, job.goal), 1.0, np.nan)
 
     @property
     def speeds(self) -> np.ndarray:
@@ -76,15 +81,17 @@ class Result:
         return self.counted / np.array(self._count("wall"))
 
     @property
-    def cpu_speeds(self) -> np.ndarray:
-        """Work per CPU second of each round."""
-        return self.counted / np.maximum(self._count("cpu"), 0.01)  # the clock of a process has 10 ms
+    def cpu_speed(self) -> float | None:
+        """The median work per CPU second, or None if rounds are too short to be measured."""
+        cpu = np.array(self._count("cpu"))
+        return float(np.nanmedian(self.counted / cpu)) if np.median(cpu) >= LEAST_CPU_SECONDS else None
 
     @property
     def figure(self) -> str:
-        """The median speed, or the seconds until the goal."""
-        speed = float(np.median(self.speeds))
-        return f"{format_number(1 / speed)} s" if JOBS[self.job].has_goal else format_number(speed)
+        """The median speed, or the median of the seconds of rounds that reach the goal."""
+        if JOBS[self.job].goal is None:
+            return format_number(float(np.median(self.speeds)))
+        return f"{format_number(1 / np.nanmedian(self.speeds))} s" if np.isfinite(self.speeds).any() else "never"
 
     def _count(self, name: str) -> list[Any]:
         """Return the figures of the rounds that count."""
@@ -112,7 +119,7 @@ def read_results() -> list[Result]:
 def find_own(results: list[Result], result: Result) -> Result | None:
     """Return evorl's first side of the same job and size."""
     same = [one for one in results if (one.job, one.size) == (result.job, result.size)]
-    own = [one for one in same if one.side.library == "evorl" and "error" not in one.figures]
+    own = [one for one in same if one.side == JOBS[result.job].sides[0] and "error" not in one.figures]
     return own[0] if own else None
 
 
@@ -121,7 +128,14 @@ def compare_speed(results: list[Result], result: Result) -> Ratio | None:
     own = find_own(results, result)
     if own is None or own is result or "error" in result.figures:
         return None
-    return Ratio.from_pairs(own.speeds, result.speeds)
+    pairs = np.isfinite(own.speeds) & np.isfinite(result.speeds)
+    return Ratio.from_pairs(own.speeds[pairs], result.speeds[pairs]) if pairs.sum() >= LEAST_ROUNDS else None
+
+
+def compare_cpu(own: Result, result: Result) -> str:
+    """Return evorl's work per CPU second relative to that of a side, or nothing if it was not measured."""
+    ours, theirs = own.cpu_speed, result.cpu_speed
+    return f"{ours / theirs:.2g}" if ours and theirs else ""
 
 
 def shorten(value: float) -> str:
@@ -144,11 +158,11 @@ def format_topic(results: list[Result], topic: str) -> Iterator[str]:
 
 
 def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[str]:
-    sized, scored = bool(job.axis), bool(job.score)
+    sized, scored, to_goal = bool(job.axis), bool(job.score), job.goal is not None
     head = [
         "",
         *[job.axis] * sized,
-        *(["time to the goal", f"{job.unit} to the goal"] if job.has_goal else [f"{job.unit}/s"]),
+        *(["goal reached", "time to the goal", f"{job.unit} to the goal"] if to_goal else [f"{job.unit}/s"]),
         "evorl's speed relative to it",
         "by CPU time",
     ]
@@ -163,8 +177,10 @@ def format_job(results: list[Result], job: Job, rows: list[Result]) -> Iterator[
             yield f"| {' | '.join([*cells, f'failed: {error}'])} {'| ' * (len(head) - len(cells) - 1)}|"
             continue
         own, speed = find_own(results, result), compare_speed(results, result)
-        cells += [result.figure, *[f"{np.median(result.works):,.0f}"] * job.has_goal, str(speed or "")]
-        cells += [f"{np.median(own.cpu_speeds) / np.median(result.cpu_speeds):.2g}" if own and speed else ""]
+        reached = np.isfinite(result.speeds)
+        works = f"{np.median(result.works[reached]):,.0f}" if reached.any() else ""
+        cells += [f"{reached.sum()} of {len(reached)}", result.figure, works] if to_goal else [result.figure]
+        cells += [str(speed or ""), compare_cpu(own, result) if own and speed else ""]
         cells += [f"{result.figures['first_s']:.1f}", f"{result.figures['peak_mb']:.0f}"]
         cells += [str(result.figures["processes"])]
         cells += [f"{stats.MeanEstimate.from_scores(result.scores):.4g}" if result.scores else ""] * scored
@@ -180,7 +196,7 @@ def format_library(results: list[Result], library: str) -> Iterator[str]:
             job = JOBS[result.job]
             variant = f", {result.side.variant}" if result.side.variant else ""
             size = f"{job.axis} {result.size:,}" if job.axis else ""
-            unit = "" if job.has_goal else f" {job.unit}/s"
+            unit = "" if job.goal is not None else f" {job.unit}/s"
             cells = [f"{result.job}{variant}", size, f"{own.figure}{unit}", result.figure, str(speed)]
             cells += [f"{own.figures['peak_mb']:.0f} and {result.figures['peak_mb']:.0f}"]
             rows.append(f"| {' | '.join(cells)} |")
@@ -195,7 +211,8 @@ def format_summary(results: list[Result]) -> Iterator[str]:
         speeds = {
             (result.job, result.size, result.side.variant): speed
             for result in results
-            if result.side.library == library and (speed := compare_speed(results, result))
+            if result.side.library == library and result.side.in_summary
+            if (speed := compare_speed(results, result))
         }
         if not speeds or library in ("evorl", "bound"):
             continue
@@ -215,8 +232,7 @@ def format_bounds(results: list[Result]) -> Iterator[str]:
     for result in results:
         own, speed = find_own(results, result), compare_speed(results, result)
         if result.side.library == "bound" and own and speed:
-            cpu = np.median(own.cpu_speeds) / np.median(result.cpu_speeds)
-            yield f"| {result.job} | {speed} | {cpu:.2g} |"
+            yield f"| {result.job} | {speed} | {compare_cpu(own, result)} |"
 
 
 def format_missing(results: list[Result]) -> Iterator[str]:
@@ -252,7 +268,7 @@ def plot(results: list[Result]) -> list[Chart]:
     charts = []
     for name, job in JOBS.items():
         rows = [one for one in results if one.job == name and "error" not in one.figures]
-        if len({one.size for one in rows}) < LEAST_SIZES or job.axis == "problem" or job.has_goal:
+        if len({one.size for one in rows}) < LEAST_SIZES or job.axis == "problem" or job.goal is not None:
             continue
         groups = assign_colors([*dict.fromkeys(one.side.label for one in rows)])
         table = Table(

@@ -9,7 +9,6 @@ python scripts/docs/tables.py --check    list the pages that are out of date, wi
 
 import argparse
 import dataclasses
-import json
 import math
 import re
 import sys
@@ -19,6 +18,9 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+
+sys.path.append(str(Path(__file__).parents[1]))
+import json_rows
 
 from evorl import stats
 from evorl.population.search import find_prior
@@ -99,9 +101,9 @@ def algorithms() -> str:
 
 
 def results(rows: str) -> str:
-    """Return the final returns of recorded experiments, from docs/rows/NAME.jsonl."""
-    lines = (DOCS / "rows" / f"{rows}.jsonl").read_text(encoding="utf-8").splitlines()
-    recorded = {row["experiment"]: row for row in map(json.loads, lines)}
+    """Return the final returns of recorded experiments without options, from docs/rows/NAME.jsonl."""
+    found = json_rows.read_rows(DOCS / "rows" / f"{rows}.jsonl", "experiment", "seeds")
+    recorded = {row["experiment"]: row for row in found if not row.get("options")}
     shown = [
         "| algorithm | task | environment steps of a seed | seeds | return [95 %] | seconds |",
         "|---|---|---|---|---|---|",
@@ -112,7 +114,8 @@ def results(rows: str) -> str:
         estimate = f"{stats.MeanEstimate.from_scores(returns):.0f}"
         columns = (algorithm, task, f"{row['env_steps']:,}", len(returns), estimate, round(row["seconds"]))
         shown.append("| " + " | ".join(map(str, columns)) + " |")
-    return "\n".join(shown)
+    dates = sorted(recorded[name]["date"] for name in SHOWN)
+    return "\n".join([*shown, f"\nMeasured {' to '.join(sorted({dates[0], dates[-1]}))}."])
 
 
 def written(page: Path) -> str:

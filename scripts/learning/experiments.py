@@ -11,7 +11,6 @@ spent compiling.
 
 import argparse
 import datetime
-import json
 import os
 import platform
 import subprocess
@@ -21,6 +20,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
+import json_rows
 
 from evorl import stats
 from evorl.training.records.rows import read_evaluations
@@ -37,9 +39,8 @@ EXPERIMENTS = [
 
 
 def machine() -> str:
-    """Return the date and a description of the machine."""
-    where = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
-    return f"{datetime.date.today()}, {where}"
+    """Return a description of this machine."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
 
 
 def train(experiment: str, options: list[str]) -> dict:
@@ -51,29 +52,33 @@ def train(experiment: str, options: list[str]) -> dict:
         return read_evaluations(run)[-1]
 
 
-def saved(rows: Path | None) -> list[dict]:
-    return list(map(json.loads, rows.read_text(encoding="utf-8").splitlines())) if rows and rows.exists() else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiments", nargs="*", help="by default all that have a goal")
     parser.add_argument("--option", action="append", default=[], help="of python -m evorl.train")
-    parser.add_argument("--rows", type=Path, help="JSON lines that are kept: what stands there is not run again")
+    parser.add_argument(
+        "--rows", type=Path, help="JSON lines that are kept; rows with the same options are not run again"
+    )
     arguments = parser.parse_args()
-    kept = {row["experiment"]: row for row in saved(arguments.rows)}
+    recorded = json_rows.read_rows(arguments.rows, "experiment", "seeds") if arguments.rows else []
+    kept = {row["experiment"]: row for row in recorded if row.get("options", []) == arguments.option}
     print(f"{machine()}\n")
-    print("| experiment | steps of a seed | mean of 8 seeds [95 %] | IQM | worst seed | goal | seconds | compiling |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| experiment | date | steps of a seed | mean of 8 seeds [95 %] | IQM | worst seed | goal | seconds | compile |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for experiment in arguments.experiments or EXPERIMENTS:
-        row = kept.get(experiment) or train(experiment, arguments.option)
-        if arguments.rows and experiment not in kept:
-            with arguments.rows.open("a", encoding="utf-8") as file:
-                print(json.dumps({"experiment": experiment, "date": f"{datetime.date.today()}", **row}), file=file)
+        row = kept.get(experiment)
+        if row is None:
+            row = {"experiment": experiment, "options": arguments.option, "date": f"{datetime.date.today()}"}
+            row |= train(experiment, arguments.option)
+            if arguments.rows:
+                json_rows.append_row(arguments.rows, row)
         returns = np.asarray(row["seeds"]["return"])
         goal = next((goal for env, goal in GOALS.items() if experiment.endswith(f"_{env}")), "")
         cells = [
-            experiment,
+            " ".join([experiment, *arguments.option]),
+            row["date"],
             f"{row['env_steps']:,}",
             f"{stats.MeanEstimate.from_scores(returns):.1f}",
             f"{stats.iqm(returns):.1f}",

@@ -14,9 +14,11 @@ from evorl.agents import PPO
 
 
 def make_ppo(name: str, size: int) -> OnPolicy:
+    """Return PPO with the networks of Brax, and without normalized values."""
     return OnPolicy(
         Brax(name, backend=PHYSICS[name]),
-        PPO(hidden=HIDDEN),
+        PPO(hidden=HIDDEN, activation="swish", state_dependent_std=True),
+        normalize_values=False,
         num_envs=size,
         num_steps=UNROLL,
         num_epochs=EPOCHS,
@@ -30,6 +32,7 @@ def ppo(name: str, size: int) -> Round:
 
 
 def sac(size: int) -> Round:
+    """Return rounds of SAC that updates everything and normalizes observations, as Brax does."""
     workflow = OffPolicy(
         Brax("ant", backend=PHYSICS["ant"]),
         SAC(hidden=HIDDEN),
@@ -39,6 +42,8 @@ def sac(size: int) -> Round:
         batch_size=SAC_BATCH,
         capacity=200 * size,
         random_steps=2 * size,
+        actor_interval=1,
+        normalize_observations=True,
     )
     state = jax.jit(workflow.init)(jax.random.key(0))
     return scan_steps(workflow.step, state, SAC_ITERATIONS, SAC_ITERATIONS * size)

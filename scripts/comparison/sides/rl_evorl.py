@@ -124,13 +124,13 @@ def td3_goal(size: int) -> Round:
     """TD3 on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 300."""
     del size
     workflow = make_td3("HalfCheetah-v5", actor_lr=1e-3, critic_lr=1e-3)
-    return train_to_goal(replace(workflow, eval_episodes=5), 300, 500, 1_000, 50)
+    return train_to_goal(replace(workflow, eval_episodes=5), 300, 500, 1_000, 49)
 
 
 def sac_goal(size: int) -> Round:
     """SAC on HalfCheetah-v5 from scratch until 5 greedy episodes have a mean return of 1,000."""
     del size
-    return train_to_goal(replace(make_sac(), eval_episodes=5), 1_000, 1_000, 1_000, 50)
+    return train_to_goal(replace(make_sac(), eval_episodes=5), 1_000, 1_000, 1_000, 49)
 
 
 def train_to_goal(workflow: Any, goal: float, iterations: int, steps: int, most: int) -> Round:

@@ -87,14 +87,18 @@ def dqn(size: int, library: Any) -> Round:
 
 
 class StopAtGoal(BaseCallback):
-    """Evaluate at regular numbers of steps, before the next rollout, and stop the training at the goal."""
+    """Evaluate at regular numbers of steps, before the next rollout, and stop the training at the goal.
+
+    A policy that has only collected random steps is not evaluated.
+    """
 
     def __init__(self, evaluate: Callable[[Any], float], goal: float, every: int) -> None:
         super().__init__()
         self.evaluate, self.goal, self.every, self.score, self.steps = evaluate, goal, every, -np.inf, 0
 
     def _on_rollout_start(self) -> None:
-        if self.num_timesteps > self.steps and self.num_timesteps % self.every == 0:
+        last = max(self.steps, getattr(self.model, "learning_starts", 0))
+        if self.num_timesteps > last and self.num_timesteps % self.every == 0:
             self.score, self.steps = self.evaluate(self.model), self.num_timesteps
 
     def _on_training_end(self) -> None:
