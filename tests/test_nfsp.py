@@ -146,7 +146,8 @@ def test_turns_are_those_of_a_loop():
         turns, found = PendingChoices.empty(row, n), []
         for first in range(0, steps, chunk):
             part = tree.index(t, slice(first, first + chunk))
-            turns, rows, there = turns.advance(space, part, jnp.asarray(mask[first : first + chunk]))
+            now = jnp.asarray(mask[first : first + chunk])
+            turns, rows, there = turns.advance(space, part, now, jnp.zeros_like(now))
             for i, index in np.argwhere(np.asarray(there)):
                 r = jax.tree.map(lambda x, i=i, index=index: np.asarray(x)[i, index], rows)
                 assert int(r.action) == int(r.obs["obs"])
@@ -164,10 +165,13 @@ def test_a_choice_before_a_lost_step_is_not_completed_by_the_next_episode():
     now, after = (tree.index(obs, part) for part in (slice(0, 3), slice(1, 4)))
     t = Transition(now, jnp.zeros((3, 1)), jnp.ones((3, 1)), after, flags, flags.at[1].set(True))
     turns, _, there = PendingChoices.empty(jax.tree.map(lambda x: x[0, 0], t), 1).advance(
-        space, tree.index(t, slice(0, 1)), ~flags[:1]
+        space, tree.index(t, slice(0, 1)), ~flags[:1], flags[:1]
     )
     assert (bool(turns.pending_mask[0]), there.any()) == (True, False)
-    turns, _, there = turns.advance(space, tree.index(t, slice(1, 3)), jnp.array([[False], [True]]))
+    rest, mask = tree.index(t, slice(1, 3)), jnp.array([[False], [True]])
+    evaluated, _, there = turns.advance(space, rest, flags[1:], flags[1:])
+    assert (bool(evaluated.pending_mask[0]), there.any()) == (True, False)
+    turns, _, there = turns.advance(space, rest, mask, ~mask)
     assert (bool(turns.pending_mask[0]), there.any()) == (False, False)
 
 

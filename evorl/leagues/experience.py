@@ -32,14 +32,24 @@ class PlayerExperience:
         return cls(kind.empty(capacity, row, n), choices, PendingChoices.empty(row, n))
 
     def add(
-        self, space: Space, t: Transition, mask: Bool[Array, "steps n"], responds: Bool[Array, "steps n"]
+        self,
+        space: Space,
+        t: Transition,
+        mask: Bool[Array, "steps n"],
+        lost: Bool[Array, "steps n"],
+        responds: Bool[Array, "steps n"],
     ) -> "PlayerExperience":
-        """Return the experience with those transitions of a player added for which `mask` is true.
+        """Return the experience with transitions of a player added.
 
-        Transitions have leaves [steps, n, ...]. The reservoir receives only actions of the best response
-        (`responds`), at steps with a choice. `space` is the observation space of the player.
+        Args:
+            space: Observation space of the player.
+            t: Transitions, leaves [steps, n, ...].
+            mask: Steps that are added.
+            lost: Steps that were lost, after which a new episode follows.
+            responds: Steps at which the player acted by its best response. The reservoir receives these
+                actions, where the player had a choice.
         """
-        turns, rows, there = self.pending_choices.advance(space, t, mask)
+        turns, rows, there = self.pending_choices.advance(space, t, mask, lost)
         choices: Any = {"obs": t.obs, "action": t.action}
         kept = self.reservoir.add(choices, mask & responds & compute_choice_mask(space, t, mask.shape))
         return PlayerExperience(self.replay.add(rows, there), kept, turns)
@@ -50,19 +60,25 @@ def add_player_experience(
     before: dict[str, PlayerExperience],
     t: Transition,
     mask: Bool[Array, "steps n"],
+    lost: Bool[Array, "steps n"],
     by_policy: Bool[Array, ""],
 ) -> dict[str, PlayerExperience]:
     """Return the experience of all players, by role, with the transitions of a game added.
 
-    Transitions have leaves [steps, n, ...], and only those for which `mask` is true are added. Their extras
-    say, by role, which players act by their best response, shape [steps, n, players]. If `by_policy` is
-    false, all actions were random, and the reservoirs receive none of them.
+    Args:
+        roles: Roles of the game.
+        before: Experience, by role.
+        t: Transitions, leaves [steps, n, ...]. Their extras say, by role, which players act by their best
+            response, shape [steps, n, players].
+        mask: Steps that are added.
+        lost: Steps that were lost, after which a new episode follows.
+        by_policy: If false, all actions were random, and the reservoirs receive none of them.
     """
     found = {}
     for role in roles.roles:
         responds = jnp.moveaxis(t.extras[role.name] == 1, -1, 0) & by_policy
-        add = jax.vmap(PlayerExperience.add, (0, None, 0, None, 0))
+        add = jax.vmap(PlayerExperience.add, (0, None, 0, None, None, 0))
         found[role.name] = add(
-            before[role.name], role.observation_space, select_role_transitions(roles, role, t), mask, responds
+            before[role.name], role.observation_space, select_role_transitions(roles, role, t), mask, lost, responds
         )
     return found

@@ -28,10 +28,11 @@ from evorl.leagues.training_oracle import make_single_player_env, with_env
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, Transition
-from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv
+from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.off_policy import OffPolicy
+from evorl.workflows.trajectories import find_lost_transitions
 
 
 @struct.dataclass
@@ -214,9 +215,10 @@ class NFSP(base.BaseStagedWorkflow):
 
         def add(stored: tuple[dict[str, PlayerExperience], Array], t: Transition, mask: Array) -> Any:
             experience, left = stored
-            taken = (jnp.arange(len(mask)) < left)[:, None] & stores  # the others end no pending choice
-            t = replace(t, truncated=t.truncated & taken)
-            return add_player_experience(self.roles, experience, t, mask & stores, ~anew), left - len(mask)
+            lost = find_lost_transitions(t, mask) & stores
+            if not hosts.has_late_answers(state.env_params):
+                lost &= (jnp.arange(len(mask)) < left)[:, None]  # no environment is behind, so later rows are idle
+            return add_player_experience(self.roles, experience, t, mask & stores, lost, ~anew), left - len(mask)
 
         store = TransitionStore(self.vector_env.chunk, (experience, jnp.int32(plan.steps)), add)
         played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)

@@ -28,14 +28,20 @@ class PendingChoices:
         return cls(tree.broadcast(tree.zeros_like(row), n), jnp.zeros(n, bool))
 
     def advance(
-        self, space: Space, transitions: Transition, mask: Bool[Array, "steps n"]
+        self, space: Space, transitions: Transition, mask: Bool[Array, "steps n"], lost: Bool[Array, "steps n"]
     ) -> tuple["PendingChoices", Transition, Bool[Array, "steps n"]]:
-        """Process transitions, leaves [steps, n, ...], for which `mask` is true.
+        """Process transitions of a player.
 
         A transition is complete at the player's next choice, or when the episode terminates. Rewards without
         a choice are added to those of the choice before. If an episode is truncated while the player has no
-        choice, the outcome of its last choice is unknown, and the transition is dropped. `space` is the
-        observation space of the player.
+        choice, or its next step is lost, the outcome of its last choice is unknown, and the transition is
+        dropped.
+
+        Args:
+            space: Observation space of the player.
+            transitions: Transitions, leaves [steps, n, ...].
+            mask: Steps that are processed.
+            lost: Steps that were lost, after which a new episode follows.
 
         Returns:
             The choices that are still pending, the transitions that may be complete at each step, leaves
@@ -43,9 +49,9 @@ class PendingChoices:
         """
 
         def step(
-            turns: PendingChoices, now: tuple[Transition, Array, Array, Array]
+            turns: PendingChoices, now: tuple[Transition, Array, Array, Array, Array]
         ) -> tuple[PendingChoices, tuple[Transition, Array]]:
-            t, mask, own, following = now
+            t, mask, lost, own, following = now
             begins = mask & own
             choice = tree.select(own, t, turns.choice)
             earned = jnp.where(own, t.reward, turns.choice.reward + t.reward)
@@ -53,12 +59,11 @@ class PendingChoices:
             choice = tree.select(mask, replace(choice, reward=earned, **ends), turns.choice)
             waits = turns.pending_mask | begins
             there = waits & mask & (t.terminated | following)
-            over = jnp.where(mask, t.is_done, t.truncated)  # a lost step is truncated, and a new episode follows
-            return PendingChoices(choice, waits & ~there & ~over), (choice, there)
+            return PendingChoices(choice, waits & ~there & ~(mask & t.is_done) & ~lost), (choice, there)
 
         own = compute_choice_mask(space, transitions, mask.shape)
         following = _broadcast_choice(has_choice(space, transitions.next_obs), mask.shape)
-        after, (found, there) = jax.lax.scan(step, self, (transitions, mask, own, following))
+        after, (found, there) = jax.lax.scan(step, self, (transitions, mask, lost, own, following))
         return after, found, there
 
     def clear(self, where: Bool[Array, ""]) -> "PendingChoices":
