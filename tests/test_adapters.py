@@ -26,7 +26,7 @@ from evorl.envs.suites.pgx import Pgx
 from evorl.envs.suites.playground import Playground
 from evorl.envs.suites.xland import XLand
 from evorl.errors import OptionError
-from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, PrivilegedObs
+from evorl.spaces import Discrete, MultiDiscrete, ObsWithActionMask, PrivilegedObs, random_action
 from evorl.training.configuration import config
 from evorl.vector_env import EnvBatch
 
@@ -145,6 +145,59 @@ def test_an_illegal_action_loses_at_once():
         Pgx("sparrow_mahjong")
 
 
+def test_an_opponent_remembers_its_moves():
+    needs("pgx", "pgx")
+
+    class Counting(MLPPolicy):
+        """Plays the first legal move, and counts its moves."""
+
+        def initial_memory(self):
+            return jnp.int32(0)
+
+        def act(self, params, obs, memory, key):
+            return jnp.argmax(obs["legal"]), memory + 1, {}
+
+    env = Pgx("tic_tac_toe", opponent=fill_spaces(Counting(hidden=()), Pgx("tic_tac_toe")))
+    state, obs = env.reset(KEY, None)
+    for _ in range(2):
+        action = jnp.int32(8 - np.argmax(np.asarray(obs["legal"])[::-1]))
+        state, timestep = env.step(KEY, state, action, None)
+        obs = timestep.obs
+    moves = 9 - int(obs["legal"].sum())
+    assert not timestep.terminated
+    assert int(state.memory) == moves - 2
+
+
+def test_rewards_of_search_and_rescue_are_those_of_the_limit():
+    jumanji = needs("jumanji", "jumanji")
+    ours, theirs = Jumanji("SearchAndRescue-v0", 300), jumanji.make("SearchAndRescue-v0", time_limit=300)
+    (state, _), (inner, _) = jax.jit(ours.reset)(KEY, None), jax.jit(theirs.reset)(KEY)
+    step, their_step, total = jax.jit(ours.step), jax.jit(theirs.step), 0.0
+    for key in jax.random.split(KEY, 299):
+        action = random_action(ours.action_space, ours.observation_space, None, key)
+        state, timestep = step(key, state, action, None)
+        inner, expected = their_step(inner, action)
+        np.testing.assert_allclose(timestep.reward, expected.reward.sum(), rtol=1e-5)
+        total += float(timestep.reward)
+    assert total > 0
+
+
+def test_rooms_without_a_goal_are_refused():
+    needs("xminigrid", "xland")
+    with pytest.raises(OptionError, match="XLand-MiniGrid-R1-9x9: must be a MiniGrid environment"):
+        XLand("XLand-MiniGrid-R1-9x9")
+    assert not any(name.startswith("XLand-") for name in XLand.names())
+
+
+def test_the_door_to_go_to_is_observed():
+    needs("navix", "navix")
+    env = Navix("Navix-GoToDoor-6x6-v0")
+    check_env(env, episodes=2)
+    states, obs = jax.vmap(env.reset, (0, None))(jax.random.split(KEY, 20), None)
+    np.testing.assert_array_equal(obs["mission"], states.state.mission.colour)
+    assert len(np.unique(obs["mission"])) > 2
+
+
 def test_an_opponent_is_a_policy_whose_parameters_are_env_params():
     needs("pgx", "pgx")
     from evorl.agents import MLPPolicy
@@ -188,6 +241,26 @@ def test_playground_is_playground():
     np.testing.assert_allclose(answers[0].obs, state.obs, rtol=1e-5, atol=1e-6)
     with pytest.raises(OptionError, match="unknown option of CartpoleBalance ctrl_td; did you mean ctrl_dt"):
         Playground("CartpoleBalance", options={"ctrl_td": 1})
+    with pytest.raises(OptionError, match=r"CartpoleBalance vision_config\.nworlds; did you mean"):
+        Playground("CartpoleBalance", options={"vision_config": {"nworlds": 4}})
+    assert Playground("CartpoleBalance", options={"vision_config": {"nworld": 4}}).env._config.vision_config.nworld == 4
+
+
+def test_a_task_of_playground_repeats_actions():
+    needs("mujoco_playground", "playground")
+    once, often = Playground("CartpoleBalance"), Playground("CartpoleBalance", options={"action_repeat": 4})
+    assert (often.max_episode_steps, often.render_fps) == (250, once.render_fps / 4)
+    shorter = Playground("CartpoleBalance", 50, options={"action_repeat": 4})
+    assert (shorter.max_episode_steps, shorter.env._config.episode_length) == (50, 200)
+    (state, _), (fast, _) = once.reset(KEY, None), often.reset(KEY, None)
+    step, action, total = jax.jit(once.step), jnp.array([0.3]), 0.0
+    for _ in range(4):
+        state, timestep = step(KEY, state, action, None)
+        total += timestep.reward
+    fast, repeated = jax.jit(often.step)(KEY, fast, action, None)
+    np.testing.assert_allclose(repeated.reward, total, rtol=1e-6)
+    np.testing.assert_allclose(repeated.obs, timestep.obs, rtol=1e-6)
+    assert int(fast.steps) == 1
 
 
 def test_playground_by_warp_begins_anew_as_data_where_does():

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from evorl import Gymnax, Maze
+from evorl import Gymnax, Maze, PointMaze
 from evorl.envs.observations import TimeLimit
 from evorl.envs.suites.gymnasium import to_gymnasium, to_gymnasium_vector
 from evorl.errors import OptionError
@@ -64,6 +64,23 @@ def test_each_copy_of_a_vector_is_an_environment_of_its_own_seed():
     assert finals >= 6
     assert many.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     assert many.observation_space.contains(obs)
+
+
+def test_infos_of_ended_copies_are_those_of_gymnasium():
+    env = PointMaze(max_episode_steps=3)
+    many = to_gymnasium_vector(env, 2, None, "SAME_STEP")
+    peer = gymnasium.vector.SyncVectorEnv([lambda: to_gymnasium(env)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    many.reset(seed=3), peer.reset(seed=3)
+    for _ in range(4):
+        actions = peer.action_space.sample()
+        infos, expected = many.step(actions)[4], peer.step(actions)[4]
+        for found, wanted in ((infos, expected), (infos.get("final_info", {}), expected.get("final_info", {}))):
+            for name in [name for name in wanted if name.startswith("_")]:
+                np.testing.assert_array_equal(found[name], wanted[name])
+                if name == "_position":
+                    mask = wanted[name]
+                    np.testing.assert_allclose(found["position"][mask], wanted["position"][mask], rtol=1e-5)
+        assert ("final_info" in infos) == ("final_info" in expected)
 
 
 def test_a_vector_resets_at_the_next_step_as_those_of_gymnasium_do():

@@ -135,6 +135,9 @@ def test_what_fails_is_told():
 
 @pytest.mark.program
 def test_it_is_a_game_and_a_limit_of_ours_is_truncated():
+    with pytest.raises(OptionError, match="max_episode_steps=7: must be at most 6, the max_cycles of"):
+        HostGame(FARM, max_episode_steps=7)
+    assert HostGame(FARM, max_episode_steps=7, options={"limit": 9}).max_episode_steps == 7
     game = HostGame(FARM, max_episode_steps=2)
     check_env(game, episodes=2)
     state, obs = jax.jit(game.reset)(jax.random.key(0), game.default_params)

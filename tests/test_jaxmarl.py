@@ -104,6 +104,22 @@ def test_a_game_is_that_of_jaxmarl(jaxmarl, name, of_map, masks, options, member
     assert ended.any()
 
 
+def test_battles_report_whether_they_are_won(jaxmarl, monkeypatch):
+    env = JaxMARL("HeuristicEnemySMAX", "3m")
+    state, obs = env.reset(KEY, None)
+    action = random_action(env.action_space, env.observation_space, obs, KEY)
+    assert not env.step(KEY, state, action, None)[1].info["won"]
+    step = env.env.step_env
+
+    def step_to_victory(key, inner, actions):
+        seen, inner, rewards, done, info = step(key, inner, actions)
+        return seen, inner, {agent: reward + 1 for agent, reward in rewards.items()}, done, info
+
+    monkeypatch.setattr(env.env, "step_env", step_to_victory)
+    assert env.step(KEY, state, action, None)[1].info["won"]
+    assert not JaxMARL("SMAX", "3m").episode_info
+
+
 def test_shaped_rewards_are_an_option(jaxmarl):
     ours = JaxMARL("overcooked", max_episode_steps=20, shaping=0.5, options={"random_reset": True})
     timestep, raw, _, info = side_by_side(ours, jaxmarl.make("overcooked", max_steps=20, random_reset=True))

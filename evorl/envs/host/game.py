@@ -24,12 +24,18 @@ class HostGame(NamedHostEnv):
     Agents with equal spaces whose names differ only in a number form a group. If actions are discrete, an
     agent that has left or has not joined yet has one valid action, the first; it gets no reward.
     `TimeStep.member_ends` tells whether an agent left because it was terminated or truncated.
-    `max_episode_steps` 0 takes the environment's own `max_cycles`. Leases, failures and `batch` are as in
-    `HostEnv`.
+    `max_episode_steps` must not be above the environment's own `max_cycles`, which 0 takes. Leases, failures
+    and `batch` are as in `HostEnv`.
 
     Raises:
         OptionError: If a value is not allowed or the environment cannot be created.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = self._group_specs[3]
+        wanted = f"must be at most {own}, the max_cycles of {self.name}; to have more, give env.options.max_cycles, too"
+        require(not own or self.max_episode_steps <= own, "max_episode_steps", self.max_episode_steps, wanted)
 
     @staticmethod
     def names() -> list[str]:

@@ -219,18 +219,23 @@ class GymnasiumVectorEnv(VectorEnv):
         given = from_gymnasium_action(self._env.action_space, actions, self.num_envs)
         self._keys, self._states, timestep, obs = self._step(self._keys, self._states, given, self._ended, self._params)
         terminated, truncated = np.asarray(timestep.terminated), np.asarray(timestep.truncated)
-        infos: dict[str, Any] = {}
-        for name, values in timestep.info.items():
-            infos[name] = jax.tree.map(np.asarray, values)
-            infos[f"_{name}"] = np.ones(self.num_envs, bool) if self._same_step else ~self._ended
-        ended = self._ended = terminated | truncated
+        before, ended = self._ended, terminated | truncated
+        infos, self._ended = self._to_gymnasium_infos(timestep.info, ~(ended if self._same_step else before)), ended
         if ended.any() and self._same_step:
             last = jax.tree.map(np.asarray, timestep.obs)
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
                 final[i] = to_gymnasium_value(self._env.observation_space, tree.index(last, int(i)))
             infos |= {"final_obs": final, "_final_obs": ended}
+            infos |= {"final_info": self._to_gymnasium_infos(timestep.info, ended), "_final_info": ended}
         return self._to_gymnasium_obs(obs), np.asarray(timestep.reward, np.float64), terminated, truncated, infos
+
+    def _to_gymnasium_infos(self, info: Any, there: np.ndarray) -> dict[str, Any]:
+        """Return the entries of an info, each with the mask of the copies that have it."""
+        found: dict[str, Any] = {}
+        for name, values in info.items():
+            found |= {name: jax.tree.map(np.asarray, values), f"_{name}": there}
+        return found
 
     def _to_gymnasium_obs(self, obs: Any) -> Any:
         return to_gymnasium_value(self._env.observation_space, obs)

@@ -135,6 +135,11 @@ class JaxMARL:
     def fresh_reset(self) -> bool:
         return not hasattr(self._default_env, "episode_length")
 
+    @property
+    def episode_info(self) -> dict[str, str]:
+        """Return the info of an episode: in battles against an enemy of the library, whether they were won."""
+        return {"won": "last"} if self.name.endswith("EnemySMAX") else {}
+
     @cached_property
     def _start_shapes(self) -> tuple[dict[Any, Any], Any, Any]:
         """Return the shapes of each agent's observation, of the game's state, and of the global state (or None)."""
@@ -200,7 +205,8 @@ class JaxMARL:
         state, reward = env_state.advance(inner), self._split_by_agent(rewards)
         over = done["__all__"] & (self.name not in TIME_OBSERVING_GAMES)
         timestep = state.to_timestep(self._build_obs(seen, inner), 0, over, self.max_episode_steps)
-        timestep = replace(timestep, reward=self._group_rewards(reward))
+        won = jnp.stack([*reward.values()]).max() >= 1  # the bonus of a battle, as the library counts it
+        timestep = replace(timestep, reward=self._group_rewards(reward), info=dict.fromkeys(self.episode_info, won))
         if not self.shaping:
             return state, timestep
         shaped = self._split_by_agent(info["shaped_reward"])

@@ -80,7 +80,11 @@ class Jumanji:
         if not self._default_time_limit:
             return self._default_env
         with mesh.eager_mode():
-            return import_extra("jumanji", "jumanji").make(self.name, time_limit=self.max_episode_steps + 1)
+            env = import_extra("jumanji", "jumanji").make(self.name, time_limit=self.max_episode_steps + 1)
+        if self.name.startswith("SearchAndRescue"):  # its rewards depend on the time limit
+            of_limit = env._reward_fn
+            env._reward_fn = lambda found, step, _: of_limit(found, step, self.max_episode_steps)
+        return env
 
     @cached_property
     def observation_space(self) -> Space:

@@ -15,7 +15,7 @@ from evorl.envs.suites.common import SuiteState, import_extra
 from evorl.errors import require, require_int, unknown_name_error
 from evorl.part_docs import complete_docstring
 from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask, random_action
-from evorl.types import Agent, Key, State, TimeStep
+from evorl.types import Agent, Key, Memory, State, TimeStep
 
 TWO_PLAYERS = 2
 
@@ -25,6 +25,7 @@ class PgxState:
     inner: State
     player: Int[Array, ""]  # index of the agent's player
     steps: Int[Array, ""]
+    memory: Memory = None  # of the opponent
 
 
 @dataclass(frozen=True)
@@ -159,45 +160,50 @@ class Pgx(PgxBase):
         key_game, key_seat, key_moves = jax.random.split(key, 3)
         inner = self.init_game(key_game)
         seat = jax.random.randint(key_seat, (), 0, self.env.num_players).astype(jnp.int32)
-        inner, _ = self._play_opponent(key_moves, inner, seat, params)
-        return PgxState(inner, seat, jnp.int32(0)), self._build_obs(inner, seat)
+        memory = None if self.opponent is None else self.opponent.initial_memory()
+        inner, _, memory = self._play_opponent(key_moves, inner, seat, memory, params)
+        return PgxState(inner, seat, jnp.int32(0), memory), self._build_obs(inner, seat)
 
     def step(self, key: Key, env_state: PgxState, action: Any, params: Any) -> tuple[PgxState, TimeStep]:
         key_move, key_moves = (key, key) if self.env.num_players == 1 else jax.random.split(key)
         seat, steps = env_state.player, env_state.steps + 1
         inner = self.step_game(env_state.inner, action, key_move)
         reward = inner.rewards[seat if self.env.num_players == TWO_PLAYERS else 0]
-        inner, more = self._play_opponent(key_moves, inner, seat, params)
+        inner, more, memory = self._play_opponent(key_moves, inner, seat, env_state.memory, params)
         over, truncated = self.compute_ends(inner, steps)
         reward = jnp.float32(reward + more)
         won: Array = over & (reward > 0)
         info = dict.fromkeys(self.episode_info, won)
-        return PgxState(inner, seat, steps), TimeStep(self._build_obs(inner, seat), reward, over, truncated, info)
+        state, obs = PgxState(inner, seat, steps, memory), self._build_obs(inner, seat)
+        return state, TimeStep(obs, reward, over, truncated, info)
 
-    def _play_opponent(self, key: Key, inner: Any, seat: Array, params: Any) -> tuple[Any, Array]:
-        """Return the game after the opponent's moves, and the reward that they give to the agent."""
+    def _play_opponent(
+        self, key: Key, inner: Any, seat: Array, memory: Memory, params: Any
+    ) -> tuple[Any, Array, Memory]:
+        """Return the game after the opponent's moves, the reward that they give to the agent, and the memory."""
         if self.env.num_players == 1:
-            return inner, jnp.float32(0)
+            return inner, jnp.float32(0), memory
 
-        def is_opponent_turn(carry: tuple[Any, Array, Key]) -> Array:
+        def is_opponent_turn(carry: tuple[Any, ...]) -> Array:
             game = carry[0]
             return (game.current_player != seat) & ~game.terminated & ~game.truncated
 
-        def play_move(carry: tuple[Any, Array, Key]) -> tuple[Any, Array, Key]:
-            game, reward, key = carry
+        def play_move(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            game, reward, memory, key = carry
             key, key_act, key_step = jax.random.split(key, 3)
-            after = self.step_game(game, self._choose_opponent_move(key_act, game, params), key_step)
-            return after, reward + after.rewards[seat], key
+            move, memory = self._choose_opponent_move(key_act, game, memory, params)
+            after = self.step_game(game, move, key_step)
+            return after, reward + after.rewards[seat], memory, key
 
-        game, reward, _ = jax.lax.while_loop(is_opponent_turn, play_move, (inner, jnp.float32(0), key))
-        return game, reward
+        start = inner, jnp.float32(0), memory, key
+        return jax.lax.while_loop(is_opponent_turn, play_move, start)[:3]
 
-    def _choose_opponent_move(self, key: Key, game: Any, params: Any) -> Array:
-        """Return the opponent's move."""
+    def _choose_opponent_move(self, key: Key, game: Any, memory: Memory, params: Any) -> tuple[Array, Memory]:
+        """Return the opponent's move and its memory after it."""
         obs = self._build_obs(game, game.current_player)
         if self.opponent is None:
-            return random_action(self.action_space, self.observation_space, obs, key)
-        return self.opponent.act(params, obs, self.opponent.initial_memory(), key)[0]
+            return random_action(self.action_space, self.observation_space, obs, key), memory
+        return self.opponent.act(params, obs, memory, key)[:2]
 
     def _build_obs(self, game: Any, player: Array) -> dict[str, Array]:
         return {"legal": game.legal_action_mask, "obs": self.observe_board(game, player)}

@@ -20,6 +20,7 @@ from evorl.envs.suites.common import (
     SharedLeaves,
     SuiteState,
     cast_obs,
+    freeze,
     import_extra,
     in_full_precision,
     infer_space,
@@ -51,10 +52,12 @@ class Playground:
 
     Args:
         name: One of `names()`.
-        max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit.
+        max_episode_steps: Steps after which an episode is truncated; 0 takes the task's own limit. If the task
+            repeats actions (`action_repeat` of its config), a step is that many steps of the task.
         impl: Physics implementation: "jax" or "warp" (MJX-Warp, which is made for GPUs and also runs on
             CPUs).
-        options: Entries of the task's config, such as {"ctrl_dt": 0.02}.
+        options: Entries of the task's config, such as {"ctrl_dt": 0.02}. Entries may be nested, as in
+            {"reward_config": {"scales": {"energy": 0.0}}}.
 
     Raises:
         OptionError: If a value is not allowed, or the package or the robot models are missing.
@@ -71,9 +74,9 @@ class Playground:
     fresh_reset = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", FrozenDict(self.options))
+        object.__setattr__(self, "options", freeze(self.options))
         require(self.impl in IMPLS, "impl", self.impl, f"must be one of {', '.join(IMPLS)}")
-        set_default_limit(self, lambda: self._env_and_config[1].episode_length)
+        set_default_limit(self, lambda: -(-self.env._config.episode_length // self._action_repeat))
 
     @staticmethod
     def names() -> list[str]:
@@ -88,12 +91,14 @@ class Playground:
         if self.name not in registry.dm_control_suite.ALL_ENVS:
             _provide_robots(self.name)
         config = registry.get_default_config(self.name)
-        for option in self.options:
-            if option not in config:
-                raise unknown_name_error(f"option of {self.name}", option, config.keys())
+        given = {"impl": self.impl, **_flatten(self.options, config, f"option of {self.name}")}
+        if self.max_episode_steps:  # some tasks observe how much of the episode is over
+            given["episode_length"] = self.max_episode_steps * given.get(
+                "action_repeat", config.get("action_repeat", 1)
+            )
         try:
             with mesh.eager_mode():
-                env = registry.load(self.name, config, {"impl": self.impl, **self.options})
+                env = registry.load(self.name, config, given)
         except MissingRobotError as error:
             raise OptionError(f"env.name={self.name}: {error}") from error
         if self.impl == "warp" and hasattr(env, "_mjx_model"):
@@ -104,6 +109,10 @@ class Playground:
     def env(self) -> Any:
         """Return the wrapped task."""
         return self._env_and_config[0]
+
+    @property
+    def _action_repeat(self) -> int:
+        return int(self.env._config.get("action_repeat", 1))
 
     @cached_property
     def observation_space(self) -> Space:
@@ -136,9 +145,17 @@ class Playground:
         return inner, self._convert_obs(inner.obs)
 
     def _step_world(self, inner: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-        own = jax.tree.map(lambda x: x, inner)  # copies the containers, since tasks write into them
-        after = self.env.step(own, action)
-        return after, self._convert_obs(after.obs), after.reward, after.done
+        def step(inner: Any, _: None) -> tuple[Any, Any]:
+            own = jax.tree.map(lambda x: x, inner)  # copies the containers, since tasks write into them
+            after = self.env.step(own, action)
+            return after, after.reward
+
+        if self._action_repeat == 1:
+            after, reward = step(inner, None)
+        else:  # as in Brax's trainers
+            after, rewards = jax.lax.scan(step, inner, length=self._action_repeat)
+            reward = rewards.sum(0)
+        return after, self._convert_obs(after.obs), reward, after.done
 
     @cached_property
     def _reset_worlds(self) -> Callable[..., Any]:
@@ -204,7 +221,7 @@ class Playground:
     @property
     def render_fps(self) -> float:
         """Return the environment steps per second of simulated time."""
-        return 1 / float(self.env.dt)
+        return 1 / (float(self.env.dt) * self._action_repeat)
 
     def render_frames(self, states: Sequence[SuiteState]) -> list[np.ndarray]:
         """Render states with MuJoCo.
@@ -237,6 +254,17 @@ class Playground:
         page = viewer.build_page(f"{self.name}, Playground", bodies, np.array(poses), 1 / self.render_fps, ground)
         shown.write_text(page, "utf-8")
         return [shown]
+
+
+def _flatten(options: Mapping[str, Any], config: Any, what: str, prefix: str = "") -> dict[str, Any]:
+    """Return nested entries of a config by their dotted names; raise OptionError for one that it does not have."""
+    found = {}
+    for name, value in options.items():
+        if name not in config:
+            raise unknown_name_error(what, prefix + name, [prefix + known for known in config])
+        nested = isinstance(value, Mapping) and hasattr(config[name], "keys")
+        found |= _flatten(value, config[name], what, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return found
 
 
 class MissingRobotError(OptionError):

@@ -10,17 +10,19 @@ import numpy as np
 
 from evorl import mesh, tree
 from evorl.envs.suites.common import cast_obs, import_extra, set_default_limit
-from evorl.errors import unknown_name_error
+from evorl.errors import require, unknown_name_error
 from evorl.spaces import Box, Discrete, Space
 from evorl.types import Key, TimeStep
+
+NEEDS_RULESETS = "XLand-"  # prefix of environments that the library creates without a goal
 
 
 @dataclass(frozen=True)
 class XLand:
     """An XLand-MiniGrid environment by its name, such as XLand("MiniGrid-DoorKey-8x8").
 
-    Observations are the tiles and colors in view, uint8 [view, view, 2]. Environments named XLand have the
-    ruleset that the library creates them with, because other rulesets would have to be downloaded.
+    Observations are the tiles and colors in view, uint8 [view, view, 2]. Environments named XLand-... are
+    refused: without rulesets, which would have to be downloaded, they have no objects and no goal.
 
     Args:
         name: One of `names()`.
@@ -44,16 +46,17 @@ class XLand:
 
     @staticmethod
     def names() -> list[str]:
-        """Return the names of all environments."""
-        return list(import_extra("xminigrid", "xland").registered_environments())
+        """Return the names of all environments that have a task of their own."""
+        every = import_extra("xminigrid", "xland").registered_environments()
+        return [name for name in every if not name.startswith(NEEDS_RULESETS)]
 
     @cached_property
     def _env_and_params(self) -> tuple[Any, Any]:
-        xminigrid = import_extra("xminigrid", "xland")
-        if self.name not in xminigrid.registered_environments():
-            raise unknown_name_error(
-                "environment of XLand-MiniGrid", self.name, xminigrid.registered_environments(), "--list env=xland"
-            )
+        xminigrid, names = import_extra("xminigrid", "xland"), self.names()
+        needed = "must be a MiniGrid environment: this one has no goal without rulesets, which evorl does not download"
+        require(not self.name.startswith(NEEDS_RULESETS), "env.name", self.name, needed)
+        if self.name not in names:
+            raise unknown_name_error("environment of XLand-MiniGrid", self.name, names, "--list env=xland")
         with mesh.eager_mode():
             env, params = xminigrid.make(self.name)
             return env, params.replace(max_steps=self.max_episode_steps or params.max_steps)
