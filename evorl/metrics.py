@@ -7,9 +7,10 @@ import numpy as np
 
 COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts", "bad_rewards")  # these are summed, others averaged
 LEARNED_RETURN = "learned_return"  # return of the rewards for learning, if a wrapper changed those of the task
+RETURN_BEST = "return_best"  # return of the best individual; that of several steps is their maximum
 EPISODE_MEANS = (
     "return",
-    "return_best",
+    RETURN_BEST,
     "episode_length",
     LEARNED_RETURN,
 )  # means weighted by episodes, like all names with the next two prefixes
@@ -72,13 +73,20 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
 def reduce_steps(metrics: Metrics) -> Metrics:
     """Reduce metrics [steps, ...]: sum counts, weight episode means by episodes, average the others.
 
-    The standard error of the return becomes that of the mean over all episodes. On the device, counts stay
-    int32; in NumPy, they add up as int64. Metrics with MEMBERS_PREFIX keep the axis of steps.
+    The best return is the maximum over the steps in which an episode ended, or 0 without one. The standard
+    error of the return becomes that of the mean over all episodes. On the device, counts stay int32; in NumPy,
+    they add up as int64. Metrics with MEMBERS_PREFIX keep the axis of steps.
     """
     steps = len(next(iter(metrics.values())))
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS_PREFIX)}
     sums = {name: values.sum(0) for name, values in weight_by_episodes(metrics).items() if name not in members}
-    return average_sums(sums, steps) | members
+    found = average_sums(sums, steps) | members
+    if RETURN_BEST in metrics:
+        best = metrics[RETURN_BEST]
+        xp = best.__array_namespace__()
+        known = (metrics["episodes"] > 0 if "episodes" in metrics else True) & ~xp.isnan(best)
+        found[RETURN_BEST] = xp.where(known.any(0), xp.where(known, best, -xp.inf).max(0), 0).astype(best.dtype)
+    return found
 
 
 def count_evaluation_steps(metrics: Metrics) -> Any:

@@ -259,19 +259,27 @@ def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any
     Args:
         change: Function of the dotted name of a hyperparameter, its value, and its declaration, which has the
             keys default, low, high, about and prior; it is empty within a `number_mapping`.
-        value: A part.
+        value: A part. Those that its `unused_numbers` name, if it has this attribute, have no prior.
         prefix: Prefix of the dotted names.
     """
+    return _map_numbers(change, value, prefix, frozenset())
+
+
+def _map_numbers(
+    change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str, unused: frozenset[str]
+) -> dict[str, Any]:
+    unused |= {f"{prefix}{name}" for name in getattr(value, "unused_numbers", ())}
     found = {}
     for name, one, own in _iterate_fields(value):
         place = f"{prefix}{name}"
         if _is_number(one):
-            found[name] = _map_number(change, place, own, _get_declaration(one))
+            declared = _get_declaration(one)
+            found[name] = _map_number(change, place, own, {**declared, "prior": None} if place in unused else declared)
         elif _is_mapping(one):
             by_name = unfreeze(own).items()
             found[name] = {key: _map_number(change, f"{place}.{key}", number, {}) for key, number in by_name}
         else:
-            found[name] = map_numbers(change, own, f"{place}.")
+            found[name] = _map_numbers(change, own, f"{place}.", unused)
     return {name: numbers for name, numbers in found.items() if not isinstance(numbers, dict) or numbers}
 
 
@@ -295,6 +303,23 @@ def iterate_numbers(value: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
     found: list[tuple[str, Any, Mapping[str, Any]]] = []
     map_numbers(lambda *of: found.append(of), value)
     return found
+
+
+def check_unused_numbers(value: Any, why: str) -> None:
+    """Raise OptionError if a hyperparameter among the `unused_numbers` of a part has another value than its default.
+
+    Args:
+        value: Part.
+        why: Option because of which they are not used, such as "explore=false".
+    """
+    unused = {*value.unused_numbers}
+    for name, own, declared in iterate_numbers(value):
+        if name in unused and not _is_default(own, declared):
+            raise OptionError(f"{name}={own}: has no effect with {why}")
+
+
+def _is_default(own: Any, declared: Mapping[str, Any]) -> bool:
+    return isinstance(own, int | float) and own == declared.get("default")
 
 
 def get_dtype(declared: Mapping[str, Any]) -> Any:

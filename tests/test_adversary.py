@@ -117,9 +117,18 @@ def test_student_0_is_evaluated_and_acts(paired):
     for found, same in ((strange(1), True), (strange(0), False)):
         params = [workflow.main_student_state(x).agent.actor.params for x in (state, found)]
         assert leaves_equal(*params) == same
-    evaluations = [evaluate(x, jax.random.key(5)) for x in (state, strange(1))]
+    evaluations = [dict(evaluate(x, jax.random.key(5))) for x in (state, strange(1))]
+    measured = [int(found.pop("measured_steps")) for found in evaluations]  # those of student 1
+    assert min(measured) > 0
     assert leaves_equal(*evaluations)
     assert int(evaluations[0]["episodes"]) == 6
+
+
+def test_rows_count_the_episodes_of_all_students(paired):
+    for *_, seen, metrics, _ in paired:
+        all_returns = [x for student in range(2) for index in range(4) for x in returns(seen, student, index)]
+        assert int(metrics["episodes"]) == len(all_returns)
+        np.testing.assert_allclose(metrics["return"], np.mean(all_returns), rtol=1e-5)
 
 
 @pytest.mark.program

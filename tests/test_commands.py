@@ -57,8 +57,19 @@ WRONG = {
     "train agent=td3 agent.workflow.agent.actor_lr=nan": "agent.workflow.agent.actor_lr=nan: must be between 0 and 1",
     "train agent=td3 agent.workflow.agent.actor_lr=abc": "agent.workflow.agent.actor_lr=abc: must be a number",
     "train agent=td3 env=cartpole": "TD3 needs continuous actions, a Box with one axis, not Discrete(n=2)",
-    "train agent=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not Discrete(n=2); use ",
+    "train agent=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not Discrete(n=2); for these ",
     "train agent=dqn env=fast": "DQN needs a discrete action space, not Box(",
+    "train agent=cemrl agent/learner=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not ",
+    "train agent=cemrl env=fast core=gru": "agent.workflow.agent.core=GRU: must be none: CEM-RL learns from single ",
+    "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": "agent.workflow.agent.explore_std=0.5: has no effect with ",
+    "train agent=cma_es env=fast agent.workflow.explore=true": "agent.workflow.explore=true: has no effect: MLPPolicy acts on ",
+    "train agent=pbt agent/inner=bc env=fast": "agent.inner.workflow.num_steps=0: must be at least 1: demonstrations ",
+    "train agent=meta_es agent/evolver=map_elites env=fast": "unknown option agent.workflow.evolver.population_size; ",
+    "train agent=league agent/inner=idqn env=pong_duel": "env: must be a multi-agent environment for a team of ",
+    "train agent=map_elites env=cartpole iterations=1": "descriptors=['feet_contact']: feet_contact is none of ",
+    "train agent=td3 env=fast agent.workflow.replay=prioritized": (
+        "agent.workflow.replay=prioritized: must be a component with a _target_, ReplayFactory; to choose a file by "
+    ),
     "train agent=ppo agent.workflow.batch_size=100": (
         "agent.workflow.batch_size=100: must divide num_envs * num_steps, 2048"
     ),
@@ -88,7 +99,7 @@ WRONG = {
     ),
     "train agent=ga agent.workflow.evolver.mutation._target_=CEM": "agent.workflow.evolver.mutation=CEM: must be ",
     "train agent=ga agent.workflow.evolver.mutation._target_=ERLMutatoin": "unknown class ERLMutatoin; did you mean ",
-    "train agent=cma_es agent.workflow.agent.hidden=[2048,2048]": "the state needs ",
+    "train agent=cma_es agent.workflow.agent.hidden=[2048,2048]": "the state and the best state need ",
     "train agent=evosax agent.workflow.evolver.algorithm.path=evosax.algorithms.SV_CMA_ES": (
         "agent.workflow.evolver.options={}: SV_CMA_ES needs options.num_populations"
     ),
@@ -100,7 +111,7 @@ WRONG = {
     "train agent=erl agent.workflow.elite_pull=2": "agent.workflow.elite_pull=2: must be between 0 and 1",
     "train agent=erl env=cartpole": "TD3 needs continuous actions, a Box with one axis, not Discrete(n=2)",
     "train agent/learner=sacc": "unknown agent/learner sacc; did you mean sac?",
-    "train agent/evolver=cma_es": "the state needs ",
+    "train agent/evolver=cma_es": "the state and the best state need ",
     "train env=delayed env.delay=0": "env.delay=0: must be at least 1",
     "train env.backend=bullet": "env.backend=bullet: must be one of auto, generalized, spring, positional, mjx",
     "train env.max_episode_steps=0": "env.max_episode_steps=0: must be at least 1",
@@ -143,6 +154,7 @@ WRONG = {
     "train resume=empty": "resume=empty: is not a run directory, it has no config.yaml",
     "train resume=foreign": "resume=foreign: its config.yaml is not a training configuration",
     "train resume=broken": "resume=broken: its config.yaml cannot be read",
+    "train resume=run eval_env=fast": "eval_env=fast: a resumed run keeps its configuration; only ",
     "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
     "train init_from=unsaved": "init_from=unsaved: has no checkpoint",
     "train init_from=run agent=ppo env=cartpole": "the state of init_from does not fit this configuration: its ",

@@ -42,6 +42,8 @@ def test_trials_come_every_so_many_iterations_and_cost_their_steps(history):
         for before, *_, after in history
     ]
     assert same == [False, True, False, True]
+    clock = [float(WORKFLOW.count_env_steps(after)) for *_, after in history]
+    assert clock == np.cumsum(spent).tolist()  # at which schedules are evaluated
 
 
 def test_half_of_the_envs_play_what_is_kept_and_the_others_fresh_levels(history):

@@ -38,5 +38,14 @@ def test_counts_add_up_and_returns_weigh_by_episodes(array):
         np.testing.assert_allclose(values, BY_HAND[name], err_msg=name)
 
 
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_the_best_return_of_several_steps_is_their_maximum(array):
+    """The first member ends no episode in its last step, the second none at all; one best is not a number."""
+    steps = {"episodes": [[2, 0], [1, 0], [3, 0], [0, 0]], "return_best": [[-5.0, 0], [np.nan, 0], [-3.0, 0], [0, 0]]}
+    found = reduce_steps({name: array(values) for name, values in steps.items()})
+    np.testing.assert_array_equal(found["return_best"], [-3, 0])
+    assert reduce_steps({"return_best": array([1.0, 4.0, 2.0])})["return_best"] == 4
+
+
 def test_counts_of_the_host_go_past_two_to_the_31():
     assert int(reduce_steps({"env_steps": np.array([2**31 - 1, 5], np.int32)})["env_steps"]) == 2**31 + 4

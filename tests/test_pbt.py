@@ -12,7 +12,7 @@ from flax import struct
 
 from evorl import tree
 from evorl.agents import PPO, SAC
-from evorl.ec import CEM
+from evorl.ec import CEM, NSGA2, MapElites
 from evorl.ec.objectives import WORST_FITNESS
 from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
@@ -252,6 +252,15 @@ def test_meta_es_finds_the_rate_that_climbs_most():
     np.testing.assert_allclose(evaluation["members/return"], evaluation["return"], rtol=1e-5)
 
 
+@pytest.mark.program
+def test_meta_es_with_a_multi_objective_evolver_has_one_objective():
+    meta = MetaES(Vmapped(Climb(rate=Uniform(0.0, 1.0)), 8), NSGA2(8), lifetime=2)
+    state, _ = jax.jit(meta.step)(jax.jit(meta.init)(KEY), KEY)
+    fitness = np.asarray(jax.jit(meta.step)(state, KEY)[1]["members/fitness"])
+    assert np.isfinite(fitness).all()
+    assert state.evolver.fitness.shape[-1] == 1
+
+
 class Silent(Climb):
     def evaluate(self, state, key):
         return {"episodes": jnp.int32(1)}
@@ -275,6 +284,10 @@ class Silent(Climb):
         (
             lambda: MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 8), CEM(4)),
             "evolver.population_size=4: must be the size of the population, 8",
+        ),
+        (
+            lambda: MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 8), MapElites()),
+            "evolver=MapElites: needs descriptors of behavior",
         ),
     ],
 )

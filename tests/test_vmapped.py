@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl import tree
+from evorl.errors import OptionError
 from evorl.parts import resolve_numbers
 from evorl.workflows import Vmapped
 from tests.conftest import leaves_equal
@@ -39,6 +42,12 @@ def test_a_member_is_sound_where_no_real_leaf_but_its_replay_holds_nan(key):
     np.testing.assert_array_equal(POPULATION.has_no_nan(state), [True, True, True])
     envs = state.envs.replace(episode_return=state.envs.episode_return.at[1, 3].set(jnp.nan))
     np.testing.assert_array_equal(jax.jit(POPULATION.has_no_nan)(state.replace(envs=envs)), [True, False, True])
+
+
+def test_copies_that_learn_from_demonstrations_alone_are_refused():
+    alone = replace(OFF_POLICY, num_steps=0, random_steps=0)
+    with pytest.raises(OptionError, match=r"inner\.num_steps=0: must be at least 1: demonstrations can be given to"):
+        Vmapped(alone, 2)
 
 
 def test_copies_may_have_no_numbers():

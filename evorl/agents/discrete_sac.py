@@ -47,7 +47,7 @@ class DiscreteSAC(SoftActorCritic):
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space is Discrete."""
-        require_choice(self, "; use agent=sac")
+        require_choice(self)
 
     @property
     def num_choices(self) -> int:

@@ -30,9 +30,9 @@ from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.parts import Number, number, part
+from evorl.parts import Number, check_unused_numbers, number, part
 from evorl.priors import LogUniform
-from evorl.spaces import Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
+from evorl.spaces import Box, Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
 from evorl.types import Key, Memory, Metrics, Params, Transition
 
 
@@ -93,6 +93,13 @@ class MADDPG(BaseAgent):
             raise OptionError("env: must be a multi-agent environment for MADDPG; use agent=ddpg for a single agent")
         for name in self.groups:
             self.differentiable_actions(name)
+        check_unused_numbers(self, "discrete actions, which are sampled")
+
+    @property
+    def unused_numbers(self) -> tuple[str, ...]:
+        """Return the names of hyperparameters that have no effect."""
+        spaces = [self.spaces(name)[1] for name in self.groups]
+        return ("explore_std",) if spaces and not any(isinstance(one, Box) for one in spaces) else ()
 
     @property
     def groups(self) -> dict[str, int]:

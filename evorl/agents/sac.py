@@ -38,7 +38,7 @@ class SAC(SoftActorCritic):
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space is a vector of real numbers with finite bounds."""
-        require_action_vector(self, "; use agent=discrete_sac")
+        require_action_vector(self)
         Head(self.action_space)
 
     @property

@@ -74,7 +74,9 @@ class Team(BaseAgent):
         With `central`, all agents must be PolicyGradient agents.
         """
         if not self.groups:
-            raise OptionError("env: must be a multi-agent environment for a team of agents (docs/howto/multi_agent.md)")
+            inside = "in a league or PSRO, each player is a single agent; use agent/inner=ppo or dqn"
+            what = "env: must be a multi-agent environment for a team of agents (docs/howto/multi_agent.md)"
+            raise OptionError(f"{what}; {inside}")
         for name, of in (("agents", self.agents), ("shared", self.shared)):
             for group in of if isinstance(of, Mapping) else ():
                 if group not in self.groups:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
-from evorl.errors import require, unknown_name_error
+from evorl.errors import OptionError, require
 from evorl.types import Key, Params, QDEvaluation, SearchResults
 
 CELLS_PER_BLOCK = 128  # a batch of n genomes recomputes the statistics of at most n blocks
@@ -191,9 +191,11 @@ def concatenate_descriptors(names: Sequence[str], means: dict[str, Array], count
 
     Raises OptionError if a name is unknown, or if the descriptors do not have length `count`.
     """
+    known = [name for name in means if name != "return"]
     for name in names:
         if name not in means:
-            raise unknown_name_error("descriptors", name, means)
+            told = f"{name} is none of the episode statistics of the environment: {', '.join(known) or 'it has none'}"
+            raise OptionError(f"descriptors={list(names)}: {told}; use env=feet, env=position or problem=arm")
     descriptor = jnp.concatenate([means[name].reshape(len(means[name]), -1) for name in names], 1)
     found = descriptor.shape[1]
     require(found == count, "descriptors", list(names), f"must have {count} values in total, not {found}")

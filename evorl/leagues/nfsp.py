@@ -98,6 +98,7 @@ class NFSP(base.BaseStagedWorkflow):
             type(off.replay).__name__,
             "must be a replay buffer of single transitions",
         )
+        base.require_env_steps(off, "response")
         require(off.n_step == 1, "response.n_step", off.n_step, "must be 1")
         plain = not off.normalize_observations
         require(plain, "response.normalize_observations", "true", "must be false")

@@ -116,7 +116,8 @@ def read_curve(given: str, damages: list[str]) -> Curve:
     own_label, folder = split_label(given)
     run = Path(folder)
     label = escape(own_label or run.resolve().name)
-    require(bool(label and folder), "run", given, "must be RUN or LABEL=RUN")
+    is_named = bool(label and folder) and (run.exists() or not folder.startswith("="))
+    require(is_named, "run", given, "must be RUN or LABEL=RUN")
     if not (run / JSON_LINES).is_file():
         raise OptionError(f"run={run}: {f'has no {JSON_LINES}' if run.is_dir() else 'does not exist'}")
     rows, damage = read_rows(run, "evaluation")

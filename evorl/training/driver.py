@@ -68,7 +68,7 @@ class Driver:
         if self.host_envs.envs and processes.count() > 1:
             raise OptionError("distributed: is not supported with environments on the host")
         why = "is not supported with host environments, whose steps cannot be repeated"
-        require(not (self.host_envs.envs and terms.debug_nans), "debug_nans", True, why)
+        require(not (self.host_envs.envs and terms.debug_nans), "debug.nans", True, why)
         if terms.debug_nans and processes.count() > 1:
             raise OptionError("debug.nans: needs one process; use distributed=off")
         self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
@@ -139,7 +139,9 @@ class Driver:
             if init_from is not None:
                 own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
                 parent = replace(init_from, **own)  # a new run keeps its own numbers and env_params
-                require_same_shapes("the state of init_from", get_leaf_shapes(parent), split_replays(shapes)[0])
+                remedy = "; use the algorithm, networks and environment of that run"
+                light = split_replays(shapes)[0]
+                require_same_shapes("the state of init_from", get_leaf_shapes(parent), light, remedy)
                 place = lambda x, like: jax.device_put(x, like.sharding)  # noqa: E731
                 parent = jax.tree.map(place, parent, split_replays(state)[0])
                 inherit = jax.jit(self.program.inherit, donate_argnums=0, out_shardings=traced.shardings)

@@ -59,7 +59,7 @@ def build(cfg: Config) -> tuple[Any, Budget]:
         for place, given in (
             config.find_references(cfg.agent, "agent") if isinstance(cfg, DictConfig) and "agent" in cfg else ()
         ):
-            message = message.replace(place, given)
+            message = message if message.startswith("unknown option") else message.replace(place, given)
         raise OptionError(message) from error
 
 

@@ -103,6 +103,15 @@ class Learnable(curricula.BaseCurriculum):
         steps = self.student.num_transitions
         return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
 
+    def count_env_steps(self, state: LearnableState) -> Array:
+        """Return the number of env steps so far, with those of the trials that have begun.
+
+        Args:
+            state: State of the workflow.
+        """
+        trials = -(-state.student.iteration // self.every)
+        return super().count_env_steps(state) + trials.astype(jnp.float32) * self.trial_steps
+
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LearnableState:
         numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)

@@ -352,6 +352,12 @@ def check_positive(workflow: Any, *names: str) -> None:
         require_int(name, getattr(workflow, name))
 
 
+def require_env_steps(workflow: Any, name: str) -> None:
+    """Raise OptionError if a workflow within another one takes no env steps, since it gets no demonstrations."""
+    alone = getattr(workflow, "num_steps", None) == 0 and hasattr(workflow, "replay")
+    require(not alone, f"{name}.num_steps", 0, "must be at least 1: demonstrations can be given to single runs only")
+
+
 def fill_agent_spaces(workflow: Any) -> None:
     """Set the missing spaces of the agent to those of the environment, while the workflow is being created."""
     check_parts(workflow)

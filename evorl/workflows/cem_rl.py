@@ -9,10 +9,11 @@ from flax import struct
 from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
+from evorl.agents.memory import is_recurrent
 from evorl.ec import search
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
-from evorl.parts import bind, part, resolve_numbers
+from evorl.parts import bind, check_unused_numbers, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -104,10 +105,19 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     chunk: int = 20
 
     def __post_init__(self) -> None:
+        core = getattr(self.agent, "core", None)
+        why = "must be none: CEM-RL learns from single transitions; use agent=erl"
+        require(not is_recurrent(self.agent), "agent.core", type(core).__name__, why)
         shared_replay_learning.check_hybrid(self)
         n = self.evolver.population_size
+        check_unused_numbers(self, "explore=false")
         learners = f"must be a fraction of the population that gives 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
+
+    @property
+    def unused_numbers(self) -> tuple[str, ...]:
+        """Return the names of hyperparameters that have no effect."""
+        return () if self.explore else ("agent.explore_std",)
 
     @property
     def num_learners(self) -> int:

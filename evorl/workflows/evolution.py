@@ -16,6 +16,7 @@ from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
 from evorl.normalize import RunningStatistics, get_member_shapes
 from evorl.parts import bind, part, resolve_numbers
+from evorl.spaces import Box
 from evorl.tree import as_arrays
 from evorl.types import (
     Agent,
@@ -98,6 +99,9 @@ class Evolution(base.BaseStagedWorkflow):
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
+        silent = isinstance(self.agent, MLPPolicy) and isinstance(self.agent.action_space, Box)
+        wanted = "has no effect: MLPPolicy acts on continuous actions without noise; leave it false"
+        require(not (self.explore and silent), "explore", "true", wanted)
         keeps = (self.evolver.keeps_many or self.evolver.keeps_best) and self.normalization == "running"
         why = f"would change kept individuals of {type(self.evolver).__name__} after their evaluation; use none or vbn"
         require(not keeps, "normalization", self.normalization, why)

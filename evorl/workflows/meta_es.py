@@ -65,6 +65,8 @@ class MetaES(base.BaseStagedWorkflow):
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
         search.require_evolver(self.evolver)
+        needs = "needs descriptors of behavior, which hyperparameters do not have; use cma_es"
+        require(not getattr(self.evolver, "descriptors", ()), "evolver", type(self.evolver).__name__, needs)
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         self.search_space  # noqa: B018  raises OptionError if the search space is invalid
@@ -110,7 +112,8 @@ class MetaES(base.BaseStagedWorkflow):
         self, state: MetaESState, carry: tuple[Any, Any], played: LifeMetrics, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
-        evolver, told = self.evolver.tell(key, genomes, played.fitness, evolver)
+        fitness = self.evolver.compute_fitness({"return": played.fitness})
+        evolver, told = self.evolver.tell(key, genomes, fitness, evolver)
         metrics = played.metrics() | told
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics

@@ -9,9 +9,10 @@ from flax import struct
 from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
+from evorl.agents.memory import is_recurrent
 from evorl.ec import search
 from evorl.errors import require
-from evorl.parts import Number, bind, number, part, resolve_numbers
+from evorl.parts import Number, bind, check_unused_numbers, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -89,8 +90,12 @@ class PGAME(shared_replay_learning.BaseHybrid):
     chunk: int = 20
     policy_lr: Number = number(1e-3, 0, 1, "learning rate of the individuals that learn by gradient")
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "center")
+    unused_numbers: ClassVar[tuple[str, ...]] = ("agent.explore_std",)
 
     def __post_init__(self) -> None:
+        core = getattr(self.agent, "core", None)
+        why = "must be none: PGA-MAP-Elites learns from single transitions"
+        require(not is_recurrent(self.agent), "agent.core", type(core).__name__, why)
         base.fill_agent_spaces(self)
         names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
         base.check_positive(self, *names)
@@ -100,6 +105,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
             1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"
         )
         base.check_replay(self.learner)
+        check_unused_numbers(self, "PGA-MAP-Elites, whose individuals act without noise")
 
     @property
     def learner(self) -> OffPolicy:

@@ -31,6 +31,7 @@ class Vmapped:
 
     def __post_init__(self) -> None:
         require_int("size", self.size)
+        base.require_env_steps(self.inner, "inner")
 
     @property
     def parallel_axes(self) -> dict[str, int]:

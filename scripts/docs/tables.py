@@ -68,12 +68,20 @@ def hyperparameters(agent: str) -> str:
     return "\n".join(["| `agent.workflow.` | default | range | searched | |", "|---|---|---|---|---|", *rows])
 
 
-def lines(node: Any, prefix: str = "") -> Iterator[str]:
-    """Yield a row for each hyperparameter of a node; those of an inner agent are on its own page."""
+def lines(node: Any, prefix: str = "", unused: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield a row for each hyperparameter of a node that has an effect; those of an inner agent are on its own page."""
     cls: Any = targets.import_target(node._target_)
+    named = getattr(cls, "unused_numbers", ())
+    if isinstance(named, property):  # those of agents depend on spaces
+        named = named.__get__(node) if "explore" in node else ()
+    unused |= {f"{prefix}{name}" for name in named}
     for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         about = field.metadata
-        if field.name not in node or (OmegaConf.is_interpolation(node, field.name) and "low" not in about):
+        if (
+            f"{prefix}{field.name}" in unused
+            or field.name not in node
+            or (OmegaConf.is_interpolation(node, field.name) and "low" not in about)
+        ):
             continue
         value = node[field.name]
         if "low" in about:
@@ -83,7 +91,7 @@ def lines(node: Any, prefix: str = "") -> Iterator[str]:
             searched = " to ".join(map(number, prior.bounds)) if prior is not None else ""
             yield f"| `{prefix}{field.name}` | {number(value)} | {span} | {searched} | {about['about']} |"
         elif isinstance(value, DictConfig) and "_target_" in value:
-            yield from lines(value, f"{prefix}{field.name}.")
+            yield from lines(value, f"{prefix}{field.name}.", unused)
 
 
 def algorithms() -> str:

@@ -166,9 +166,11 @@ def set_values(data: dict[str, Any], values: Mapping[str, Any], changeable: Sequ
         OptionError: An old value is neither missing (???) nor changeable.
     """
     for name, value in values.items():
-        if lookup(data, name) != "???" and name.partition(".")[0] not in changeable:
+        is_changeable = name.partition(".")[0] in changeable
+        if not is_changeable and lookup(data, name, None) != "???":
             kept = f"a resumed run keeps its configuration; only {', '.join(changeable)} may change"
             raise OptionError(f"{name}={value}: {kept if changeable else 'only missing values can be given'}")
+        lookup(data, name)
         data = _set_path(data, name.split("."), value)
     return data
 

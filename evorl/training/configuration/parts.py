@@ -240,7 +240,10 @@ def require_protocol(value: Any, protocol: type, name: str) -> Any:
     if isinstance(value, protocol):
         return value
     if type(value).__module__ == "builtins":
-        raise OptionError(f"{name}={value}: {_describe_expected(protocol)}")
+        file = (
+            f"; to choose a file by its name, use {name.rpartition('.')[2]}={value}" if isinstance(value, str) else ""
+        )
+        raise OptionError(f"{name}={value}: {_describe_expected(protocol)}{file}")
     lacking = sorted(one for one in get_protocol_members(protocol) if not hasattr(value, one))
     raise OptionError(f"{name}={type(value).__name__}: has no {', '.join(lacking)}, which {protocol.__name__} requires")
 

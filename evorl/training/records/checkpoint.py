@@ -334,13 +334,13 @@ def get_leaf_shapes(state: State) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def require_same_shapes(what: str, found: dict[str, tuple[int, ...]], shapes: State) -> None:
+def require_same_shapes(what: str, found: dict[str, tuple[int, ...]], shapes: State, remedy: str = "") -> None:
     """Raise OptionError if the shapes differ from those of `shapes`; the message names the first such leaf."""
     wanted = get_leaf_shapes(shapes)
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
             has, needs = (list(x[name]) if name in x else "nothing" for x in (found, wanted))
-            raise OptionError(f"{what} does not fit this configuration: its {name} is {has}, not {needs}")
+            raise OptionError(f"{what} does not fit this configuration: its {name} is {has}, not {needs}{remedy}")
 
 
 def format_bytes(count: float) -> str:
