@@ -61,8 +61,12 @@ WRONG = {
     "train agent=dqn env=fast": "DQN needs a discrete action space, not Box(",
     "train agent=cemrl agent/learner=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not ",
     "train agent=cemrl env=fast core=gru": "agent.workflow.agent.core=GRU: must be none: CEM-RL learns from single ",
-    "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": "agent.workflow.agent.explore_std=0.5: has no effect with ",
-    "train agent=cma_es env=fast agent.workflow.explore=true": "agent.workflow.explore=true: has no effect: MLPPolicy acts on ",
+    "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": (
+        "agent.workflow.agent.explore_std=0.5: has no effect with explore=false"
+    ),
+    "train agent=cma_es env=fast agent.workflow.explore=true": (
+        "agent.workflow.explore=true: has no effect: MLPPolicy acts on "
+    ),
     "train agent=pbt agent/inner=bc env=fast": "agent.inner.workflow.num_steps=0: must be at least 1: demonstrations ",
     "train agent=meta_es agent/evolver=map_elites env=fast": "unknown option agent.workflow.evolver.population_size; ",
     "train agent=league agent/inner=idqn env=pong_duel": "env: must be a multi-agent environment for a team of ",
