@@ -254,7 +254,8 @@ def test_a_training_knows_its_solved_rates_on_held_out_mazes():
         assert row[f"{begin}solved"] == pytest.approx(np.mean(rates))
         assert set(rates) <= {0.0, 1.0}
         assert 0 <= row[f"{begin}return"] <= row[f"{begin}solved"]
-    assert row["measured_steps"] <= 2 * sum(ood.episode_step_limit(name) for name in suite.SMALL_MAZES)
+    of_others = 3 * 128 * ENV.max_episode_steps  # of the members that are not reported, in all rounds
+    assert row["measured_steps"] <= of_others + 2 * sum(ood.episode_step_limit(name) for name in suite.SMALL_MAZES)
 
 
 CARTPOLE = Physics(Gymnax("CartPole-v1"), {"length": Uniform(0.1, 1.0)})

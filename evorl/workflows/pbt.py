@@ -41,8 +41,8 @@ class PBT(base.BaseStagedWorkflow):
 
     In each generation, every member takes steps_per_generation training steps and is evaluated, all on the
     same episodes. Then the selection chooses members that inherit from fitter ones, and the variation changes
-    their hyperparameters. The generations are synchronous. A member whose state contains NaN inherits from
-    the fittest member, unless no member has a finite fitness.
+    their hyperparameters. The generations are synchronous. A member whose state contains NaN counts as the
+    worst; without a parent by the selection, it inherits from the fittest member.
 
     The searched hyperparameters are those of a member whose value is a prior, and those at their default
     value that have a declared prior. If `search` names some of the latter, only these are searched. Initial
