@@ -21,6 +21,7 @@ from evorl.leagues.matchmaking import Matchmaking, MatchRecord, Roster
 from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.training_oracle import make_single_player_env
+from evorl.networks.recurrent import GRU
 from evorl.parts import resolve_numbers
 from evorl.schedules import Linear
 from evorl.training.fit import fit
@@ -39,6 +40,19 @@ LEAGUE = League(
     Roster(capacity=2),
     matches=Matchmaking(decay=1.0, snapshot_steps=256.0),
 )
+
+
+@pytest.mark.program
+def test_recurrent_policies_play_in_a_league():
+    """In programs that are traced one after the other."""
+    player = OnPolicy(OPPOSED, PPO(hidden=(4,), core=GRU(3)), 32, 8, 1, 256, eval_episodes=8)
+    league = League(KUHN, player, Roster(capacity=2))
+    state = jax.jit(league.init)(jax.random.key(0))
+    for i in range(2):
+        state, metrics = jax.jit(league.step)(state, jax.random.key(i))
+    assert int(metrics["env_steps"]) > 0
+    evaluation = jax.jit(league.evaluate)(state, jax.random.key(5))
+    assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(evaluation))
 
 
 def rule(roster, past, won, self_play, prioritized, curriculum):

@@ -8,7 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evorl.agents.base_agent import BaseAgent
-from evorl.agents.checks import require_choice
+from evorl.agents.checks import require_discrete
 from evorl.agents.train_state import ADAM, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.networks.distributions import Categorical
 from evorl.networks.mlp import MLP, check_layers
@@ -52,12 +52,12 @@ class AveragePolicy(BaseAgent):
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space is Discrete."""
-        require_choice(self)
+        require_discrete(self)
 
     @property
     def network(self) -> Network:
         """Return the network from observations to action logits."""
-        body = MLP(self.hidden, require_choice(self).n, layer_norm=self.layer_norm)
+        body = MLP(self.hidden, require_discrete(self).n, layer_norm=self.layer_norm)
         return Network(self.observation_space, body, self.encoder, mask_fn=mask_logits)
 
     def init(self, key: Key) -> AveragePolicyState:

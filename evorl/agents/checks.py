@@ -26,7 +26,7 @@ def require_action_vector(agent: Any) -> Box:
     return space
 
 
-def require_choice(agent: Any) -> Discrete:
+def require_discrete(agent: Any) -> Discrete:
     """Return the action space of an agent; raise OptionError unless it is Discrete."""
     space = agent.action_space
     if not isinstance(space, Discrete):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evorl.agents.checks import require_choice
+from evorl.agents.checks import require_discrete
 from evorl.agents.losses import choice_mask, mean_of_rows, mse_critic_loss, td_target
 from evorl.agents.sac_common import ENTROPY_UNIT, SACState, SoftActorCritic
 from evorl.networks.distributions import Categorical
@@ -47,12 +47,12 @@ class DiscreteSAC(SoftActorCritic):
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space is Discrete."""
-        require_choice(self)
+        require_discrete(self)
 
     @property
     def num_choices(self) -> int:
         """Return the number of actions."""
-        return require_choice(self).n
+        return require_discrete(self).n
 
     @property
     def actor(self) -> Network:

@@ -10,7 +10,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evorl.agents.base_agent import BaseAgent
-from evorl.agents.checks import require_choice
+from evorl.agents.checks import require_discrete
 from evorl.agents.losses import TD_ERROR, batch_mean, gather_q, mean_of_active, td_target, zero_inactive
 from evorl.agents.train_state import ADAM, DISCOUNT_PRIOR, LEARNING_RATE_PRIOR, LossFn, Optimizer, TrainState
 from evorl.networks.mlp import MLP, check_layers
@@ -89,12 +89,12 @@ class DQN(BaseAgent):
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the action space is Discrete."""
-        require_choice(self)
+        require_discrete(self)
 
     @property
     def network(self) -> Network:
         """Return the network from observations to the values of all actions."""
-        body = QNetwork(require_choice(self).n, self.hidden, self.layer_norm, self.dueling)
+        body = QNetwork(require_discrete(self).n, self.hidden, self.layer_norm, self.dueling)
         return Network(self.observation_space, body, self.encoder, self.core, mask_logits)
 
     def init(self, key: Key) -> DQNState:

@@ -245,10 +245,8 @@ class Team(BaseAgent):
 
     def _make_group_loss(self, loss: str, state: TeamState, batch: Transition, key: Key) -> Any:
         """Return the function of a group's loss on the transitions of its members."""
-        keys, axes = (
-            dict(zip(self.group_agents, split_key(key, len(self.group_agents)), strict=True)),
-            batch.terminated.ndim,
-        )
+        keys = dict(zip(self.group_agents, split_key(key, len(self.group_agents)), strict=True))
+        axes = batch.terminated.ndim
 
         def group_loss(name: str, agent: Any, params: Params, member: Array | None) -> tuple[Array, Metrics]:
             rows, own, key = self.group_transitions(name, batch), state.group_state(name), keys[name]

@@ -107,10 +107,8 @@ class RVEA(MultiObjectiveEvolver):
 
     def from_members(self, key: Key, members: Params, mean: Params) -> RVEAState:
         """Return a state whose first generation is the given individuals, leaves [n, ...]."""
-        members, directions = (
-            perturb_members(key, members, self.initial_std),
-            jnp.asarray(self.lattice_directions),
-        )
+        members = perturb_members(key, members, self.initial_std)
+        directions = jnp.asarray(self.lattice_directions)
         nobody = jnp.full(directions.shape, objectives.WORST_FITNESS, jnp.float32)
         return RVEAState(tree.broadcast(mean, len(directions)), nobody, directions, members, jnp.int32(0))
 

@@ -62,7 +62,7 @@ class WorkflowPolicySet:
     workflow: PolicyWorkflow
     explores: bool
 
-    @cached_property
+    @property
     def initial_memory(self) -> Memory:
         return self.workflow.agent.initial_memory()
 

@@ -197,10 +197,8 @@ class FrameReplay:
         for leaf in jax.tree.leaves(row.obs):
             whole = self.count == 1 or (leaf.shape and leaf.shape[0] % self.count == 0)
             require(bool(whole), "count", self.count, f"must divide the first axis of {list(leaf.shape)}")
-        several, last = (
-            2 * self.count,
-            max(math.prod(row.reward.shape), 1),
-        )  # number of rewards of a row, hence steps to its next observation
+        several = 2 * self.count
+        last = max(math.prod(row.reward.shape), 1)  # number of rewards of a row, hence steps to its next observation
         place = jax.ShapeDtypeStruct((several,), jnp.int32)
         rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=None), num_envs)
         if not isinstance(rows, ForgetfulReplayBuffer):

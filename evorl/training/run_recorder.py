@@ -93,11 +93,8 @@ class RunRecorder:
         schedule: RunSchedule,
         keeps: Callable[[Any], None] = lambda one: None,
     ) -> None:
-        data, self.run_dir, self.packages = (
-            run.configuration,
-            run.folder,
-            trust_check.find_trust_packages(run.configuration),
-        )
+        data, self.run_dir = run.configuration, run.folder
+        self.packages = trust_check.find_trust_packages(data)
         self.schedule, self.keeps, self.share = schedule, keeps, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run.folder / "checkpoints", **data["checkpoint"])
         self.training_log = TrainingLog([data["seed"]], schedule.budget, run.recorders, keep_rows=False)

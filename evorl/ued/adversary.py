@@ -51,7 +51,7 @@ def get_editor(env: Env) -> EditorEnv:
 class AdversaryState:
     numbers: Numbers
     env_params: PyTree  # of the students' environment
-    students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params (see above)
+    students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params
     teacher: OnPolicyState  # without numbers and env_params
 
 
@@ -96,10 +96,8 @@ class Adversary(base.BaseStagedWorkflow):
         curricula.check_student(self.student)
         envs, made, maker = self.student.num_envs, self.num_levels, self.level_editor
         require(envs % made == 0, "teacher.num_envs", made, f"must divide num_envs of the student, {envs}")
-        ended, gives = (
-            self.repeats * curricula.count_guaranteed_episodes(self.student),
-            curricula.list_outcome_fields(self.agent),
-        )
+        ended = self.repeats * curricula.count_guaranteed_episodes(self.student)
+        gives = curricula.list_outcome_fields(self.agent)
         curricula.check_curriculum_score(self.score, self.env, ended, "rank", self.num_students, gives)
         steps, episode = self.teacher.num_steps, maker.max_episode_steps
         require(

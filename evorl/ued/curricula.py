@@ -17,12 +17,13 @@ from evorl.types import (
     Level,
     LevelEnv,
     Metrics,
+    PolicyFn,
     SolvableLevelEnv,
     Transition,
 )
 from evorl.ued.scores import UNSOLVABLE_MESSAGE, Outcome, Score, can_be_solved, check_score
 from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, require_level_env
-from evorl.workflows.base import BaseStagedWorkflow
+from evorl.workflows.base import BaseStagedWorkflow, drop_shared_fields
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
 
 
@@ -60,6 +61,15 @@ class BaseCurriculum(BaseStagedWorkflow):
     def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
         """Run the plan with the student; the state stays unchanged."""
         return state, self.full_student.rollout(self.student_state(state), plan, key)[1]
+
+    def policy(self, state: Any, explores: bool = False) -> PolicyFn:
+        """Return the policy of the student."""
+        return self.full_student.policy(self.student_state(state), explores)
+
+    def inherit(self, state: Any, parent: Any) -> Any:
+        """Return the state of the parent, including its curriculum, with the environments of the inheriting state."""
+        student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
+        return replace(parent, student=drop_shared_fields(student), env_params=state.env_params)
 
 
 def check_student(student: OnPolicy) -> None:

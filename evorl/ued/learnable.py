@@ -13,7 +13,7 @@ from evorl import mesh, tree
 from evorl.errors import require
 from evorl.parts import part, resolve_numbers
 from evorl.tree import as_arrays
-from evorl.types import Key, Level, Metrics, Numbers, PolicyFn
+from evorl.types import Key, Level, Metrics, Numbers
 from evorl.ued import curricula
 from evorl.ued.scores import Learnability, Outcome, Score
 from evorl.vector_env import LevelStarts, Rollout, RolloutPlan, TransitionStore
@@ -35,7 +35,7 @@ class LearnableLevels:
 class LearnableState:
     numbers: Numbers
     env_params: PyTree
-    student: OnPolicyState  # without numbers and env_params (see above)
+    student: OnPolicyState  # without numbers and env_params, which the state of the curriculum holds
     learnable_levels: LearnableLevels
 
 
@@ -188,15 +188,3 @@ class Learnable(curricula.BaseCurriculum):
         metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
         after = LearnableState(state.numbers, state.env_params, base.drop_shared_fields(student), carry)
         return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
-
-    def evaluation_metrics(self, state: LearnableState, played: Rollout) -> Metrics:
-        return self.student.evaluation_metrics(state.student, played)
-
-    def policy(self, state: LearnableState, explores: bool = False) -> PolicyFn:
-        """Return the policy of the student."""
-        return self.student.policy(self.student_state(state), explores)
-
-    def inherit(self, state: LearnableState, parent: LearnableState) -> LearnableState:
-        """Return the state of the parent, including its kept levels, with the environments of the inheriting state."""
-        student = self.student.inherit(self.student_state(state), self.student_state(parent))
-        return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

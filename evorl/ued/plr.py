@@ -22,7 +22,6 @@ from evorl.types import (
     Metrics,
     MutableLevelEnv,
     Numbers,
-    PolicyFn,
     State,
     Transition,
 )
@@ -42,7 +41,7 @@ MAX_MC = MaxMC()
 class PLRState:
     numbers: Numbers
     env_params: PyTree
-    student: OnPolicyState  # without numbers and env_params (see above)
+    student: OnPolicyState  # without numbers and env_params, which the state of the curriculum holds
     buffer: LevelBuffer
     generator: State
     parents: Level | None  # levels that were replayed last, leaves [n, ...]; None without mutations
@@ -320,15 +319,3 @@ class PLR(curricula.BaseCurriculum):
         before = replace(student, iteration=student.iteration * self.num_level_batches)
         after, metrics = self.student.update_on_batch(before, rollout, batch, key, epochs)
         return replace(after, iteration=student.iteration + 1), metrics
-
-    def evaluation_metrics(self, state: PLRState, played: Rollout) -> Metrics:
-        return self.full_student.evaluation_metrics(state.student, played)
-
-    def policy(self, state: PLRState, explores: bool = False) -> PolicyFn:
-        """Return the policy of the student."""
-        return self.full_student.policy(self.student_state(state), explores)
-
-    def inherit(self, state: PLRState, parent: PLRState) -> PLRState:
-        """Return the state of the parent, including its curriculum, with the environments of the inheriting state."""
-        student = self.full_student.inherit(self.student_state(state), self.student_state(parent))
-        return replace(parent, student=base.drop_shared_fields(student), env_params=state.env_params)

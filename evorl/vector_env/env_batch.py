@@ -1,7 +1,7 @@
 """Batch of copies of one environment, which step together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -108,9 +108,10 @@ class EnvBatch:
 
     def restart(self, envs: EnvInstance, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvInstance:
         """Restart the environments selected by the mask `where`, [n] or [], at starts, leaves [n, ...]."""
-        none = tree.zeros_like((envs.episode_return, envs.episode_length, envs.episode_info, envs.members_done))
-        learned, memory = tree.zeros_like(envs.learned_return), tree.broadcast(self.memory, self.num_envs)
-        return tree.select(where, EnvInstance(*starts, memory, *none, envs.pending_step, learned), envs)
+        so_far = "episode_return", "episode_length", "episode_info", "members_done", "learned_return"
+        fresh = {name: tree.zeros_like(getattr(envs, name)) for name in so_far}
+        memory = tree.broadcast(self.memory, self.num_envs)
+        return tree.select(where, replace(envs, env_state=starts[0], obs=starts[1], memory=memory, **fresh), envs)
 
     def init_or_restart(
         self, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, "*n"]
@@ -160,9 +161,18 @@ class EnvBatch:
             name: timestep.info[name].astype(jnp.float32) + (0 if how == "last" else envs.episode_info[name])
             for name, how in self.episode_info_spec.items()
         }
-        gone = None if ends is None else ends.is_done
-        so_far = returns, envs.episode_length + 1, info, gone, envs.pending_step, learned
-        return EnvInstance(env_state, timestep.obs, memory, *so_far), transition
+        after = replace(
+            envs,
+            env_state=env_state,
+            obs=timestep.obs,
+            memory=memory,
+            episode_return=returns,
+            episode_length=envs.episode_length + 1,
+            episode_info=info,
+            members_done=None if ends is None else ends.is_done,
+            learned_return=learned,
+        )
+        return after, transition
 
     def summarize_episodes(self, envs: EnvInstance) -> tuple[Any, Any, Any, Any]:
         """Return the return, length, info summary and learned return of episodes that end here, leaves [n, ...]."""

@@ -93,6 +93,11 @@ class BaseStagedWorkflow:
         """Return the state with the hyperparameters and the fields `inherited` of the parent, otherwise unchanged."""
         return replace(state, numbers=parent.numbers, **{name: getattr(parent, name) for name in self.inherited})
 
+    def evaluation_metrics(self, state: Any, played: Any) -> Metrics:
+        """Return the metrics of an evaluation: by default, those of its episodes."""
+        del state
+        return played.stats.evaluation_metrics()
+
     def count_env_steps(self, state: Any) -> Array:
         """Return the number of env steps so far, [] float32, on which schedules depend.
 
@@ -244,6 +249,23 @@ def loop_with_metrics(
     start = carry, zeros, jnp.int32(0), jnp.bool_(False)
     carry, sums, done, _ = tree.masked_fori_loop(times, add, start, lambda loop: ~loop[3])
     return carry, jax.tree.map(lambda x: x / jnp.maximum(done, 1), sums), done
+
+
+def loop_with_replay(
+    times: Int[Array, ""],
+    body: Callable[[Array, Any, ReplayBuffer], tuple[Any, ReplayBuffer, Metrics]],
+    carry: Any,
+    replay: ReplayBuffer,
+) -> tuple[Any, ReplayBuffer, Metrics]:
+    """Repeat carry, replay, metrics = body(i, carry, replay); a replay buffer without priorities is not carried."""
+    changes = isinstance(replay, PrioritizedReplayBuffer)
+
+    def run_once(i: Array, loop: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
+        after, changed, metrics = body(i, loop[0], loop[1] if changes else replay)
+        return (after, changed if changes else None), metrics
+
+    (carry, changed), metrics, _ = loop_with_metrics(times, run_once, (carry, replay if changes else None))
+    return carry, changed if changes else replay, metrics
 
 
 def replace_nan_envs(own: Any, parent: Any, axes: Any = 0) -> Any:

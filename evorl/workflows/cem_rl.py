@@ -29,7 +29,7 @@ from evorl.types import (
     ReplayFactory,
     State,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
+from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import shared_replay_learning
 
 
@@ -212,10 +212,6 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         )
         return state, metrics
 
-    def evaluation_metrics(self, state: CEMRLState, played: Rollout) -> Metrics:
-        del state
-        return played.stats.evaluation_metrics()
-
     def train_learners(
         self, state: CEMRLState, chosen: Params, key: Key, updates: Int[Array, ""]
     ) -> tuple[Any, Params, Metrics]:
@@ -236,10 +232,6 @@ class CEMRL(shared_replay_learning.BaseHybrid):
             self, learners, state.replay, key, updates
         )
         return learners, learners.actor.params, metrics
-
-    def behaviour(self, state: CEMRLState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent)
 
     def policy(self, state: CEMRLState, explores: bool = False) -> PolicyFn:
         """Return the policy of the center of the distribution."""

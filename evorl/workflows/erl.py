@@ -33,7 +33,7 @@ from evorl.types import (
     ReplayFactory,
     State,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv, split_evenly
+from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, VectorEnv, split_evenly
 from evorl.workflows import shared_replay_learning
 from evorl.workflows.base import check_positive
 
@@ -233,12 +233,8 @@ class ERL(shared_replay_learning.BaseHybrid):
 
     def learn_from(self, state: ERLState, carry: State, played: Rollout, key: Key) -> tuple[ERLState, Metrics]:
         key_learn, key_tell = jax.random.split(key)
-        stats, random, n, m = (
-            played.stats,
-            jnp.asarray(played.plan.random_actions),
-            self.evolver.population_size,
-            self.num_agents,
-        )
+        stats, random = played.stats, jnp.asarray(played.plan.random_actions)
+        n, m = self.evolver.population_size, self.num_agents
         members = tree.index(played.plan.params, slice(n))
         means = stats.fitness_means
         fitness, returns = means["return"][:n], means["return"][n:]
@@ -295,10 +291,6 @@ class ERL(shared_replay_learning.BaseHybrid):
         return replace(
             actor, params=tree.select(learning & (fitness[best] > sanitize_fitness(returns)), moved, actor.params)
         )
-
-    def behaviour(self, state: ERLState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent)
 
     def policy(self, state: ERLState, explores: bool = False) -> PolicyFn:
         """Return the policy of the center of the evolver."""

@@ -217,10 +217,6 @@ class Evolution(base.BaseStagedWorkflow):
         metrics |= {"return_best": jnp.nanmax(of_members(played.stats.mean_return)), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
 
-    def evaluation_metrics(self, state: EvolutionState, played: Rollout) -> Metrics:
-        del state
-        return played.stats.evaluation_metrics()
-
     def is_random_iteration(self, state: EvolutionState) -> Bool[Array, ""]:
         """Return whether this iteration takes random steps instead of a generation, bool [].
 

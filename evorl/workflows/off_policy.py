@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ from evorl.types import (
     Numbers,
     OffPolicyAgent,
     PolicyFn,
-    PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayFactory,
     State,
@@ -37,7 +36,6 @@ from evorl.workflows import base, trajectories
 from evorl.workflows.base import (
     check_positive,
     check_replay,
-    loop_with_metrics,
     replace_nan_envs,
     spread_samples,
     update_actor_on_batch,
@@ -104,6 +102,8 @@ class OffPolicy(base.BaseStagedWorkflow):
     eval_episodes: int = 16
     chunk: int = 20
     normalize_observations: bool = False
+
+    inherited: ClassVar[tuple[str, ...]] = ("agent", "obs_statistics")
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
@@ -230,10 +230,6 @@ class OffPolicy(base.BaseStagedWorkflow):
         state, metrics = self.learn(replace(state, envs=played.envs), key, rounds)
         return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
 
-    def evaluation_metrics(self, state: OffPolicyState, played: Rollout) -> Metrics:
-        del state
-        return played.stats.evaluation_metrics()
-
     def behaviour(self, state: OffPolicyState) -> Behaviour:
         """Return the behavior of the agent in one environment, for any parameters."""
         return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
@@ -307,8 +303,6 @@ class OffPolicy(base.BaseStagedWorkflow):
         there = state.replay.size > 0
         # same rounds for all vmapped copies, as otherwise each round would select between old and new agents
         rounds = jnp.where(tree.any_unbatched(there), rounds, 0)
-        # the loop carries the replay buffer only if it changes
-        changes = isinstance(state.replay, PrioritizedReplayBuffer)
         discounted: Any = self.agent
 
         def update_critic(agent: Any, sample_and_key: Any) -> tuple[Any, Metrics]:
@@ -318,9 +312,8 @@ class OffPolicy(base.BaseStagedWorkflow):
                 batch = to_single_step(batch, discounted.discount)
             return self.agent.update_critic(agent, lambda params: self.agent.critic_loss(params, agent, batch, key))
 
-        def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
+        def learn_once(i: Array, agent: Any, replay: ReplayBuffer) -> tuple[Any, ReplayBuffer, Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-            agent, replay = carry if changes else (carry[0], state.replay)
             samples = spread_samples(replay.sample(key_batch, (self.actor_interval, self.batch_size)))
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
@@ -334,14 +327,12 @@ class OffPolicy(base.BaseStagedWorkflow):
                 last = tree.index(samples.rows, -1)
                 agent, actor_metrics = update_actor_on_batch(self.agent, agent, last, key_actor)
                 metrics |= actor_metrics
-            return (self.agent.update_targets(agent), replay if changes else None), metrics
+            return self.agent.update_targets(agent), replay, metrics
 
-        (agent, replay), metrics, _ = loop_with_metrics(
-            rounds, learn_once, (state.agent, state.replay if changes else None)
-        )
+        agent, replay, metrics = base.loop_with_replay(rounds, learn_once, state.agent, state.replay)
         metrics |= {"gradient_steps": rounds * self.actor_interval}
         there = tree.mask_if_batched(there)
-        state = replace(state, agent=tree.select(there, agent, state.agent), replay=replay if changes else state.replay)
+        state = replace(state, agent=tree.select(there, agent, state.agent), replay=replay)
         return state, tree.select(there, metrics, tree.zeros_like(metrics))
 
     def policy(self, state: OffPolicyState, explores: bool = False) -> PolicyFn:
@@ -354,7 +345,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         The agent includes the optimizer state. An environment that contains NaN, or whose last transitions
         do, is replaced by the parent's environment with the same index.
         """
-        state = replace(state, agent=parent.agent, numbers=parent.numbers, obs_statistics=parent.obs_statistics)
+        state = super().inherit(state, parent)
         window, theirs = state.window, parent.window
         if window is None or theirs is None:
             return replace(state, envs=replace_nan_envs(state.envs, parent.envs))

@@ -2,7 +2,7 @@
 
 from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +95,8 @@ class OnPolicy(base.BaseStagedWorkflow):
     sampling: Sampling = SHUFFLED
     refresh: str = NEVER
     eval_episodes: int = 64
+
+    inherited: ClassVar[tuple[str, ...]] = ("agent", "stale_params", "obs_statistics", "reward_statistics")
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
@@ -224,10 +226,6 @@ class OnPolicy(base.BaseStagedWorkflow):
         del carry
         state, metrics = self.learn(replace(state, envs=played.envs), played.stored, key)
         return state, played.metrics() | metrics
-
-    def evaluation_metrics(self, state: OnPolicyState, played: Rollout) -> Metrics:
-        del state
-        return played.stats.evaluation_metrics()
 
     def collect(self, state: OnPolicyState, key: Key) -> tuple[OnPolicyState, Transition, Metrics]:
         """Collect a rollout.
@@ -413,7 +411,5 @@ class OnPolicy(base.BaseStagedWorkflow):
 
         An environment that contains NaN is replaced by the parent's.
         """
-        taken = {"agent": parent.agent, "stale_params": parent.stale_params}
-        taken |= {"obs_statistics": parent.obs_statistics, "reward_statistics": parent.reward_statistics}
-        envs = replace_nan_envs(state.envs, parent.envs)
-        return replace(state, numbers=parent.numbers, envs=envs, **taken)
+        state = super().inherit(state, parent)
+        return replace(state, envs=replace_nan_envs(state.envs, parent.envs))

@@ -29,7 +29,7 @@ from evorl.types import (
     SearchResults,
     State,
 )
-from evorl.vector_env import Behaviour, Rollout, RolloutPlan, VectorEnv
+from evorl.vector_env import Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import base, shared_replay_learning
 from evorl.workflows.off_policy import OffPolicy, OffPolicyState
 
@@ -169,10 +169,6 @@ class PGAME(shared_replay_learning.BaseHybrid):
         of_greedy = {"return_best": jnp.nanmax(returns), "return_greedy": returns[-1]}
         return state, played.metrics() | metrics | told | of_greedy
 
-    def evaluation_metrics(self, state: PGAMEState, played: Rollout) -> Metrics:
-        del state
-        return played.stats.evaluation_metrics()
-
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """Train the critic and the greedy actor.
 
@@ -217,10 +213,6 @@ class PGAME(shared_replay_learning.BaseHybrid):
             return jax.vmap(update_actor)(actors, rows, jax.random.split(key_actor, self.num_learners)), {}
 
         return base.loop_with_metrics(updates, update_actors, jax.vmap(agent.actor.reset_with_params)(chosen))[0].params
-
-    def behaviour(self, state: PGAMEState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent)
 
     def policy(self, state: PGAMEState, explores: bool = False) -> PolicyFn:
         """Return the policy of the solution."""

@@ -151,10 +151,8 @@ class Search(base.BaseStagedWorkflow):
         self, state: SearchState, carry: tuple[Any, Any], played: CandidateEvaluations, key: Key
     ) -> tuple[SearchState, Metrics]:
         (asked, evolver), n = carry, self.evolver.population_size
-        fitness, evolver = (
-            self.evolver_with_bounds.compute_fitness(played.means),
-            search.merge_asked_state(evolver, state.evolver),
-        )
+        fitness = self.evolver_with_bounds.compute_fitness(played.means)
+        evolver = search.merge_asked_state(evolver, state.evolver)
         evolver, told = search.tell(self.evolver_with_bounds, key, asked, fitness, evolver)
         values = self._primary_objective(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}

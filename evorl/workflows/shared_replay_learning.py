@@ -20,13 +20,13 @@ from evorl.types import (
     ReplayBuffer,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, TransitionStore
+from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, TransitionStore
 from evorl.workflows.base import (
     BaseStagedWorkflow,
     check_positive,
     check_replay,
     fill_agent_spaces,
-    loop_with_metrics,
+    loop_with_replay,
     spread_samples,
     update_actor_on_batch,
     update_priorities,
@@ -37,6 +37,11 @@ class BaseHybrid(BaseStagedWorkflow):
     """Base class of hybrids of evolution and gradients, whose rollouts are added to a replay buffer."""
 
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver")
+
+    def behaviour(self, state: Any) -> Behaviour:
+        """Return the behavior of the agent in one environment, for any parameters."""
+        hybrid: Any = self
+        return Behaviour(hybrid.env, hybrid.agent)
 
     def rollout(self, state: Any, plan: RolloutPlan, key: Key) -> tuple[Any, Rollout]:
         """Run a plan and add its transitions to the replay buffer of the state."""
@@ -103,12 +108,9 @@ def update_actors_and_critic(
     """
     agent: ActorCritic = workflow.agent
     m = tree.leading_size(learners.actor)
-    # the loop carries the replay buffer only if it changes
-    changes, before = isinstance(replay, PrioritizedReplayBuffer), replay
 
-    def learn_once(i: Array, carry: tuple[Any, Any]) -> tuple[tuple[Any, Any], Metrics]:
+    def learn_once(i: Array, learners: Any, replay: ReplayBuffer) -> tuple[Any, ReplayBuffer, Metrics]:
         key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-        learners, replay = carry if changes else (carry[0], before)
         samples = spread_samples(replay.sample(key_batch, (m, workflow.batch_size)))
         batches = replace(samples.rows, weight=samples.weight)
 
@@ -127,11 +129,9 @@ def update_actors_and_critic(
 
         moved, metrics = jax.vmap(update_actor)(learners.actor, batches, jax.random.split(key_actor, m))
         learners = replace(average_over_actors(moved), actor=moved.actor, critic=learners.critic)
-        after = agent.update_targets(learners), replay if changes else None
-        return after, tree.mean(critic_metrics | metrics)
+        return agent.update_targets(learners), replay, tree.mean(critic_metrics | metrics)
 
-    (learners, changed), metrics, _ = loop_with_metrics(updates, learn_once, (learners, replay if changes else None))
-    return learners, changed if changes else replay, metrics
+    return loop_with_replay(updates, learn_once, learners, replay)
 
 
 def average_over_actors(states: Any) -> Any:
