@@ -7,10 +7,9 @@ import numpy as np
 
 COUNTS = ("env_steps", "episodes", "gradient_steps", "restarts", "bad_rewards")  # these are summed, others averaged
 LEARNED_RETURN = "learned_return"  # return of the rewards for learning, if a wrapper changed those of the task
-RETURN_BEST = "return_best"  # return of the best individual; that of several steps is their maximum
+RETURN_BEST = "return_best"  # of the best individual, NaN if no episode ended; of several steps the maximum
 EPISODE_MEANS = (
     "return",
-    RETURN_BEST,
     "episode_length",
     LEARNED_RETURN,
 )  # means weighted by episodes, like all names with the next two prefixes
@@ -73,9 +72,9 @@ def average_sums(sums: Metrics, steps: Any) -> Metrics:
 def reduce_steps(metrics: Metrics) -> Metrics:
     """Reduce metrics [steps, ...]: sum counts, weight episode means by episodes, average the others.
 
-    The best return is the maximum over the steps in which an episode ended, or 0 without one. The standard
-    error of the return becomes that of the mean over all episodes. On the device, counts stay int32; in NumPy,
-    they add up as int64. Metrics with MEMBERS_PREFIX keep the axis of steps.
+    The best return is the maximum over the steps, of those that are not NaN. The standard error of the return
+    becomes that of the mean over all episodes. On the device, counts stay int32; in NumPy, they add up as int64.
+    Metrics with MEMBERS_PREFIX keep the axis of steps.
     """
     steps = len(next(iter(metrics.values())))
     members = {name: values for name, values in metrics.items() if name.startswith(MEMBERS_PREFIX)}
@@ -84,8 +83,8 @@ def reduce_steps(metrics: Metrics) -> Metrics:
     if RETURN_BEST in metrics:
         best = metrics[RETURN_BEST]
         xp = best.__array_namespace__()
-        known = (metrics["episodes"] > 0 if "episodes" in metrics else True) & ~xp.isnan(best)
-        found[RETURN_BEST] = xp.where(known.any(0), xp.where(known, best, -xp.inf).max(0), 0).astype(best.dtype)
+        known = ~xp.isnan(best)
+        found[RETURN_BEST] = xp.where(known.any(0), xp.where(known, best, -xp.inf).max(0), xp.nan).astype(best.dtype)
     return found
 
 

@@ -319,7 +319,8 @@ def check_unused_numbers(value: Any, why: str) -> None:
 
 
 def _is_default(own: Any, declared: Mapping[str, Any]) -> bool:
-    return isinstance(own, int | float) and own == declared.get("default")
+    own = own.value if isinstance(own, Fixed) else own
+    return isinstance(own, jax.Array) or (np.ndim(own) == 0 and own == declared.get("default"))
 
 
 def get_dtype(declared: Mapping[str, Any]) -> Any:

@@ -181,12 +181,12 @@ def off_policy(which: str, name: str, tiny: bool, envs: int, updates: int = 2) -
 
 def pbt(tiny: bool, members: int) -> Any:
     """Return PBT of PPO on ant (spring); a generation is 16 iterations of 64 environments."""
-    from evorl.agents import PPO
     from evorl.population import NoSelection, Truncation
     from evorl.priors import Uniform
     from evorl.workflows import PBT, Vmapped
 
-    inner = replace(ppo("ant/spring", tiny, 64, 256), agent=PPO(clip=Uniform(0.1, 0.3)), eval_episodes=4)
+    inner = ppo("ant/spring", tiny, 64, 256)
+    inner = replace(inner, agent=replace(inner.agent, clip=Uniform(0.1, 0.3)), eval_episodes=4)
     selection = NoSelection() if members == 1 else Truncation(0.25)
     return PBT(Vmapped(inner, members), selection, steps_per_generation=2 if tiny else 16, search=("clip",))
 

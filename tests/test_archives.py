@@ -464,7 +464,7 @@ def test_offspring_of_pga_learns_and_the_greedy_actor_is_told():
         (lambda: evolution(MapElites(), normalization="running"), "normalization=running"),
         (
             lambda: jax.eval_shape(*stepping(MapElites())),
-            "descriptor is none of the episode statistics of the environment: position; use env=feet",
+            "descriptor is none of the episode statistics of the environment; use position",
         ),
         (
             lambda: jax.eval_shape(*stepping(MapElites(descriptors=("position", "return")))),

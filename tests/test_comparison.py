@@ -218,6 +218,8 @@ def test_a_row_that_lacks_sides_or_rounds_does_not_replace_a_complete_one(script
     rows.write_text("".join(json.dumps(base | {"sides": x}) + "\n" for x in (base["sides"], *lacks)))
     assert compare.read_rows(rows)["Counts", 3] == base
     assert [*compare.choose((), (), rows, 0)] == []
+    rows.write_text(json.dumps(base) + "\n" + json.dumps(base | {"version": 1}) + "\n")
+    assert compare.read_rows(rows)["Counts", 3] == base  # of another version of the job
     failed = base | {"sides": {"evorl": whole, "Brax": {"error": "no"}}}
     rows.write_text(json.dumps(base) + "\n" + json.dumps(failed) + "\n")
     assert compare.read_rows(rows)["Counts", 3] == failed

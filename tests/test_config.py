@@ -204,8 +204,7 @@ SEARCHED = {
     "openes": {"evolver.learning_rate": (1e-3, 0.1), "evolver.std": (5e-3, 0.5)},
     "ga": {"evolver.mutation.std": (1e-3, 0.5)},
     "pbt_cso": {"variation.inertia": (0, 1), "variation.pull": (0, 2)},
-    "cemrl": {"agent.actor_lr": RATE, "agent.critic_lr": RATE, "agent.discount": DISCOUNT}
-    | {"agent.explore_std": (0.02, 0.5)},
+    "cemrl": {"agent.actor_lr": RATE, "agent.critic_lr": RATE, "agent.discount": DISCOUNT},
 }
 
 

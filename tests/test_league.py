@@ -45,14 +45,14 @@ LEAGUE = League(
 @pytest.mark.program
 def test_recurrent_policies_play_in_a_league():
     """In programs that are traced one after the other."""
-    player = OnPolicy(OPPOSED, PPO(hidden=(4,), core=GRU(3)), 32, 8, 1, 256, eval_episodes=8)
-    league = League(KUHN, player, Roster(capacity=2))
+    game = MatrixGame("matching_pennies", rounds=3)
+    player = OnPolicy(make_single_player_env(game), PPO(hidden=(4,), core=GRU(3)), 8, 8, 1, 64, eval_episodes=4)
+    league = League(game, player, Roster(capacity=2))
     state = jax.jit(league.init)(jax.random.key(0))
-    for i in range(2):
-        state, metrics = jax.jit(league.step)(state, jax.random.key(i))
+    state, metrics = jax.jit(league.step)(state, jax.random.key(1))
     assert int(metrics["env_steps"]) > 0
-    evaluation = jax.jit(league.evaluate)(state, jax.random.key(5))
-    assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(evaluation))
+    evaluation = jax.jit(league.evaluate)(state, jax.random.key(2))
+    assert np.isfinite(evaluation["return"])
 
 
 def rule(roster, past, won, self_play, prioritized, curriculum):

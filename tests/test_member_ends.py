@@ -376,7 +376,8 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
     t = select_role_transitions(roles, role, jax.tree.map(lambda x: x[:, None], tree.stack(rows)))
     own = tree.index(t, 0)
     empty = PendingChoices.empty(jax.eval_shape(lambda: jax.tree.map(lambda x: x[0, 0], own)), 1)
-    turns, found, there = empty.advance(role.observation_space, own, jnp.ones((3, 1), bool))
+    every = jnp.ones((3, 1), bool)
+    turns, found, there = empty.advance(role.observation_space, own, every, ~every)
     assert there[:, 0].tolist() == [True, True, False]
     assert found.terminated[:2, 0].tolist() == [False, True]
     assert found.reward[:2, 0].tolist() == [0, -1]

@@ -40,10 +40,10 @@ def test_counts_add_up_and_returns_weigh_by_episodes(array):
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 def test_the_best_return_of_several_steps_is_their_maximum(array):
-    """The first member ends no episode in its last step, the second none at all; one best is not a number."""
-    steps = {"episodes": [[2, 0], [1, 0], [3, 0], [0, 0]], "return_best": [[-5.0, 0], [np.nan, 0], [-3.0, 0], [0, 0]]}
+    """It is NaN in steps in which no episode ended, for the second member in all. Training may end no episode."""
+    steps = {"episodes": np.zeros((3, 2), int), "return_best": [[-5.0, np.nan], [np.nan, np.nan], [-3.0, np.nan]]}
     found = reduce_steps({name: array(values) for name, values in steps.items()})
-    np.testing.assert_array_equal(found["return_best"], [-3, 0])
+    np.testing.assert_array_equal(found["return_best"], [-3, np.nan])
     assert reduce_steps({"return_best": array([1.0, 4.0, 2.0])})["return_best"] == 4
 
 

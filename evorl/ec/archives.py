@@ -194,8 +194,9 @@ def concatenate_descriptors(names: Sequence[str], means: dict[str, Array], count
     known = [name for name in means if name != "return"]
     for name in names:
         if name not in means:
-            told = f"{name} is none of the episode statistics of the environment: {', '.join(known) or 'it has none'}"
-            raise OptionError(f"descriptors={list(names)}: {told}; use env=feet, env=position or problem=arm")
+            told = f"{name} is none of the episode statistics of the environment"
+            how = f"use {', '.join(known)}" if known else "it has none; use env=feet, env=position or problem=arm"
+            raise OptionError(f"descriptors={list(names)}: {told}; {how}")
     descriptor = jnp.concatenate([means[name].reshape(len(means[name]), -1) for name in names], 1)
     found = descriptor.shape[1]
     require(found == count, "descriptors", list(names), f"must have {count} values in total, not {found}")

@@ -63,6 +63,7 @@ class TrainingOracle:
 
     def __post_init__(self) -> None:
         require_int("restarts", self.restarts)
+        base.require_env_steps(self.workflow, "workflow")
 
     @property
     def parallel_axes(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from evorl import mesh, tree
 from evorl.errors import OptionError, require
-from evorl.metrics import MEASURED_STEPS, reduce_members
+from evorl.metrics import COUNTS, MEASURED_STEPS
 from evorl.parts import bind, part, replace_unchecked, resolve_numbers
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -270,9 +270,9 @@ class Adversary(base.BaseStagedWorkflow):
         made = replace(made, reward=last, weight=made.weight * scored)
         teacher, of_teacher = self.teacher.learn(carry.teacher, made, key_teacher)
         after = replace(state, students=students, teacher=base.drop_shared_fields(teacher))
-        of_all = reduce_members(jax.vmap(lambda one: one.metrics())(played))
-        spent = {"gradient_steps": metrics["gradient_steps"].sum()}
-        metrics = of_all | tree.index(metrics, 0) | spent
+        both = jax.vmap(lambda one: one.metrics())(played) | metrics
+        counts = {name: x.sum() for name, x in both.items() if name in COUNTS}
+        metrics = tree.index(both, 0) | counts
         of_teacher = {f"teacher/{name}": x for name, x in of_teacher.items()}
         return after, metrics | of_teacher | curricula.summarize_levels(seen, score)
 

@@ -148,6 +148,11 @@ class EpisodeStats:
         return self.episode_means["return"]
 
     @property
+    def known_returns(self) -> Array:
+        """Return the mean return of each environment, [n]; NaN if no episode ended."""
+        return jnp.where(self.episodes > 0, self.mean_return, jnp.nan)
+
+    @property
     def return_error(self) -> Array:
         """Return the standard error of the mean return, []; infinite for fewer than two environments.
 

@@ -199,7 +199,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
         metrics |= {
-            "return_best": jnp.nanmax(played.stats.mean_return),
+            "return_best": jnp.nanmax(played.stats.known_returns),
             "gradient_elites": jnp.where(learned, count_elites(means["return"], carry.learner_indices), 0),
         }
         state = replace(

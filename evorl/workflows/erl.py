@@ -253,7 +253,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver)
         metrics |= played.metrics() | told_metrics
         metrics |= {
-            "return_best": jnp.nanmax(stats.mean_return[:n]),
+            "return_best": jnp.nanmax(stats.known_returns[:n]),
             "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
             "gradient_steps": updates,
             "gradient_elites": jnp.where(

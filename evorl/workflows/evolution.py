@@ -214,7 +214,7 @@ class Evolution(base.BaseStagedWorkflow):
             iteration=state.iteration + 1,
             env_steps=state.env_steps + played.stats.steps.sum(),
         )
-        metrics |= {"return_best": jnp.nanmax(of_members(played.stats.mean_return)), "gradient_steps": jnp.int32(0)}
+        metrics |= {"return_best": jnp.nanmax(of_members(played.stats.known_returns)), "gradient_steps": jnp.int32(0)}
         return state, played.metrics() | metrics
 
     def is_random_iteration(self, state: EvolutionState) -> Bool[Array, ""]:

@@ -165,8 +165,10 @@ class PGAME(shared_replay_learning.BaseHybrid):
         evolver, told = search.tell(self.evolver, key, members, judged, evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
-        returns = played.stats.mean_return
-        of_greedy = {"return_best": jnp.nanmax(returns), "return_greedy": returns[-1]}
+        of_greedy = {
+            "return_best": jnp.nanmax(played.stats.known_returns),
+            "return_greedy": played.stats.mean_return[-1],
+        }
         return state, played.metrics() | metrics | told | of_greedy
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:

@@ -48,6 +48,7 @@ class SharedReplay:
 
     def __post_init__(self) -> None:
         require_int("size", self.size)
+        base.require_env_steps(self.inner, "inner")
 
     @property
     def _member_workflow(self) -> OffPolicy:

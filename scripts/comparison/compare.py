@@ -220,6 +220,9 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, e
     try:
         with ExitStack() as stack:
             for side in sides:
+                if "error" in before.get(side.label, {}):
+                    row["sides"][side.label] = before[side.label]
+                    continue
                 log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
                 try:
                     process = stack.enter_context(Process(install(side.library), job, side, size, log))
@@ -228,9 +231,7 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, e
                     running[side.label] = process
                 except (RuntimeError, ValueError) as error:
                     row["sides"][side.label] = {"error": str(error)[:300]}
-            if any(
-                before.get(label, {}).get("versions") != side.figures["versions"] for label, side in running.items()
-            ):
+            if any(before.get(label, {}).get("versions") != one.figures["versions"] for label, one in running.items()):
                 before = {}
             for i in range(count_rounds(before) + 1, rounds + 1):
                 if time.monotonic() > end:
@@ -277,10 +278,14 @@ def read_rows(path: Path = ROWS) -> dict[tuple[str, int], Row]:
     rows: dict[tuple[str, int], Row] = {}
     for row in json_rows.read_rows(path, "job", "size", "sides"):
         job, key = JOBS.get(row["job"]), (row["job"], row["size"])
-        if job and (
-            key not in rows
-            or is_complete(row, job.sides, job.rounds)
-            or not is_complete(rows[key], job.sides, job.rounds)
+        if (
+            job
+            and row.get("version", 0) == job.version
+            and (
+                key not in rows
+                or is_complete(row, job.sides, job.rounds)
+                or not is_complete(rows[key], job.sides, job.rounds)
+            )
         ):
             rows[key] = row
     return rows
@@ -323,7 +328,7 @@ def main() -> None:
         if time.monotonic() > end:
             return
         job, rounds, before = JOBS[name], given.rounds or JOBS[name].rounds, count_rounds(row.get("sides", {}))
-        row |= {"job": name, "size": size}
+        row |= {"job": name, "size": size, "version": job.version}
         try:
             measure(job, size, sides, rounds, row, end)
         finally:

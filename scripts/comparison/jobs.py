@@ -61,6 +61,7 @@ class Job:
         goal: Score that ends a round, so that its time counts, whatever its work; rounds may end before at a limit.
         minimizes: Whether the goal is reached from above.
         note: Where a side does other or less work.
+        version: Number of times that the work of a side has changed; rows of other versions do not count.
     """
 
     topic: str
@@ -74,6 +75,7 @@ class Job:
     goal: float | None = None
     minimizes: bool = False
     note: str = ""
+    version: int = 0
 
     @property
     def skip(self) -> int:
@@ -281,6 +283,7 @@ JOBS = {
             sizes=sizes,
             axis="environments",
             note=RESTORED,
+            version=1,
         )
         for name, title, sizes in (
             ("inverted_pendulum", "inverted_pendulum (generalized)", (64, 1024)),
@@ -311,6 +314,7 @@ JOBS = {
         sizes=(128,),
         axis="environments",
         note=RESTORED,
+        version=1,
     ),
     "Random play in mazes": Job(
         "envs",
@@ -462,6 +466,7 @@ JOBS |= {
         sizes=(512,),
         axis="environments",
         note="evorl takes one device for a single training that learns by gradient, unless `devices=2` is given.",
+        version=1,
     ),
     "MAP-Elites on the arm": Job(
         "qd",
@@ -603,6 +608,7 @@ JOBS |= {
         score="mean return of the last 5 greedy episodes",
         goal=300,
         note="All sides simulate on MuJoCo's C engine, and had one core.",
+        version=1,
     ),
     "SAC on HalfCheetah-v5 to a return of 1,000": Job(
         "rl",

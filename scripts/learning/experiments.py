@@ -39,8 +39,9 @@ EXPERIMENTS = [
 
 
 def machine() -> str:
-    """Return a description of this machine."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
+    """Return today's date and a description of this machine."""
+    where = f"{platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].platform}, jax {jax.__version__}"
+    return f"{datetime.date.today()}, {where}"
 
 
 def train(experiment: str, options: list[str]) -> dict:
