@@ -223,38 +223,31 @@ class League:
         key_reset, key_begin = jax.random.split(key)
         roster, given, kinds = self.roster, state.numbers, self.roster.learner_kinds
         matches = bind(self.matches, given["matches"])
-        past, rows = roster.compute_past_mask(state.num_snapshots), jnp.arange(roster.num_learners)
+        past = roster.compute_past_mask(state.num_snapshots)
         kept = self._extract_policies(state.learners, given)
         sound = members.has_no_nan(state.learners) & tree.find_finite_rows(kept)
         ready = sound & matchmaking.find_due_snapshots(roster, past, state.record, state.steps_since_snapshot, matches)
 
-        oldest_first = (state.latest_snapshot[:, None] + 1 + jnp.arange(roster.capacity)) % roster.capacity
-        own_places = rows[:, None] * roster.capacity + oldest_first
-        easiest = jnp.take_along_axis(state.record.estimate(matches.decay), own_places, 1).argmax(1)
-        replaced = own_places[rows, easiest]
-        free = rows * roster.capacity + state.num_snapshots
-        place = jnp.where(state.num_snapshots < roster.capacity, free, replaced)
-        rows_new = tree.select(ready, kept, tree.index(state.pool, place))
-        pool = jax.tree.map(lambda x, new: x.at[place].set(new), state.pool, rows_new)
+        place = self.find_snapshot_places(state, matches.decay)
+        stored = tree.select(ready, kept, tree.index(state.pool, place))
+        pool = jax.tree.map(lambda x, new: x.at[place].set(new), state.pool, stored)
         newest = jnp.where(ready, place, state.latest_snapshot)
         count = jnp.minimum(state.num_snapshots + ready, roster.capacity)
 
         draws = jax.random.bernoulli(key_reset, matches.reset, (roster.num_learners,))
         resets = ready & ((kinds == MAIN_EXPLOITER) | ((kinds == LEAGUE_EXPLOITER) & draws))
+        restarts = resets | ~sound
 
-        def reset_learners() -> State:
+        def restart_learners() -> State:
             fresh = self.init_learners(key_begin, given, state.env_params)
             back = jax.vmap(self.acting.insert_policy)(fresh, tree.index(pool, newest))
             fresh = tree.select(~sound & (count > 0), back, fresh)
-            return tree.select(resets | ~sound, fresh, state.learners)
+            return tree.select(restarts, fresh, state.learners)
 
-        begins = resets | ~sound
-        learners = jax.lax.cond(tree.any_unbatched(begins), reset_learners, lambda: state.learners)
-        changed_places = (
-            jnp.zeros(roster.num_policies, bool).at[place].set(ready).at[roster.num_past + rows].set(begins)
-        )
-        record = state.record.forget(begins, changed_places)
-        since = jnp.where(ready | begins, 0.0, state.steps_since_snapshot)
+        learners = jax.lax.cond(tree.any_unbatched(restarts), restart_learners, lambda: state.learners)
+        changed = jnp.zeros(roster.num_policies, bool).at[place].set(ready).at[roster.num_past :].set(restarts)
+        record = state.record.forget(restarts, changed)
+        since = jnp.where(ready | restarts, 0.0, state.steps_since_snapshot)
         new = replace(
             state,
             learners=learners,
@@ -265,6 +258,20 @@ class League:
             record=record,
         )
         return new, {"snapshots": ready.sum(), "resets": resets.sum(), "lost": (~sound).sum()}
+
+    def find_snapshot_places(self, state: LeagueState, decay: Array) -> Int[Array, " learners"]:
+        """Return the index in the pool of each learner's next snapshot: a free one, or that of its easiest opponent.
+
+        Args:
+            state: State of the league.
+            decay: Decay of the record, with which win rates are estimated, [].
+        """
+        roster, learners = self.roster, jnp.arange(self.roster.num_learners)
+        oldest_first = (state.latest_snapshot[:, None] + 1 + jnp.arange(roster.capacity)) % roster.capacity
+        own_places = learners[:, None] * roster.capacity + oldest_first
+        easiest = jnp.take_along_axis(state.record.estimate(decay), own_places, 1).argmax(1)
+        free = learners * roster.capacity + state.num_snapshots
+        return jnp.where(state.num_snapshots < roster.capacity, free, own_places[learners, easiest])
 
     def evaluate(self, state: LeagueState, key: Key) -> Metrics:
         if self.tree is None:
