@@ -258,23 +258,27 @@ def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any
 
     Args:
         change: Function of the dotted name of a hyperparameter, its value, and its declaration, which has the
-            keys default, low, high, about and prior; it is empty within a `number_mapping`.
-        value: A part. Those that its `unused_numbers` name, if it has this attribute, have no prior.
+            keys default, low, high, about and prior; it is empty within a `number_mapping`. One that the
+            attribute `unused_numbers` of a part names has no prior, and the key unused says why.
+        value: A part.
         prefix: Prefix of the dotted names.
     """
-    return _map_numbers(change, value, prefix, frozenset())
+    return _map_numbers(change, value, prefix, {})
 
 
 def _map_numbers(
-    change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str, unused: frozenset[str]
+    change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str, unused: Mapping[str, str]
 ) -> dict[str, Any]:
-    unused |= {f"{prefix}{name}" for name in getattr(value, "unused_numbers", ())}
+    own_unused: Mapping[str, str] = getattr(value, "unused_numbers", {})
+    unused = {**unused, **{f"{prefix}{name}": why for name, why in own_unused.items()}}
     found = {}
     for name, one, own in _iterate_fields(value):
         place = f"{prefix}{name}"
         if _is_number(one):
             declared = _get_declaration(one)
-            found[name] = _map_number(change, place, own, {**declared, "prior": None} if place in unused else declared)
+            if place in unused:
+                declared = {**declared, "prior": None, "unused": unused[place]}
+            found[name] = _map_number(change, place, own, declared)
         elif _is_mapping(one):
             by_name = unfreeze(own).items()
             found[name] = {key: _map_number(change, f"{place}.{key}", number, {}) for key, number in by_name}
@@ -305,17 +309,18 @@ def iterate_numbers(value: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
     return found
 
 
-def check_unused_numbers(value: Any, why: str) -> None:
-    """Raise OptionError if a hyperparameter among the `unused_numbers` of a part has another value than its default.
+def check_unused_numbers(value: Any, place: str) -> None:
+    """Raise OptionError if a hyperparameter that has no effect in a part has another value than its default.
 
     Args:
-        value: Part.
-        why: Option because of which they are not used, such as "explore=false".
+        value: A part, or a workflow over a population of parts.
+        place: Name of the part, for error messages.
     """
-    unused = {*value.unused_numbers}
     for name, own, declared in iterate_numbers(value):
-        if name in unused and not _is_default(own, declared):
-            raise OptionError(f"{name}={own}: has no effect with {why}")
+        if "unused" in declared and not _is_default(own, declared):
+            raise OptionError(f"{place}.{name}={own}: has no effect with {declared['unused']}")
+    if hasattr(value, "population"):
+        check_unused_numbers(value.population.inner, f"{place}.population.inner")
 
 
 def _is_default(own: Any, declared: Mapping[str, Any]) -> bool:

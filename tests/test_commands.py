@@ -64,8 +64,8 @@ WRONG = {
     "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": (
         "agent.workflow.agent.explore_std=0.5: has no effect with explore=false"
     ),
-    "train agent=cma_es env=fast agent.workflow.explore=true": (
-        "agent.workflow.explore=true: has no effect: MLPPolicy acts on "
+    "train agent=pbt agent/inner=pga_me env=position agent.inner.workflow.agent.explore_std=0.5": (
+        "agent.inner.workflow.agent.explore_std=0.5: has no effect with individuals that act without noise"
     ),
     "train agent=pbt agent/inner=bc env=fast": "agent.inner.workflow.num_steps=0: must be at least 1: demonstrations ",
     "train agent=meta_es agent/evolver=map_elites env=fast": "unknown option agent.workflow.evolver.population_size; ",

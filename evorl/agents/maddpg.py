@@ -30,7 +30,7 @@ from evorl.errors import OptionError
 from evorl.networks.features import features, num_features
 from evorl.networks.mlp import MLP, Critics
 from evorl.networks.network import FLAT, Encoder, Network
-from evorl.parts import Number, check_unused_numbers, number, part
+from evorl.parts import Number, number, part
 from evorl.priors import LogUniform
 from evorl.spaces import Box, Dict, Discrete, Space, get_visible_space, group_sizes, groups, split_key
 from evorl.types import Key, Memory, Metrics, Params, Transition
@@ -93,13 +93,12 @@ class MADDPG(BaseAgent):
             raise OptionError("env: must be a multi-agent environment for MADDPG; use agent=ddpg for a single agent")
         for name in self.groups:
             self.differentiable_actions(name)
-        check_unused_numbers(self, "discrete actions, which are sampled")
 
     @property
-    def unused_numbers(self) -> tuple[str, ...]:
-        """Return the names of hyperparameters that have no effect."""
-        spaces = [self.spaces(name)[1] for name in self.groups]
-        return ("explore_std",) if spaces and not any(isinstance(one, Box) for one in spaces) else ()
+    def unused_numbers(self) -> dict[str, str]:
+        """Return the names of hyperparameters that have no effect, each with the reason."""
+        continuous = any(isinstance(self.spaces(name)[1], Box) for name in self.groups)
+        return {} if continuous or not self.groups else {"explore_std": "discrete actions, which are sampled"}
 
     @property
     def groups(self) -> dict[str, int]:

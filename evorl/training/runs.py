@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from evorl import tree
 from evorl.errors import OptionError, require
-from evorl.parts import resolve_numbers
+from evorl.parts import check_unused_numbers, resolve_numbers
 from evorl.training import pareto_front, processes
 from evorl.training.configuration import config, config_file, options, parts
 from evorl.training.configuration.discovery import BUDGET_OPTIONS
@@ -50,6 +50,8 @@ def build(cfg: Config) -> tuple[Any, Budget]:
     try:
         workflow = assemble(data)
         resolve_numbers(workflow, place="agent.workflow")  # raises an error for priors that nothing searches
+        if isinstance(cfg, DictConfig):  # not a saved run, which may have such a value
+            check_unused_numbers(workflow, "agent.workflow")
         if (other := parts.make_eval_env(data)) is not None:
             EvalEnvEvaluator(workflow, other)  # raises an error if the policy cannot play in it
         choose_mesh_shape(workflow, data["num_seeds"], data["devices"])  # raises an error for the number of devices

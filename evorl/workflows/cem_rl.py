@@ -13,7 +13,7 @@ from evorl.agents.memory import is_recurrent
 from evorl.ec import search
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
-from evorl.parts import bind, check_unused_numbers, part, resolve_numbers
+from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -110,14 +110,13 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         require(not is_recurrent(self.agent), "agent.core", type(core).__name__, why)
         shared_replay_learning.check_hybrid(self)
         n = self.evolver.population_size
-        check_unused_numbers(self, "explore=false")
         learners = f"must be a fraction of the population that gives 1 to {n} members of {n}"
         require(1 <= self.num_learners <= n, "learners", self.learners, learners)
 
     @property
-    def unused_numbers(self) -> tuple[str, ...]:
-        """Return the names of hyperparameters that have no effect."""
-        return () if self.explore else ("agent.explore_std",)
+    def unused_numbers(self) -> dict[str, str]:
+        """Return the names of hyperparameters that have no effect, each with the reason."""
+        return {} if self.explore else {"agent.explore_std": "explore=false"}
 
     @property
     def num_learners(self) -> int:

@@ -16,7 +16,6 @@ from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
 from evorl.normalize import RunningStatistics, get_member_shapes
 from evorl.parts import bind, part, resolve_numbers
-from evorl.spaces import Box
 from evorl.tree import as_arrays
 from evorl.types import (
     Agent,
@@ -66,7 +65,8 @@ class Evolution(base.BaseStagedWorkflow):
         agent: Agent whose policy is searched.
         evolver: Evolver whose individuals are the parameters of the policy.
         fitness_episodes: Number of episodes of each individual.
-        explore: Whether individuals act with exploration in these episodes.
+        explore: Whether individuals act with exploration in these episodes; MLPPolicy has none with continuous
+            actions.
         same_episodes: Whether all individuals of a generation play the same episodes, with the same initial
             states and the same random numbers (common random numbers).
         normalization: Normalization of observations: "none", "vbn" or "running".
@@ -99,9 +99,6 @@ class Evolution(base.BaseStagedWorkflow):
         check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
-        silent = isinstance(self.agent, MLPPolicy) and isinstance(self.agent.action_space, Box)
-        wanted = "has no effect: MLPPolicy acts on continuous actions without noise; leave it false"
-        require(not (self.explore and silent), "explore", "true", wanted)
         keeps = (self.evolver.keeps_many or self.evolver.keeps_best) and self.normalization == "running"
         why = f"would change kept individuals of {type(self.evolver).__name__} after their evaluation; use none or vbn"
         require(not keeps, "normalization", self.normalization, why)

@@ -1,5 +1,6 @@
 """PGA-MAP-Elites: a quality-diversity archive, part of whose offspring takes gradient steps on a critic."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from evorl import tree
 from evorl.agents.memory import is_recurrent
 from evorl.ec import search
 from evorl.errors import require
-from evorl.parts import Number, bind, check_unused_numbers, number, part, resolve_numbers
+from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
 from evorl.tree import as_arrays
 from evorl.types import (
@@ -90,7 +91,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     chunk: int = 20
     policy_lr: Number = number(1e-3, 0, 1, "learning rate of the individuals that learn by gradient")
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "center")
-    unused_numbers: ClassVar[tuple[str, ...]] = ("agent.explore_std",)
+    unused_numbers: ClassVar[Mapping[str, str]] = {"agent.explore_std": "individuals that act without noise"}
 
     def __post_init__(self) -> None:
         core = getattr(self.agent, "core", None)
@@ -105,7 +106,6 @@ class PGAME(shared_replay_learning.BaseHybrid):
             1 <= self.num_learners <= n, "num_learners", self.num_learners, f"must be from 1 to population_size, {n}"
         )
         base.check_replay(self.learner)
-        check_unused_numbers(self, "PGA-MAP-Elites, whose individuals act without noise")
 
     @property
     def learner(self) -> OffPolicy:

@@ -71,8 +71,8 @@ def hyperparameters(agent: str) -> str:
 def lines(node: Any, prefix: str = "", unused: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield a row for each hyperparameter of a node that has an effect; those of an inner agent are on its own page."""
     cls: Any = targets.import_target(node._target_)
-    named = getattr(cls, "unused_numbers", ())  # a property depends on other options
-    unused |= {f"{prefix}{name}" for name in (named if isinstance(named, tuple) else ())}
+    named = getattr(cls, "unused_numbers", {})  # a property depends on other options
+    unused |= {f"{prefix}{name}" for name in (named if isinstance(named, Mapping) else ())}
     for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         about = field.metadata
         if (
