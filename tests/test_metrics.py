@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 
 from evorl.metrics import reduce_steps
+from evorl.training.progress import Progress
+from evorl.training.records.rows import make_row
 
 STEPS = {  # of two members; the second one ends no episode
     "env_steps": [[2**30, 5], [2**30 - 1, 5]],
@@ -45,6 +47,17 @@ def test_the_best_return_of_several_steps_is_their_maximum(array):
     found = reduce_steps({name: array(values) for name, values in steps.items()})
     np.testing.assert_array_equal(found["return_best"], [-3, np.nan])
     assert reduce_steps({"return_best": array([1.0, 4.0, 2.0])})["return_best"] == 4
+
+
+def test_the_best_return_of_seeds_is_that_of_those_in_which_an_episode_ended():
+    values = {"episodes": [5, 0, 4], "return": [6.0, 0.0, 6.0], "return_best": [9.0, np.nan, 8.0]}
+    metrics = {name: np.asarray(x) for name, x in values.items()}
+    row = make_row(Progress(divergence_iterations=[None] * 3), metrics, "train", 1.0)
+    assert (row["return"], row["return_best"]) == (6.0, 8.5)
+    none = {"episodes": np.zeros(1, int), "return": np.zeros(1), "return_best": np.array([np.nan])}
+    row = make_row(Progress(), none, "train", 1.0)
+    assert row["return"] == 0
+    assert np.isnan(row["return_best"])
 
 
 def test_counts_of_the_host_go_past_two_to_the_31():

@@ -271,8 +271,8 @@ class Adversary(base.BaseStagedWorkflow):
         teacher, of_teacher = self.teacher.learn(carry.teacher, made, key_teacher)
         after = replace(state, students=students, teacher=base.drop_shared_fields(teacher))
         both = jax.vmap(lambda one: one.metrics())(played) | metrics
-        counts = {name: x.sum() for name, x in both.items() if name in COUNTS}
-        metrics = tree.index(both, 0) | counts
+        totals = {name: both[name].sum() for name in COUNTS if name in both and name != "episodes"}
+        metrics = tree.index(both, 0) | totals
         of_teacher = {f"teacher/{name}": x for name, x in of_teacher.items()}
         return after, metrics | of_teacher | curricula.summarize_levels(seen, score)
 

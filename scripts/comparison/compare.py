@@ -215,14 +215,12 @@ def measure(job: Job, size: int, sides: Sequence[Side], rounds: int, row: Row, e
         end: Time of `time.monotonic` after which no round is started.
     """
     before = row.get("sides", {})
+    before = {} if any("error" in figures for figures in before.values()) else before
     row |= {**describe_machine(), "load": os.getloadavg()[0], "sides": {}}
     running: dict[str, Process] = {}
     try:
         with ExitStack() as stack:
             for side in sides:
-                if "error" in before.get(side.label, {}):
-                    row["sides"][side.label] = before[side.label]
-                    continue
                 log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
                 try:
                     process = stack.enter_context(Process(install(side.library), job, side, size, log))

@@ -382,7 +382,7 @@ def of_workflow(job: str, what: str, note: str = "", has_flags: bool = False) ->
     """
     sides = Side("evorl", job), Side("bound", job), Side("evorl_emi", job)
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in CPU_OPTIONS.items())
-    sides += (Side("evorl_emi", job, "evorl's compiler options", flags),) * has_flags
+    sides += (Side("evorl_emi", job, "evorl's compiler options", flags, in_summary=False),) * has_flags
     return Job("workflows", what, "iterations", sides, note=note)
 
 

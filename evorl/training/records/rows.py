@@ -9,7 +9,7 @@ import numpy as np
 
 from evorl import stats
 from evorl.errors import OptionError
-from evorl.metrics import COUNTS, MEMBERS_PREFIX, RETURN_ERROR, is_episode_mean
+from evorl.metrics import COUNTS, MEMBERS_PREFIX, RETURN_BEST, RETURN_ERROR, is_episode_mean
 from evorl.training.progress import KINDS, Progress, select_sound
 from evorl.training.records import files
 from evorl.training.records.json_cache import JsonCache
@@ -168,8 +168,10 @@ def make_row(progress: Progress, metrics: dict[str, np.ndarray], kind: str, dura
     lost = [x is not None for x in progress.divergence_iterations]
     for name, values in apart.items():
         ended = episodes if is_episode_mean(name) else [1] * num_seeds
+        if name == RETURN_BEST:  # of seeds whose training may have ended no episode
+            ended = [not math.isnan(x) for x in values]
         counted = [x for x, n in select_sound([*zip(values, ended, strict=True)], lost) if n]
-        none = 0.0 if kind == "train" else math.nan
+        none = 0.0 if kind == "train" and name != RETURN_BEST else math.nan
         whole = math.fsum if all(map(math.isfinite, counted)) else sum  # fsum raises for inf and -inf together
         row[name] = float(whole(counted) / len(counted)) if counted else none
     row["diverged"] = sum(lost)
