@@ -97,8 +97,9 @@ class MADDPG(BaseAgent):
     @property
     def unused_numbers(self) -> dict[str, str]:
         """Return the names of hyperparameters that have no effect, each with the reason."""
-        continuous = any(isinstance(self.spaces(name)[1], Box) for name in self.groups)
-        return {} if continuous or not self.groups else {"explore_std": "discrete actions, which are sampled"}
+        known = () if self.action_space is None else self.groups
+        has_noise = not known or any(isinstance(self.spaces(name)[1], Box) for name in known)
+        return {} if has_noise else {"explore_std": "discrete actions, which are sampled"}
 
     @property
     def groups(self) -> dict[str, int]:
