@@ -257,7 +257,7 @@ def test_pbt_has_diverged_where_all_of_its_members_have():
         )
         fitness = fitness.at[member].set(jnp.nan)
         state = state.replace(members=members, fitness=fitness)
-    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == ["agent.actor.opt_state.mu"]
+    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == ["agent.actor.opt_state.mu.params.MLP_0.Dense_0.bias"]
 
 
 @pytest.mark.program

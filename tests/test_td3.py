@@ -95,7 +95,7 @@ def test_adam_step_clipping_and_soft_target_equal_hand_computation():
     stepped, _ = learner.apply_gradients(loss, 0.1, jnp.inf)
     np.testing.assert_allclose(stepped.params["w"], [0.9, 1.9], rtol=1e-5)  # Adam's first step is its sign
     clipped, _ = learner.apply_gradients(loss, 0.1, 1.0)
-    np.testing.assert_allclose(clipped.opt_state.mu, 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
+    np.testing.assert_allclose(clipped.opt_state.mu["w"], 0.1 * np.array([0.6, 0.8]), rtol=1e-5)
     followed = stepped.polyak_update(0.25)
     np.testing.assert_allclose(followed.target_params["w"], [0.975, 1.975], rtol=1e-5)
     np.testing.assert_array_equal(followed.params["w"], stepped.params["w"])

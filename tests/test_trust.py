@@ -111,7 +111,7 @@ def test_a_population_has_diverged_where_all_of_its_members_have():
             lambda path, x, i=member: x.at[i].set(jnp.nan) if "mu" in str(path) else x, broken
         )
         found = sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(broken)))
-        assert found == (["agent.actor.opt_state.mu"] if lost else [None])
+        assert found == (["agent.actor.opt_state.mu.params.MLP_0.Dense_0.bias"] if lost else [None])
 
 
 def checkpointed(folder, iterations):

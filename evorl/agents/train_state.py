@@ -56,7 +56,7 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam optimizer on all parameters as one flat vector, which is faster than on each array.
+    """Adam optimizer.
 
     Args:
         b1: Decay of the first moment, at least 0 and below 1.
@@ -81,13 +81,11 @@ class Adam:
             )
 
     def init(self, params: Params) -> Any:
-        return optax.scale_by_adam(self.b1, self.b2, self.eps).init(ravel_pytree(params)[0])
+        return optax.scale_by_adam(self.b1, self.b2, self.eps).init(params)
 
     def update(self, gradient: Params, state: Any, params: Params) -> tuple[Params, Any]:
         del params
-        numbers, unravel = ravel_pytree(gradient)
-        direction, state = optax.scale_by_adam(self.b1, self.b2, self.eps).update(numbers, state)
-        return unravel(jnp.asarray(direction)), state
+        return optax.scale_by_adam(self.b1, self.b2, self.eps).update(gradient, state)
 
 
 ADAM = Adam()
@@ -169,12 +167,10 @@ class TrainState:
         Returns:
             The new train state.
         """
-        numbers, unravel = ravel_pytree(gradient)
-        norm = jnp.maximum(jnp.linalg.norm(numbers), jnp.finfo(numbers.dtype).tiny)
-        numbers *= jnp.minimum(
-            1.0, max_grad_norm / norm
-        )  # optax's clip computes a NaN, then masked, if the bound is inf
-        direction, moments = self.optimizer.update(unravel(numbers), self.opt_state, self.params)
+        norm = jnp.maximum(optax.global_norm(gradient), jnp.finfo(jnp.float32).tiny)
+        scale = jnp.minimum(1.0, max_grad_norm / norm)  # optax's clip computes a NaN, then masked, if the bound is inf
+        gradient = jax.tree.map(lambda x: scale * x, gradient)
+        direction, moments = self.optimizer.update(gradient, self.opt_state, self.params)
         params = jax.tree.map(lambda p, d: p - learning_rate * d, self.params, direction)
         return replace(self, params=params, opt_state=moments)
 
