@@ -253,6 +253,14 @@ def read_numbers(value: Any) -> dict[str, Any]:
     return map_numbers(lambda name, own, declared: own, value)
 
 
+def get_number(numbers: Numbers, name: str) -> Any:
+    """Return one of nested hyperparameters, or of the numbers of a schedule among them, by its dotted name."""
+    found: Any = numbers
+    for key in name.split("."):
+        found = getattr(found, key) if isinstance(found, Schedule) else found[key]
+    return found
+
+
 def map_numbers(change: Callable[[str, Any, Mapping[str, Any]], Any], value: Any, prefix: str = "") -> dict[str, Any]:
     """Apply a function to each hyperparameter of a part, and return the results nested by field name.
 

@@ -60,7 +60,7 @@ WRONG = {
     "train agent=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not Discrete(n=2); for these ",
     "train agent=dqn env=fast": "DQN needs a discrete action space, not Box(",
     "train agent=cemrl agent/learner=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not ",
-    "train agent=cemrl env=fast core=gru": "agent.workflow.agent.core=GRU: must be none: CEM-RL learns from single ",
+    "train agent=cemrl env=fast core=gru": "agent.workflow.replay=UniformReplay: stores single transitions, and ",
     "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": (
         "agent.workflow.agent.explore_std=0.5: has no effect with explore=false"
     ),

@@ -11,7 +11,7 @@ from evorl.training.summary import summarize_training
 
 EVALUATED = {"env_steps": 10, "return": -0.25, "low": -0.25, "high": -0.25}
 PUSH = ["env=mpe/push", "env.continuous=true", "agent/solver=uniform", "agent.workflow.episodes=20"]
-AT_RANDOM = "random policy, minus its exploitability: -0.4583; this is better"  # OpenSpiel: 0.916667 / 2
+AT_RANDOM = "random policy, minus its exploitability: -0.4583; the final return is better"  # OpenSpiel: 0.916667 / 2
 
 
 @pytest.mark.program

@@ -2,6 +2,7 @@
 
 import pickle
 from contextlib import closing
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from evorl.training.demonstrations import FIELDS
 from evorl.training.policy import Policy
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Transition
+from tests.contract_cases import CEM_RL
 from tests.tiny import CHOICES, ENV
 
 CARTPOLE = Gymnax("CartPole-v1")
@@ -154,6 +156,15 @@ def test_a_replay_buffer_holds_each_transition_once(replay):
     wanted = {name: getattr(rows, name) for name in FIELDS}
     expected = jax.tree.leaves(whole.replace(**wanted))
     assert found == {tuple(np.concatenate([np.ravel(leaf[i]) for leaf in expected])) for i in range(30)}
+
+
+def test_frames_of_demonstrations_are_laid_out_for_the_environments_of_a_population():
+    workflow = replace(CEM_RL, replay=FrameReplay(1))
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
+    row = jax.eval_shape(lambda state: state.replay.sample(jax.random.key(0), (6,)).rows, state)
+    rows = Transition(**{name: np.zeros(getattr(row, name).shape, getattr(row, name).dtype) for name in FIELDS})
+    filled = jax.eval_shape(lambda state: demonstrations.preload_replay(workflow, state, rows), state)
+    assert jax.tree.structure(filled) == jax.tree.structure(state)
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_the_command_trains_and_goes_on_where_it_was(tmp_path, monkeypatch, caps
     distribute.main(["resume=run", "iterations=5", "executor=serial"])
     said = capsys.readouterr().out
     assert "watch it: python -m evorl.play run" in said
-    assert "random policy, minus its exploitability: -0.4583; this is better" in said
+    assert "random policy, minus its exploitability: -0.4583; the final return is better" in said
     assert "resume: python -m evorl.distribute resume=run executor=serial iterations=4" in said
     rows = [line for line in (tmp_path / "run" / "train.csv").read_text().splitlines()[1:] if line]
     assert len(rows) == 5

@@ -2,13 +2,21 @@
 
 import json
 
+import jax
 import pytest
 
+from evorl.agents import DQN, SAC
 from evorl.cli import lineage, train
 from evorl.errors import OptionError
+from evorl.parts import get_number, read_numbers
+from evorl.replay.sequences import SequenceReplay
+from evorl.schedules import Linear
 from evorl.training import runs
-from evorl.training.fork import fork_member
+from evorl.training.fork import _with_own_replay, fork_member
+from evorl.training.records.checkpoint import get_leaf_shapes
+from evorl.workflows import OffPolicy, SharedReplay
 from tests.conftest import leaves_equal
+from tests.tiny import off_policy
 
 TINY = [
     *("agent=pbt", "env=fast", "env.max_episode_steps=8", "iterations=3", "evaluations=1", "tensorboard=false"),
@@ -47,6 +55,24 @@ def test_a_member_is_recreated_and_trains_alone(tmp_path, monkeypatch, capsys):
     for member, generation, why in ((4, 1, "member=4: must be at most 3"), (0, 4, "generation=4: must be at most 3")):
         with pytest.raises(OptionError, match=why):
             fork_member(tmp_path / "population", member, generation)
+
+
+@pytest.mark.program
+def test_a_member_of_a_shared_sequence_replay_begins_with_an_empty_one_of_its_own(key):
+    """A buffer of sequences is laid out for the environments of all members; one of transitions is not."""
+    for replay, is_new in ((SequenceReplay(length=3, burn_in=1, stride=2), True), (OffPolicy.replay, False)):
+        population = SharedReplay(off_policy(SAC, replay=replay), 2)
+        member, shared = population.get_member(jax.jit(population.init)(key), 1)
+        alone = _with_own_replay(member, shared)
+        assert (alone is shared) is not is_new
+        assert leaves_equal(alone.agent, shared.agent)
+        assert get_leaf_shapes(alone) == get_leaf_shapes(jax.eval_shape(member.init, key))
+
+
+def test_a_hyperparameter_within_a_schedule_is_found_by_name():
+    numbers = read_numbers(DQN(epsilon=Linear(1.0, 0.05, over=20.0)))
+    assert get_number(numbers, "epsilon.end") == 0.05
+    assert get_number(numbers, "tau") == numbers["tau"]
 
 
 def test_a_fork_names_a_member_and_a_generation(capsys):

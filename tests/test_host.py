@@ -5,6 +5,7 @@ import io
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ import evorl
 from evorl import tree
 from evorl.cli import play, train
 from evorl.errors import OptionError
+from evorl.replay.prioritized import PrioritizedReplay
 from evorl.training.fit import Budget, fit
 from evorl.training.progress import Progress
 from evorl.training.records import checkpoint
@@ -217,6 +219,20 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one(tmp_path):
     resumed = fit(OFF_POLICY, 3, Budget(iterations=5), checkpoints=Checkpoints(tmp_path, replay=False))
     assert resumed.progress.iteration == 5
     assert int(resumed.state.replay.size) == 12  # the random steps again
+
+
+@pytest.mark.program
+def test_a_prioritized_replay_that_was_not_saved_is_a_new_one(tmp_path):
+    """Not zeros: with a highest priority of 0, no row could be sampled."""
+    workflow = replace(OFF_POLICY, replay=PrioritizedReplay())
+    for iterations in (4, 5):
+        with closing(Checkpoints(tmp_path, replay=False, report=lambda line: None)) as checkpoints:
+            result = fit(workflow, 3, Budget(iterations=iterations), checkpoints=checkpoints)
+    assert float(result.state.replay.priorities.max_priority) >= 1
+    assert float(result.state.replay.priorities.sum_tree.total) > 0
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(result.state.agent))
+    with pytest.raises(OptionError, match="checkpoint=5: has no replay buffer"):
+        Checkpoints(tmp_path).restore(jax.eval_shape(lambda: result.state))
 
 
 def test_a_disk_that_is_too_small_is_refused_before_compiling(tmp_path, monkeypatch):

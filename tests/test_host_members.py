@@ -248,7 +248,7 @@ def test_what_trains_no_policy_that_lasts_says_so(member):
 def test_pbt_has_diverged_where_all_of_its_members_have():
     program = Program(PBT, [0], 1, False)
     state = jax.jit(program.init)(program.keys, {})
-    sentinel = DivergenceMonitor(program, state, [False])
+    sentinel = DivergenceMonitor(program, state)
     members, fitness = state.members, state.fitness
     for member in range(4):
         assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == [None]
@@ -257,7 +257,9 @@ def test_pbt_has_diverged_where_all_of_its_members_have():
         )
         fitness = fitness.at[member].set(jnp.nan)
         state = state.replace(members=members, fitness=fitness)
-    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == ["agent.actor.opt_state.mu.params.MLP_0.Dense_0.bias"]
+    assert sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(state))) == [
+        "agent.actor.opt_state.mu.params.MLP_0.Dense_0.bias"
+    ]
 
 
 @pytest.mark.program

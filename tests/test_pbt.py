@@ -18,9 +18,10 @@ from evorl.envs.sanity.probe import ObsActionReward
 from evorl.errors import OptionError
 from evorl.metrics import count_evaluation_steps, join_measures
 from evorl.parts import Number, number, part, read_numbers, resolve_numbers
-from evorl.population import NoSelection, Pairs, Perturb, PriorSpace, Swarm, Truncation
+from evorl.population import EvolverVariation, NoSelection, Pairs, Perturb, PriorSpace, Swarm, Truncation
 from evorl.priors import LogUniform, OneMinus, Uniform
 from evorl.replay.state_replays import split_replays
+from evorl.training.changed_numbers import replace_numbers
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
 from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
@@ -259,6 +260,9 @@ def test_meta_es_with_a_multi_objective_evolver_has_one_objective():
     fitness = np.asarray(jax.jit(meta.step)(state, KEY)[1]["members/fitness"])
     assert np.isfinite(fitness).all()
     assert state.evolver.fitness.shape[-1] == 1
+    varied = climbing(8, variation=EvolverVariation(NSGA2(8)))
+    states, _ = run(varied, 2)
+    assert np.isfinite(states[-1].points).all()
 
 
 class Silent(Climb):
@@ -288,6 +292,10 @@ class Silent(Climb):
         (
             lambda: MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 8), MapElites()),
             "evolver=MapElites: needs descriptors of behavior",
+        ),
+        (
+            lambda: climbing(4, variation=EvolverVariation(MapElites())),
+            "variation.evolver=MapElites: needs descriptors of behavior",
         ),
     ],
 )
@@ -329,6 +337,20 @@ def test_members_are_trained_in_place():
     assert generation - alone < 0.2 * tree.nbytes(split_replays(state.members)[0])
 
 
+@pytest.mark.program
+def test_a_changed_hyperparameter_that_is_not_searched_lasts():
+    """On resume, and in a new run that inherits, where the parent's points are searched further."""
+    workflow = climbing(limit=100.0)
+    state = jax.jit(workflow.init)(KEY)
+    changed = replace_numbers(workflow, state, {"population.inner.limit": 50.0})
+    after, _ = jax.jit(workflow.step)(changed, KEY)
+    np.testing.assert_array_equal(after.members.numbers["limit"], np.full(10, 50.0))
+    assert len(np.unique(after.members.numbers["rate"])) > 5
+    begun = jax.jit(workflow.inherit)(state, after)
+    np.testing.assert_array_equal(begun.members.numbers["limit"], np.full(10, 100.0))
+    np.testing.assert_array_equal(begun.members.numbers["rate"], after.members.numbers["rate"])
+
+
 def test_the_error_of_a_meta_evaluation_is_that_between_members():
     """Members are independent trainings; the errors of their own episodes are small beside their differences."""
     meta = MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 5), CEM(5), lifetime=1)
@@ -339,6 +361,19 @@ def test_the_error_of_a_meta_evaluation_is_that_between_members():
     np.testing.assert_allclose(found["return"], np.mean(finite), rtol=1e-6)
     np.testing.assert_allclose(found["return_error"], scipy.stats.sem(finite), rtol=1e-6)
     assert found["return_dof"] == 3
+    none = of_members | {"return": jnp.full(5, jnp.nan), "episode_length": jnp.ones(5)}
+    lost = meta.evaluation_metrics(state, LifeMetrics({}, jnp.ones(5, bool), {}, none))
+    assert np.isnan([lost["return"], lost["episode_length"]]).all()
+    assert lost["episodes"] == 80
+
+
+def test_the_best_return_of_a_generation_is_unknown_if_no_member_has_one():
+    def best(*returns):
+        metrics = LifeMetrics({}, jnp.ones(2, bool), {}, {"return": jnp.array(returns)}).metrics()
+        return metrics["return_best"]
+
+    assert best(-3.0, float("nan")) == -3
+    assert np.isnan(best(float("nan"), float("nan")))
 
 
 @pytest.mark.program

@@ -115,7 +115,7 @@ def test_random_actions_are_played_once_and_remembered(cache, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "judged"),
-    [(5, 7, "this is better"), (-4, -3, "this is worse"), (0, 4, "no significant difference")],
+    [(5, 7, "the final return is better"), (-4, -3, "the final return is worse"), (0, 4, "no significant difference")],
 )
 def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
     monkeypatch.setattr(random_baseline, "get_random_return", lambda env: MeanReturn(1.0, -1.0, 3.0))
@@ -126,12 +126,14 @@ def test_a_verdict_compares_intervals(low, high, judged, monkeypatch):
         Progress(initial_evaluation=first, latest_evaluation=last, best_returns=[8.0], best_reevaluation=tested),
         Bandit(),
     )
-    than_before = judged.removeprefix("this is ")
+    than_before = judged.removeprefix("the final return is ")
     began = f"before training 0.5 [0, 1]: {than_before}; best policy in fresh episodes: 7.5 [7, 8]"
     assert said == f"final return {(low + high) / 2:.4g} [{low}, {high}] after 2,000 env steps; {began}"
     assert compare_with_random(MeanReturn.from_evaluation(last), Bandit()) == f"random policy: 1 [-1, 3]; {judged}"
     said = compare_with_random(MeanReturn.from_evaluation(last), Bandit(), random_exploitability=1.0)
-    assert said == f"random policy, minus its exploitability: -1; {'this is better' if low > -1 else judged}"
+    assert (
+        said == f"random policy, minus its exploitability: -1; {'the final return is better' if low > -1 else judged}"
+    )
 
 
 def test_a_difference_is_that_of_two_means_at_the_95_percent_level():

@@ -13,7 +13,7 @@ from evorl.agents import MLPPolicy
 from evorl.agents.base_agent import fill_spaces
 from evorl.bounds import BoundTransform
 from evorl.cli import play, train
-from evorl.ec import CMAES, NSGA2, RVEA
+from evorl.ec import CMAES, NSGA2, RVEA, LowRankES
 from evorl.ec.variation import BoundedSBX, PolynomialMutation
 from evorl.envs.sanity.continuous import Continuous
 from evorl.errors import OptionError
@@ -203,6 +203,8 @@ class Table(Sphere):
 
 
 def test_what_cannot_be_searched_is_refused_in_a_line():
+    with pytest.raises(OptionError, match="evolver=LowRankES: generates policies from seeds while they act"):
+        Search(Sphere(3), LowRankES(8))
     with pytest.raises(OptionError, match="evolver=CMAES: needs a single objective, and ZDT has 2; use nsga2"):
         Search(ZDT(), CMAES(8))
     with pytest.raises(OptionError, match=r"problem=Table: must return a fitness of shape \[\] or \[objectives\]"):

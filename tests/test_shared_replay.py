@@ -127,7 +127,7 @@ def test_a_member_is_its_own_state_and_the_replay_of_all(key):
 def test_it_has_diverged_where_all_of_its_members_have(key):
     program = Program(SharedReplay(INNER, 2), [0], 1, False)
     state = program.init(program.keys, {})
-    sentinel = DivergenceMonitor(program, state, [False])
+    sentinel = DivergenceMonitor(program, state)
     for members, lost in (([0], None), ([0, 1], "agent.actor.params")):
         broken = state.replace(agent=spoil(state.agent, members))
         found = sentinel.find_diverged(np.asarray(sentinel.find_nonfinite(broken)))[0]

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
-from jax.flatten_util import ravel_pytree
 from typing_extensions import Protocol, runtime_checkable
 
 from evorl import mesh
@@ -167,7 +166,8 @@ class TrainState:
         Returns:
             The new train state.
         """
-        norm = jnp.maximum(optax.global_norm(gradient), jnp.finfo(jnp.float32).tiny)
+        norm = optax.tree.norm(gradient)
+        norm = jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
         scale = jnp.minimum(1.0, max_grad_norm / norm)  # optax's clip computes a NaN, then masked, if the bound is inf
         gradient = jax.tree.map(lambda x: scale * x, gradient)
         direction, moments = self.optimizer.update(gradient, self.opt_state, self.params)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -86,7 +87,8 @@ def train_by_parts(
     iterations, chunk = parse_iterations(data), runs.get_chunk_size(data)
     schedule = RunSchedule(Budget(iterations=iterations), iterations, chunk, data["evaluations"])
     recorded = RunRecorder(workflow, run, schedule)
-    begin = recorded.restore(jax.eval_shape(workflow.init, jax.random.key(0), resolve_numbers(workflow)))
+    init = partial(workflow.init, jax.random.key(0), resolve_numbers(workflow))
+    begin = recorded.restore(jax.eval_shape(init), init)
     options = iterations, data["seed"], None, _resolve_num_parts(recorded, results, parts, workers), begin
     trained = (
         coordinate_population(workflow, executor, *options)

@@ -66,6 +66,12 @@ def require_evolver(evolver: Any, option: str = "evolver") -> None:
     require(isinstance(evolver, Evolver), option, type(evolver).__name__, "must be a subclass of evorl.types.Evolver")
 
 
+def require_no_descriptors(evolver: Any, option: str = "evolver") -> None:
+    """Raise OptionError if the value is an Evolver that needs descriptors, for a search of hyperparameters."""
+    needs = "needs descriptors of behavior, which hyperparameters do not have; use cma_es"
+    require(not getattr(evolver, "descriptors", ()), option, type(evolver).__name__, needs)
+
+
 def require_takes_params(evolver: Any, option: str, why: str) -> None:
     """Raise OptionError unless the value is an Evolver that accepts individuals as parameters."""
     require_evolver(evolver, option)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from evorl.errors import OptionError, require
 from evorl.names import find_by_ending
-from evorl.parts import get_dtype, iterate_numbers, map_numbers
+from evorl.parts import get_dtype, get_number, iterate_numbers, map_numbers
 from evorl.priors import Choice, Fixed, Integer, LogUniform, Neg, OneMinus, PowerOfTwo, Uniform
 from evorl.types import Numbers, Prior
 
@@ -111,13 +111,13 @@ class PriorSpace:
         """
         return {name: self._round(name, prior.decode(u[..., i])) for i, (name, prior) in enumerate(self.priors.items())}
 
-    def decode(self, u: Float[Array, "*shape d"]) -> Numbers:
+    def decode(self, u: Float[Array, "*shape d"], others: Numbers | None = None) -> Numbers:
         """Return all hyperparameters at points of the unit cube.
-
-        Hyperparameters that are not searched have the same value at each point.
 
         Args:
             u: Points in the unit cube, shape [*shape, d].
+            others: Hyperparameters, leaves [*shape, ...], of which those that are not searched are returned;
+                None for the component's own, which are the same at each point.
 
         Returns:
             Hyperparameters of the component, leaves [*shape, ...].
@@ -128,6 +128,8 @@ class PriorSpace:
             dtype = get_dtype(declared)
             if name in searched:
                 return searched[name].astype(dtype)
+            if others is not None:
+                return get_number(others, name)
             fixed = own.value if isinstance(own, Fixed) else own
             return jax.tree.map(lambda x: _broadcast(jnp.asarray(x, dtype), u.shape[:-1]), fixed)
 

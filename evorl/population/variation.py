@@ -196,6 +196,7 @@ class EvolverVariation:
         for.
         """
         search.require_learns_from_others(self.evolver, "variation.evolver", "hyperparameters that it did not propose")
+        search.require_no_descriptors(self.evolver, "variation.evolver")
         n = self.evolver.population_size
         require(n == size, "variation.evolver.population_size", n, f"must be the size of the population, {size}")
 
@@ -205,9 +206,8 @@ class EvolverVariation:
 
     def __call__(self, key: Key, generation: Generation, memory: Any) -> tuple[Points, Any]:
         key_tell, key_ask = jax.random.split(key)
-        memory, _ = search.tell(
-            self.evolver, key_tell, UNIT_CUBE.unfold_array(generation.u), generation.fitness, memory
-        )
+        fitness = self.evolver.compute_fitness({"return": generation.fitness})
+        memory, _ = search.tell(self.evolver, key_tell, UNIT_CUBE.unfold_array(generation.u), fitness, memory)
         asked, _, after = search.ask(self.evolver, key_ask, memory)
         return jnp.where(
             child_mask(generation.source), UNIT_CUBE.fold_array(asked), generation.u

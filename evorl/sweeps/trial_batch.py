@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -125,7 +126,7 @@ class TrialBatch:
         with jax.set_mesh(self.mesh), use_precision(data.get("precision")):
             run = jax.jit(self._run_all, donate_argnums=0).lower(self.state, self.keys, *jobs)
             self._run = run.compile(compiler_options())
-        self.sentinel = DivergenceMonitor(self.program, self.state, [place is None for place in self.active_trials])
+        self.sentinel = DivergenceMonitor(self.program, self.state)
 
     def _run_all(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
@@ -161,11 +162,12 @@ class TrialBatch:
                 stack.callback(checkpoints.close)
                 callbacks = stack.enter_context(open_recorders(data, run_dir, told))
                 journal = TrainingLog([data["seed"]], budget, callbacks, False)
+                init = partial(self._init, self.keys[i, 0], resolve_numbers(workflow))
                 if checkpoints.latest_iteration is not None:
-                    state, best, saved = checkpoints.restore(self.shapes)
+                    state, best, saved = checkpoints.restore(self.shapes, init)
                     journal.start(best, Progress.from_dict(saved, 1))
                 else:
-                    state = self._init(self.keys[i, 0], resolve_numbers(workflow))
+                    state = init()
                     journal.start(jax.device_get(split_replays(state)[0]))
                 journal.notify_resume()
             except LockedError:

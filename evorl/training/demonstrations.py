@@ -176,7 +176,7 @@ def preload_replay(workflow: Any, state: State, transitions: Transition) -> Stat
     cast = jax.tree.map(lambda x, to: jnp.asarray(x, to.dtype), given, {name: getattr(like, name) for name in FIELDS})
     rows = replace(tree.zeros_like(like), **cast)
     rows = rows if like.weight is None else replace(rows, weight=jax.tree.map(jnp.ones_like, rows.weight))
-    envs = getattr(workflow, "num_envs", 1)
+    envs = workflow.vector_env.num_envs
     steps = -(-n // envs)
 
     def lay_out(x: jax.Array) -> jax.Array:  # consecutive transitions in the column of each environment

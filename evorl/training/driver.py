@@ -81,9 +81,7 @@ class Driver:
             return state if demonstrations is None else _preload(program, traced, state, demonstrations)
 
         self._new_state = new_state
-        self.divergence_monitor = DivergenceMonitor(
-            program, self.state, [x is not None for x in self.progress.divergence_iterations]
-        )
+        self.divergence_monitor = DivergenceMonitor(program, self.state)
         self.training_log.notify_stage("compiling")
         self.run = traced.run.compile(compiler_options())
         self.measure = lambda state: {}
@@ -124,9 +122,13 @@ class Driver:
         state, with the weights of `init_from` and with the demonstrations in its replay buffer, if these are
         given.
         """
+
+        def init() -> State:
+            return traced.init.lower().compile(fast_compile_options())(self.keys, numbers)
+
         shapes, checkpoints = traced.shapes, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
-            state, best, saved = checkpoints.restore(shapes)
+            state, best, saved = checkpoints.restore(shapes, init)
             state = jax.device_put(hosts.clear_leases(state), traced.shardings)
             if new_numbers:
                 state = replace_numbers(self.program.workflow, state, new_numbers)
@@ -135,7 +137,7 @@ class Driver:
             require_memory(shapes, len(self.program.seeds))
             if checkpoints is not None:
                 checkpoints.check_disk_space(shapes)
-            state = traced.init.lower().compile(fast_compile_options())(self.keys, numbers)
+            state = init()
             if init_from is not None:
                 own = {name: self.snapshot(getattr(state, name)) for name in ("numbers", "env_params")}
                 parent = replace(init_from, **own)  # a new run keeps its own numbers and env_params

@@ -3,22 +3,25 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from evorl import tree
 from evorl.errors import OptionError, require, require_int
+from evorl.parts import get_number
 from evorl.population.lineage import member_history
-from evorl.replay.state_replays import split_replays
+from evorl.replay.state_replays import join_replays, split_replays
 from evorl.training import runs
 from evorl.training.configuration import config_file
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import run_dirs
-from evorl.training.records.checkpoint import Checkpoints
+from evorl.training.records.checkpoint import Checkpoints, get_leaf_shapes
 from evorl.training.records.rows import JSON_LINES, read_rows
-from evorl.types import EvolvingWorkflow, State
+from evorl.types import EvolvingWorkflow, State, Workflow
 
 RUN_OPTIONS = ("run_dir", "resume", "init_from", "preload")  # options of the parent run that a fork does not have
 
@@ -66,7 +69,7 @@ def fork_member(
     require_int("member", member, 0, workflow.population.size - 1)
     require_int("generation", generation, 1, len(recorded))
     state = _train_again(data, workflow, generation, recorded[:generation], chosen - first)
-    own = workflow.get_member(state, member)[1]
+    own = _with_own_replay(*workflow.get_member(state, member))
     return _write_run(_describe_member(data, workflow, own, chosen), own, run_dir)
 
 
@@ -83,6 +86,15 @@ def _train_again(data: Mapping[str, Any], workflow: Any, generation: int, record
     return tree.index(state, seed) if data["num_seeds"] > 1 else state
 
 
+def _with_own_replay(workflow: Workflow, state: State) -> State:
+    """Return the state, with empty replay buffers if its own belong to all members of a population."""
+    init = partial(workflow.init, jax.random.key(0), state.numbers)
+    shared, own = split_replays(state)[1], split_replays(jax.eval_shape(init))[1]
+    if get_leaf_shapes(shared) == get_leaf_shapes(own):
+        return state
+    return join_replays(state, split_replays(jax.jit(init)())[1])
+
+
 def _describe_member(data: Mapping[str, Any], workflow: Any, state: Any, seed: int) -> dict[str, Any]:
     """Return the configuration of a run of one member, with its hyperparameters."""
     agent = data["agent"]
@@ -94,14 +106,8 @@ def _describe_member(data: Mapping[str, Any], workflow: Any, state: Any, seed: i
     own = {**data, "agent": alone, "seed": seed, "num_seeds": 1, "devices": None}
     own |= {option: None for option in RUN_OPTIONS if option in data}
     searched = workflow.search_space.priors if hasattr(workflow, "search_space") else ()
-    values = {f"agent.workflow.{name}": _get_number(state.numbers, name) for name in searched}
+    values = {f"agent.workflow.{name}": float(get_number(state.numbers, name)) for name in searched}
     return config_file.set_values(own, values, ("agent",))
-
-
-def _get_number(numbers: Any, name: str) -> float:
-    for key in name.split("."):
-        numbers = numbers[key]
-    return float(numbers)
 
 
 def _write_run(data: dict[str, Any], state: State, run_dir: Path | None) -> Path:

@@ -28,26 +28,25 @@ LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
 class DivergenceMonitor:
     """Detector of NaN and infinity in the real leaves of a state, except replay buffers and archives of elites.
 
-    An archive only accepts finite genomes, so that its size does not slow down the check. Leaves that were
-    not finite at first are ignored. A population has diverged if all of its members have. A single diverged
-    member can be replaced, as PBT does.
+    An archive only accepts finite genomes, so that its size does not slow down the check. Hyperparameters may
+    be infinite, and leaves that at first are not finite in any member are ignored. A population has diverged
+    if all of its members have. A single diverged member can be replaced, as PBT does.
     """
 
-    def __init__(self, program: Program, state: State, lost: Sequence[bool]) -> None:
-        """Compile the check, and find the leaves that are finite now; `lost` marks runs that have already diverged."""
+    def __init__(self, program: Program, state: State) -> None:
+        """Compile the check, and find the leaves that are finite now."""
         self._program = program
         look = (
             jax.jit(self._find_nonfinite, out_shardings=program.of_metrics).lower(state).compile(fast_compile_options())
         )
-        kept = [seed for seed, gone in enumerate(lost) if not gone]
-        self._watched = np.logical_not(np.asarray(look(state))[:, kept].any((1, 2)))
+        self._watched = np.logical_not(np.asarray(look(state)).all(2))  # [leaves, seeds]
         members, _ = _get_innermost_members(program.workflow, state)
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in _real_leaves(members)]
         self.find_nonfinite = look
 
     def find_diverged(self, found: np.ndarray) -> list[str | None]:
         """Return for each run the first leaf that is not finite, or None, given the output of `find_nonfinite`."""
-        seeds = np.moveaxis(found & self._watched[:, None, None], 1, 0)  # [leaves, members] for each seed
+        seeds = np.moveaxis(found & self._watched[:, :, None], 1, 0)  # [leaves, members] for each seed
         return [self._names[one.any(1).argmax()] if np.all(one.any(0)) else None for one in seeds]
 
     def check_chunk(self, found: np.ndarray, progress: Progress, chunk: PendingResult, debug: bool) -> str | None:
@@ -144,8 +143,10 @@ def _get_innermost_members(workflow: Workflow, state: State) -> tuple[State, int
 
 def _real_leaves(state: State) -> list[tuple[Any, Any]]:
     is_archive = lambda x: isinstance(x, Elites)  # noqa: E731
+    is_number = lambda path: jax.tree_util.keystr(path[:1], simple=True) == "numbers"  # noqa: E731
     leaves = jax.tree_util.tree_leaves_with_path(split_replays(state)[0], is_leaf=is_archive)
-    return [(path, leaf) for path, leaf in leaves if not is_archive(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)]
+    leaves = [(path, leaf) for path, leaf in leaves if not is_archive(leaf) and not is_number(path)]
+    return [(path, leaf) for path, leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
 def find_first_nan(program: Program, state: State, seed: int, first: int, count: int) -> str:

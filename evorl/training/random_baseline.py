@@ -130,7 +130,7 @@ def compare_with_random(last: MeanReturn, env: Env | Problem, random_exploitabil
         judged = "not comparable, because one group may gain what another loses"
     else:
         judged = last.compare_with(chance)
-        judged = judged if judged.startswith("no") else f"this is {judged}"
+        judged = judged if judged.startswith("no") else f"the final return is {judged}"
     what = "policy" if isinstance(env, Env) else "solutions"
     random = f"random {what}" if random_exploitability is None else "random policy, minus its exploitability"
     return f"{random}: {chance}; {judged}"

@@ -103,23 +103,24 @@ class RunRecorder:
         state = jax.jit(workflow.init, compiler_options=fast_compile_options())(
             program.keys[0, 0], resolve_numbers(workflow)
         )
-        self.sentinel = DivergenceMonitor(program, state, [False])
+        self.sentinel = DivergenceMonitor(program, state)
         self.training_log.start(state)
         self.last: Any = None  # last iteration with a row
         self.since: list[Metrics] = []  # metrics of iterations without a row so far
         self.before = 0.0  # seconds of training before the resume
 
-    def restore(self, shapes: State) -> State | None:
+    def restore(self, shapes: State, init: Callable[[], State] | None = None) -> State | None:
         """Return the state of the newest checkpoint and continue its rows; None if there is no checkpoint.
 
-        Without a checkpoint, the initial state is evaluated and recorded.
+        Without a checkpoint, the initial state is evaluated and recorded. `init` returns a new state, as in
+        `Checkpoints.restore`.
         """
         if self.checkpoints.latest_iteration is None:
             self.training_log.notify_resume()
             self._record_evaluation(self.training_log.best, 0)
             self.training_log.progress.evaluation_point = 0
             return None
-        state, best, saved = self.checkpoints.restore(shapes)
+        state, best, saved = self.checkpoints.restore(shapes, init)
         progress = Progress.from_dict(saved, 1)
         progress.evaluation_point = min(
             progress.evaluation_point, self.schedule.count_due_evaluations(progress.iteration)

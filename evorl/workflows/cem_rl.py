@@ -9,7 +9,6 @@ from flax import struct
 from jaxtyping import Array, Float, Int, PyTree
 
 from evorl import tree
-from evorl.agents.memory import is_recurrent
 from evorl.ec import search
 from evorl.ec.shaping import count_elites
 from evorl.errors import require
@@ -105,9 +104,6 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     chunk: int = 20
 
     def __post_init__(self) -> None:
-        core = getattr(self.agent, "core", None)
-        why = "must be none: CEM-RL learns from single transitions; use agent=erl"
-        require(not is_recurrent(self.agent), "agent.core", type(core).__name__, why)
         shared_replay_learning.check_hybrid(self)
         n = self.evolver.population_size
         learners = f"must be a fraction of the population that gives 1 to {n} members of {n}"

@@ -107,7 +107,9 @@ class LifeMetrics:
     def metrics(self) -> Metrics:
         """Return the metrics of a generation."""
         by_member = {f"members/{name}": values for name, values in self.searched_numbers.items()}
-        by_member |= {"members/fitness": self.fitness, "return_best": sanitize_fitness(self.fitness).max()}
+        known = ~jnp.isnan(self.fitness).all()
+        best = jnp.where(known, sanitize_fitness(self.fitness).max(), jnp.nan)
+        by_member |= {"members/fitness": self.fitness, "return_best": best}
         return metrics_of.reduce_members(self.training_metrics) | by_member
 
 

@@ -65,8 +65,7 @@ class MetaES(base.BaseStagedWorkflow):
     def __post_init__(self) -> None:
         base.check_positive(self, "lifetime")
         search.require_evolver(self.evolver)
-        needs = "needs descriptors of behavior, which hyperparameters do not have; use cma_es"
-        require(not getattr(self.evolver, "descriptors", ()), "evolver", type(self.evolver).__name__, needs)
+        search.require_no_descriptors(self.evolver)
         n, size = self.evolver.population_size, self.population.size
         require(n == size, "evolver.population_size", n, f"must be the size of the population, {size}")
         self.search_space  # noqa: B018  raises OptionError if the search space is invalid
@@ -126,4 +125,7 @@ class MetaES(base.BaseStagedWorkflow):
         error = jnp.where(others > 0, jnp.sqrt(jnp.nanvar(returns) / jnp.maximum(others, 1)), jnp.inf)
         between = {metrics_of.RETURN_ERROR: error, metrics_of.RETURN_DOF: jnp.maximum(others, 0)}
         whole = metrics_of.reduce_members(played.evaluation) | between | {"members/return": returns}
-        return played.count_steps_in(whole)
+        no_episode = {
+            name: jnp.where(others < 0, jnp.nan, x) for name, x in whole.items() if metrics_of.is_episode_mean(name)
+        }
+        return played.count_steps_in(whole | no_episode)

@@ -147,7 +147,7 @@ class PBT(base.BaseStagedWorkflow):
 
         points = reflect(points, 0.0, 1.0)
         members = self.population.copy_members(state.members, source)
-        members = replace(members, numbers=space.decode(points))
+        members = replace(members, numbers=space.decode(points, members.numbers))
         copied = source != jnp.arange(len(source))  # with new hyperparameters, with which nothing is known of it
         fitness = jnp.where(copied, WORST_FITNESS, fitness)
         taken = {"members": members, "points": points, "variation_state": memory, "fitness": fitness}
@@ -185,9 +185,14 @@ class PBT(base.BaseStagedWorkflow):
         return self.population.inner.policy(member, explores)
 
     def inherit(self, state: PBTState, parent: PBTState) -> PBTState:
-        """Let all members inherit from the parent's members, and take its points and hyperparameters."""
+        """Let all members inherit from the parent's members, and take its points.
+
+        Hyperparameters that are not searched stay as they are.
+        """
         taken = {name: getattr(parent, name) for name in ("numbers", "points", "variation_state", "fitness")}
-        return replace(state, members=self.population.inherit(state.members, parent.members), **taken)
+        members = self.population.inherit(state.members, parent.members)
+        members = replace(members, numbers=self.search_space.decode(parent.points, state.members.numbers))
+        return replace(state, members=members, **taken)
 
 
 def replace_lost_parents(source: Int[Array, " n"], fitness: Float[Array, " n"]) -> Int[Array, " n"]:

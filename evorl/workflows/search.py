@@ -25,6 +25,7 @@ from evorl.types import (
     Problem,
     QDEvaluation,
     SearchResults,
+    SeedEvolver,
     State,
 )
 from evorl.workflows import base
@@ -74,7 +75,10 @@ class Search(base.BaseStagedWorkflow):
 
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)
-        name, several = type(self.evolver).__name__, self.num_objectives > 1
+        name = type(self.evolver).__name__
+        seeds = "generates policies from seeds while they act, which problems do not have; use openes or ga"
+        require(not isinstance(self.evolver, SeedEvolver), "evolver", name, seeds)
+        several = self.num_objectives > 1
         why = f"needs a single objective, and {type(self.problem).__name__} has {self.num_objectives}; use nsga2"
         require(not several or self.evolver.takes_objectives, "evolver", name, why)
 

@@ -140,11 +140,19 @@ class Checkpoints:
             self._rows = rows
         self._saved = time.perf_counter()
 
-    def restore(self, shapes: State) -> tuple[State, State, dict[str, Any]]:
+    def restore(self, shapes: State, init: Callable[[], State] | None = None) -> tuple[State, State, dict[str, Any]]:
         """Return the state, the best state and the progress of the newest undamaged checkpoint.
 
         The states have the structure of `shapes` (from `jax.eval_shape`), and its shardings if it has any.
-        Newer, damaged checkpoints are renamed. Replay buffers that were not saved are empty.
+        Newer, damaged checkpoints are renamed.
+
+        Args:
+            shapes: Shapes of the state.
+            init: Function that returns a new state, whose replay buffers take the place of those that were
+                not saved.
+
+        Raises:
+            OptionError: The checkpoint does not match the shapes, or has no replay buffer and `init` is None.
         """
         light, replays = split_replays(shapes)
 
@@ -158,7 +166,11 @@ class Checkpoints:
                 self._report(
                     f"the checkpoint of iteration {step} has lost its replay buffer: resuming is not bitwise identical"
                 )
-            return step, join_replays(state, tree.zeros_like(replays)), best, progress
+            if not replays:
+                return step, state, best, progress
+            if init is None:
+                raise OptionError(f"checkpoint={step}: has no replay buffer, and no function `init` to make one")
+            return step, join_replays(state, split_replays(init())[1]), best, progress
 
         newest, *found = self._read_newest(read_step)
         for step in self._manager.all_steps():
