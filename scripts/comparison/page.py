@@ -206,7 +206,7 @@ def format_library(results: list[Result], library: str) -> Iterator[str]:
 
 def format_summary(results: list[Result]) -> Iterator[str]:
     """Yield for each library the range of evorl's relative speed."""
-    yield "| library | jobs | evorl's speed relative to it: least, median, most | slower in |\n|---|---|---|---|"
+    yield "| library | jobs | evorl's speed relative to it: minimum, median, maximum | slower in |\n|---|---|---|---|"
     for library, of in LIBRARIES.items():
         speeds = {
             (result.job, result.size, result.side.variant): speed
