@@ -26,7 +26,7 @@ OTHER_CPU = 1e-4  # of the norm; PSRO's gains, after training, differ by 4e-5 be
 SAME_KEY = {  # functions that mean to use a key twice
     "Behaviour.act",  # of an action at random, an exploring and a greedy one, one is taken
     "BoundedSBX.__call__",  # the twins of a pair mirror each other
-    "Adversary._plan_all_students",  # all students are on the same levels
+    "PAIRED._plan_all_students",  # all students are on the same levels
 }
 
 

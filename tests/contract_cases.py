@@ -75,8 +75,8 @@ from evorl.problems import DTLZ, ZDT
 from evorl.replay import FrameReplay, SequenceReplay
 from evorl.schedules import Linear
 from evorl.ued import (
+    PAIRED,
     PLR,
-    Adversary,
     Learnability,
     Learnable,
 )
@@ -149,7 +149,7 @@ SINGLE = [
             DQN,
             CHOICES,
             n_step=2,
-            of_agent=MOVING | {"dueling": True, "epsilon": Linear(1.0, 0.05, over=20.0), "max_error": 0.1},
+            of_agent=MOVING | {"dueling": True, "epsilon": Linear(1.0, 0.05, over=20.0), "huber_delta": 0.1},
         ),
     ),
     Case("sac", off_policy(SAC, of_agent=SOFTLY)),
@@ -217,7 +217,7 @@ EVOLVERS = [
         ("snes", Evosax(SNES, 4)),
         ("map_elites", MapElites(CELLS, IsoLineEmitter(4), threshold_rate=0.5, **KIND)),
         ("cma_me", MapElites(CELLS, ImprovementEmitter(2, CMAES(3, active=False)), **KIND)),
-        ("novelty", Novelty(GA(6, 1, initial_std=0.5), ("return",), 1, 2, 1, 4, share=0.7)),
+        ("novelty", Novelty(GA(6, 1, initial_std=0.5), ("return",), 1, 2, 1, 4, novelty_weight=0.7)),
         ("novelty_es", NoveltyES(OpenES(4, std=0.5), 2, ("return",), 1, 2, 4)),
         ("nsga2", NSGA2(4, {"return": 1.0})),
     )
@@ -255,10 +255,10 @@ def team(agent, **options):
     return Team(agent(hidden=(4,)), **options)
 
 
-MAPPO = OnPolicy(CHASE, team(PPO, central=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
-CLIPPED = Team(PPO(hidden=(4,), clip=Uniform(0.1, 0.3)), central=True, shared={"hunter": False})
+MAPPO = OnPolicy(CHASE, team(PPO, centralized=True, shared={"hunter": False}), 4, 4, 1, 16, eval_episodes=6)
+CLIPPED = Team(PPO(hidden=(4,), clip=Uniform(0.1, 0.3)), centralized=True, shared={"hunter": False})
 SEARCHED_MAPPO = replace(MAPPO, agent=CLIPPED)
-IDQN = OffPolicy(CHASE, team(DQN, ids=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
+IDQN = OffPolicy(CHASE, team(DQN, obs_agent_id=True), num_envs=4, num_steps=2, num_updates=4, **SMALL)
 TWO_STEP = TwoStep()
 MIXED = DQN(hidden=(4,))
 QMIX = ValueDecomposition(MIXED, MonotonicMixer(3, (4,)))
@@ -278,9 +278,9 @@ OTHERS = [
     Case("pbt_search", PBT(Vmapped(SEARCHED, 4), search=("initial_std",)), 1),
     Case("pga_me", replace(PGA, policy_lr=1e-2)),
     Case("plr", PLR(LEVELS, capacity=8)),
-    Case("paired", Adversary(LEVELS, TEACHER)),
+    Case("paired", PAIRED(LEVELS, TEACHER)),
     Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2)),
-    Case("accel", PLR(LEVELS, capacity=6, num_edits=1, side_by_side=True)),
+    Case("accel", PLR(LEVELS, capacity=6, num_edits=1, parallel=True)),
     Case("recurrent_sac", off_policy(SAC, **RECURRENT | {"of_agent": SOFTLY | {"core": GRU(4)}})),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2)),
     Case("image_dqn", OffPolicy(MAZE, seen(DQN), 4, 2, 4, replay=FrameReplay(2), **SMALL)),

@@ -97,7 +97,7 @@ IN_BLOCKS = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(16), members_at_once=4
 ON_FOUR = [
     Case("four_plr", PLR(FOUR, **REPLAYING)),
     Case("four_accel", PLR(FOUR, num_edits=2, **REPLAYING)),
-    Case("four_accel_at_once", PLR(FOUR, num_edits=2, side_by_side=True, **REPLAYING)),
+    Case("four_accel_at_once", PLR(FOUR, num_edits=2, parallel=True, **REPLAYING)),
     Case("four_blocks", IN_BLOCKS),
     Case("four_nfsp", NFSP(GAME, with_env(RESPONSE, OF_PLAYER), with_env(AVERAGE, OF_PLAYER), 16, anticipation=0.5)),
 ]

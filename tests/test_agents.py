@@ -226,7 +226,7 @@ def test_discrete_sac_takes_means_over_all_choices(rng):
 
 @pytest.mark.parametrize("double", [True, False])
 def test_dqn_target_and_loss(rng, double):
-    agent = DQN(hidden=(8, 8), double=double, observation_space=OBS, action_space=CHOICE, discount=0.8, max_error=0.5)
+    agent = DQN(hidden=(8, 8), double=double, observation_space=OBS, action_space=CHOICE, discount=0.8, huber_delta=0.5)
     state, other = (jax.jit(agent.init)(jax.random.key(i)) for i in range(2))
     state = state.replace(actor=state.actor.replace(target_params=other.actor.params))
     sample = rng.integers(0, 4, (ROWS, 1)).astype(np.int32)

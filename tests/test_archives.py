@@ -316,7 +316,7 @@ def test_the_projected_sphere_is_that_of_cma_me():
 @pytest.mark.program
 def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
     """Of 0, 1, 3 and 10 on a line, with two neighbours each, beside 4 and 20 that the archive holds."""
-    novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, kept=1, capacity=3)
+    novelty = Novelty(GA(4, 1), num_descriptors=1, neighbours=2, num_archived=1, capacity=3)
     state = novelty.init(jax.random.key(0), jnp.zeros(2))
     state = replace(state, archive=jnp.array([[4.0], [20.0], [0.0]]), count=jnp.int32(2))
     descriptor = jnp.array([[0.0], [1.0], [3.0], [10.0]])
@@ -333,7 +333,7 @@ def test_novelty_is_the_mean_distance_to_the_nearest_seen_now_or_before():
 @pytest.mark.program
 def test_several_centers_by_hand():
     """Of two centers, which play 0 and 6, and members that play 1, 2, 3 and 9: all beside an archive of 0, 6."""
-    evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3, share=1.0)
+    evolver = NoveltyES(OpenES(4), 2, num_descriptors=1, neighbours=2, capacity=3, novelty_weight=1.0)
     members = jnp.arange(18.0).reshape(6, 3)
     state = evolver.from_members(jax.random.key(0), members, members[0])
     genomes, state = evolver.ask(jax.random.key(1), state)

@@ -14,7 +14,7 @@ from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import Resample, Truncation
 from evorl.priors import LogUniform
-from evorl.ued import PLR, Adversary, Learnable
+from evorl.ued import PAIRED, PLR, Learnable
 from evorl.ued.generators import BredLevels
 from evorl.workflows import PBT, Vmapped
 from evorl.workflows.base import step_or_evaluate
@@ -35,9 +35,9 @@ def curricula(env, core):
     learner, editor = student(env, core), env.make_editor()
     teacher = PPO(hidden=(4,), core=core)
     return {
-        "plr": PLR(learner, capacity=8, num_edits=2, side_by_side=True),
+        "plr": PLR(learner, capacity=8, num_edits=2, parallel=True),
         "bred": PLR(learner, BredLevels(2), capacity=8),
-        "paired": Adversary(learner, OnPolicy(editor, teacher, 2, num_steps=0, batch_size=0)),
+        "paired": PAIRED(learner, OnPolicy(editor, teacher, 2, num_steps=0, batch_size=0)),
         "learnable": Learnable(learner, capacity=4, num_candidates=6, num_batches=2, episodes=2, every=2),
     }
 

@@ -78,6 +78,7 @@ def test_dicts_and_pictures():
     np.testing.assert_array_equal(rows.obs[1:], rows.next_obs[:-1])
 
 
+@pytest.mark.program
 def test_a_training_ends_with_nothing_left():
     env = EnvPool("CartPole-v1", {}, 1)
     agent = PPO(hidden=(8,))

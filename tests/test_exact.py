@@ -221,7 +221,7 @@ def test_what_agents_play_as_a_table():
 def test_a_team_plays_a_row_for_each_of_its_members(together):
     tree = GameTree.from_game(Kuhn())
     env = ExtensiveFormGame(tree, together)
-    team = fill_spaces(Team(MLPPolicy(), ids=True), env)
+    team = fill_spaces(Team(MLPPolicy(), obs_agent_id=True), env)
     params = jax.jit(team.init)(jax.random.key(0)).actor.params
     table, greedy = (jax.jit(partial(tabulate_agent, tree, team, greedy=greedy))(params) for greedy in (False, True))
     np.testing.assert_array_equal(table.argmax(1), greedy.argmax(1))

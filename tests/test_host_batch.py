@@ -333,7 +333,7 @@ def test_sequences_are_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(hidden=(8,))
     sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "chunk": 4}
-    replay = SequenceReplay(3, 1, 1, exponent=0)
+    replay = SequenceReplay(3, 1, 1, alpha=0)
     workflow = OffPolicy(env, agent, random_steps=16, replay=replay, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=1).state
     rows = state.replay.sample(jax.random.key(0), (500,)).rows

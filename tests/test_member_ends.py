@@ -209,7 +209,7 @@ def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
 @pytest.mark.program
 def test_values_of_a_team_leave_out_who_has_ended():
     """VDN: the sum over those that are there, and after them of those that have not died."""
-    agent = ValueDecomposition(template(DQN), ids=False, observation_space=PAIR[0], action_space=PAIR[1])
+    agent = ValueDecomposition(template(DQN), obs_agent_id=False, observation_space=PAIR[0], action_space=PAIR[1])
     t, reward, _, gone = pair()
     t = tree.merge_axes(replace(t, extras={}))
     state = agent.init(jax.random.key(0))
@@ -389,21 +389,21 @@ def test_the_last_choice_of_a_player_that_died_is_complete():
     "make",
     [
         pytest.param(lambda team: replace(ippo(CUT), agent=team(PPO, core=GRU(3))), id="mappo_gru"),
-        pytest.param(lambda team: off_policy(CUT, team(DQN, central=False), n_step=3), id="dqn_n_step"),
+        pytest.param(lambda team: off_policy(CUT, team(DQN, centralized=False), n_step=3), id="dqn_n_step"),
         pytest.param(
             lambda team: off_policy(
-                CUT, team(DQN, core=GRU(3), central=False), replay=SequenceReplay(length=3, burn_in=1, stride=2)
+                CUT, team(DQN, core=GRU(3), centralized=False), replay=SequenceReplay(length=3, burn_in=1, stride=2)
             ),
             id="dqn_gru",
         ),
         pytest.param(
-            lambda team: off_policy(CUT, team(DQN, central=False), replay=PrioritizedReplay()), id="dqn_prioritized"
+            lambda team: off_policy(CUT, team(DQN, centralized=False), replay=PrioritizedReplay()), id="dqn_prioritized"
         ),
     ],
 )
 def test_whatever_learns_of_steps_takes_ends_of_members(make):
-    def team(agent, central=True, **options):
-        return Team(template(agent, **options), central=central)
+    def team(agent, centralized=True, **options):
+        return Team(template(agent, **options), centralized=centralized)
 
     state, _ = after(make(team), 3)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent))

@@ -55,7 +55,7 @@ def serial():
 
 @program_fixture(scope="module")
 def at_once():
-    return played(PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2), 6)
+    return played(PLR(STUDENT, capacity=8, num_edits=2, parallel=True, repeats=2), 6)
 
 
 def kinds(history):
@@ -160,7 +160,7 @@ def test_side_by_side_all_three_are_played_and_replays_learned_from(at_once):
 
 def test_side_by_side_nothing_is_learned_from_new_levels(at_once):
     """Other rewards on new levels and on children leave the agent as it is, on replays not."""
-    workflow = PLR(STUDENT, capacity=8, num_edits=2, side_by_side=True, repeats=2)
+    workflow = PLR(STUDENT, capacity=8, num_edits=2, parallel=True, repeats=2)
     before, dealt, seen, *_ = at_once[-1]
     absorb = jax.jit(
         lambda stored: workflow.bound(before).learn_from(
@@ -225,7 +225,7 @@ POLES = Physics(CARTPOLE, {"length": Uniform(0.5, 1)})
     ({"prioritization": "ranks"}, "unknown prioritization ranks; did you mean rank"),
     ({"prioritization": "proportional"}, "prioritization=proportional: must be rank, because MaxMC"),
     ({"score": ValueDisagreement()}, "score=ValueDisagreement: needs a student with several value functions"),
-    ({"robust": False, "side_by_side": True}, "robust=False: must be true with side_by_side=true"),
+    ({"robust": False, "parallel": True}, "robust=False: must be true with parallel=true"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):

@@ -85,7 +85,7 @@ def test_a_million_numbers_have_their_shares_to_two_masses_of_all_that_are_drawn
 
 @pytest.mark.program
 def test_new_rows_have_the_highest_priority_so_far():
-    replay = PrioritizedReplay(exponent=0.5).empty(8, ROW).add(*rows(1, 2, 3))
+    replay = PrioritizedReplay(alpha=0.5).empty(8, ROW).add(*rows(1, 2, 3))
     np.testing.assert_array_equal(replay.priorities.sum_tree.get_values(jnp.arange(4)), [1, 1, 1, 0])
     replay = replay.update_priorities(jnp.array([0, 2]), jnp.array([9.0, 4.0])).add(*rows(4))
     np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(4)), [3, 1, 2, 3], rtol=1e-5)
@@ -99,7 +99,7 @@ def test_new_rows_have_the_highest_priority_so_far():
 @pytest.mark.program
 def test_new_rows_come_first_while_errors_are_small():
     """Schaul et al. 2016, algorithm 1: the first priority is 1, that of new rows the highest so far."""
-    replay = PrioritizedReplay(exponent=0.5).empty(8, ROW).add(*rows(1, 2, 3))
+    replay = PrioritizedReplay(alpha=0.5).empty(8, ROW).add(*rows(1, 2, 3))
     replay = replay.update_priorities(jnp.array([0]), jnp.array([0.01])).add(*rows(4))
     np.testing.assert_allclose(replay.priorities.sum_tree.get_values(jnp.arange(4)), [0.1, 1, 1, 1], rtol=1e-4)
 
@@ -123,7 +123,7 @@ def test_an_empty_replay_learns_no_priorities():
 @pytest.mark.parametrize("added", [4, 1000])
 def test_weights_are_those_of_their_equation(added):
     """(n p)^-beta over the largest of the batch; beta grows from 0.4 to 1 while 1,000 rows are added."""
-    replay = PrioritizedReplay(exponent=1.0, correction=0.4, correction_steps=1000).empty(4, ROW)
+    replay = PrioritizedReplay(alpha=1.0, beta=0.4, beta_steps=1000).empty(4, ROW)
     for _ in range(added // 4):
         replay = replay.add(*rows(1, 2, 3, 4))
     replay = replay.update_priorities(jnp.arange(4), jnp.array([1.0, 2.0, 3.0, 4.0]))
@@ -137,7 +137,7 @@ def test_weights_are_those_of_their_equation(added):
 def test_in_expectation_weights_make_up_for_priorities():
     """At beta 1 a weighted mean times the largest weight is the mean over all rows, to 5 standard errors."""
     numbers = np.random.default_rng(0).normal(size=50).astype(np.float32)
-    replay = PrioritizedReplay(correction=1.0).empty(50, ROW).add(*rows(*numbers))
+    replay = PrioritizedReplay(beta=1.0).empty(50, ROW).add(*rows(*numbers))
     replay = replay.update_priorities(jnp.arange(50), jnp.asarray(np.abs(numbers) + 0.1))
     sample = replay.sample(jax.random.key(1), (4000, 64))
     probability = np.asarray(replay.priorities.sum_tree.get_values(sample.index) / replay.priorities.sum_tree.total)
@@ -160,10 +160,10 @@ def test_copies_under_vmap_are_as_alone():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"exponent": -1.0}, "exponent=-1.0: must not be negative"),
-    ({"correction": 2.0}, "correction=2.0: must be from 0 to 1"),
-    ({"correction_steps": 0}, "correction_steps=0: must be from 1 to"),
-    ({"least": 0.0}, "least=0.0: must be positive"),
+    ({"alpha": -1.0}, "alpha=-1.0: must not be negative"),
+    ({"beta": 2.0}, "beta=2.0: must be from 0 to 1"),
+    ({"beta_steps": 0}, "beta_steps=0: must be from 1 to"),
+    ({"priority_eps": 0.0}, "priority_eps=0.0: must be positive"),
 ])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(OptionError, match=message):

@@ -66,10 +66,10 @@ def wanted(taken):
     }
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.9])
-def test_sequences_are_what_each_env_did(exponent):
+@pytest.mark.parametrize("alpha", [0.0, 0.9])
+def test_sequences_are_what_each_env_did(alpha):
     sample = jax.jit(lambda replay, key: replay.sample(key, (2, 300)))
-    for i, (replay, taken) in enumerate(filled(SequenceReplay(**SMALL, exponent=exponent), 60)):
+    for i, (replay, taken) in enumerate(filled(SequenceReplay(**SMALL, alpha=alpha), 60)):
         expected = wanted(taken)
         assert int(replay.size) == len(expected)
         if i % 6 or not expected:
@@ -95,7 +95,7 @@ def test_priorities_are_of_those_that_are_whole():
 
 
 def test_a_priority_is_a_mix_of_errors():
-    *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=1.0, mix=0.75), 30)
+    *_, (replay, _) = filled(SequenceReplay(**SMALL, alpha=1.0, eta=0.75), 30)
     index = jax.jit(lambda replay: replay.sample(jax.random.key(0), (1,)).index)(replay)
     errors = jnp.array([[-1.0, 0.0, 3.0, 0.0, 1.0]])
     found = replay.update_priorities(index, errors).priorities.sum_tree.get_values(index)
@@ -105,7 +105,7 @@ def test_a_priority_is_a_mix_of_errors():
 @pytest.mark.program
 def test_an_env_that_goes_on_elsewhere_was_cut():
     """Its last step is truncated then, but not one whose episode ended, nor that of an environment that goes on."""
-    *_, (replay, taken) = filled(SequenceReplay(**SMALL, exponent=0.0), 20, lambda env_index, step: env_index == 2)
+    *_, (replay, taken) = filled(SequenceReplay(**SMALL, alpha=0.0), 20, lambda env_index, step: env_index == 2)
     elsewhere = taken + np.array([0, 50, 50])
     for i in range(8):
         replay = replay.add(tree.stack([rows(0, elsewhere + i)]), jnp.ones((1, NUM_ENVS), bool))
@@ -120,7 +120,7 @@ def test_an_env_that_goes_on_elsewhere_was_cut():
 def test_only_an_open_last_step_is_truncated_where_its_env_goes_on_elsewhere():
     """Try environments whose last step was truncated, terminated, and neither."""
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(NUM_ENVS)))
-    replay = SequenceReplay(**SMALL, exponent=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
+    replay = SequenceReplay(**SMALL, alpha=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
     last = replace(rows(0, np.zeros(NUM_ENVS), [False, True, False]), truncated=jnp.array([True, False, False]))
     replay = ADD(replay, tree.stack([last]), np.ones((1, NUM_ENVS), bool))
     tables = replay.truncate_last_steps(jnp.full((NUM_ENVS, 1), -1.0), jnp.ones(NUM_ENVS, bool))
@@ -131,7 +131,7 @@ def test_only_an_open_last_step_is_truncated_where_its_env_goes_on_elsewhere():
 
 def test_steps_that_are_lost_end_what_is_stored():
     row = jax.tree.map(lambda x: x[0], rows(0, np.zeros(NUM_ENVS)))
-    replay = SequenceReplay(**SMALL, exponent=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
+    replay = SequenceReplay(**SMALL, alpha=0.0).empty(NUM_ENVS * STEPS, row, NUM_ENVS)
     chunk = tree.stack([rows(0, np.full(NUM_ENVS, i)) for i in range(4)])
     chunk = replace(chunk, reward=chunk.reward.at[2, 1].set(jnp.nan))
     replay = ADD(replay, chunk, np.ones((4, NUM_ENVS), bool))
@@ -141,9 +141,9 @@ def test_steps_that_are_lost_end_what_is_stored():
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("exponent", [0.0, 0.6])
-def test_devices_divide_the_sequences_of_a_batch_and_not_their_steps(exponent, monkeypatch):
-    *_, (replay, _) = filled(SequenceReplay(**SMALL, exponent=exponent), 12)
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_devices_divide_the_sequences_of_a_batch_and_not_their_steps(alpha, monkeypatch):
+    *_, (replay, _) = filled(SequenceReplay(**SMALL, alpha=alpha), 12)
     samples = jax.eval_shape(lambda: replay.sample(jax.random.key(0), (2, 3)))
     monkeypatch.setattr(mesh, "spread_rows", lambda x, axis, at: jax.tree.map(lambda leaf: leaf.shape[at], x))
     assert samples.rows.reward.shape == (2, TOTAL, 3)
@@ -311,7 +311,7 @@ def test_populations_and_hybrids_take_them():
     agent = SAC(hidden=(8,), core=GRU(6))
     sizes = {"min_updates": 1, "max_updates": 2, "batch_size": 8, "capacity": 600, "chunk": 8, "random_steps": 0}
     erl = ERL(CONTINUOUS, agent, replay=REPLAY, fitness_episodes=4, **sizes)
-    uniform = replace(REPLAY, exponent=0.0)
+    uniform = replace(REPLAY, alpha=0.0)
     cem_rl = CEMRL(CONTINUOUS, agent, CEM(4), replay=uniform, fitness_episodes=4, **sizes)
     for workflow in (shared, erl, cem_rl):
         step, state = jax.jit(workflow.step), jax.jit(workflow.init)(jax.random.key(0))
@@ -342,8 +342,8 @@ def test_what_does_not_fit_is_refused(message):
     ({"length": 0}, "length=0: must be at least 1"),
     ({"burn_in": -1}, "burn_in=-1: must not be negative"),
     ({"stride": 0}, "stride=0: must be at least 1"),
-    ({"mix": 2.0}, "mix=2.0: must be from 0 to 1"),
-    ({"exponent": -1.0}, "exponent=-1.0: must not be negative"),
+    ({"eta": 2.0}, "eta=2.0: must be from 0 to 1"),
+    ({"alpha": -1.0}, "alpha=-1.0: must not be negative"),
 ])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(OptionError, match=message):

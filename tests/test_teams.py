@@ -86,11 +86,11 @@ def test_a_team_of_one_is_its_agent(make, env, agent, options, shared):
                     hidden=(4,), observation_space=CHASE.observation_space.parts["hare"].space, action_space=Discrete(3)
                 ),
             },
-            {"central": True, "ids": True, "shared": {"hunter": False}},
+            {"centralized": True, "obs_agent_id": True, "shared": {"hunter": False}},
             id="central_a2c_and_ppo",
         ),
         pytest.param(off_policy, lambda: template(DQN), {"shared": False}, id="dqn"),
-        pytest.param(off_policy, lambda: template(DiscreteSAC), {"ids": True}, id="discrete_sac"),
+        pytest.param(off_policy, lambda: template(DiscreteSAC), {"obs_agent_id": True}, id="discrete_sac"),
         pytest.param(on_policy, lambda: template(IMPALA, core=GRU(3)), {}, id="impala_gru"),
     ],
 )
@@ -162,7 +162,7 @@ def test_rows_without_a_choice_weigh_nothing():
 
 
 def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_not():
-    agent = team(CHASE, template(PPO), central=True)
+    agent = team(CHASE, template(PPO), centralized=True)
     key = jax.random.key(0)
     params = jax.jit(agent.init)(key).actor.params
     obs = jax.vmap(CHASE.reset, (0, None))(jax.random.split(key, 5), ())[1]
@@ -185,13 +185,13 @@ def test_a_central_value_sees_the_state_and_whom_it_values_and_its_policy_does_n
     numbers, value = outputs(same, "hunter")
     np.testing.assert_array_equal(numbers[:, 0], numbers[:, 1])
     assert np.abs(value[:, 0] - value[:, 1]).min() > 1e-6
-    shown = team(CHASE, template(PPO), ids=True).observer.observe("hunter", obs)
+    shown = team(CHASE, template(PPO), obs_agent_id=True).observer.observe("hunter", obs)
     np.testing.assert_array_equal(shown["id"], np.tile([0, 1], (5, 1)))
 
 
 def test_without_a_state_of_its_own_a_game_has_all_that_is_observed():
     spaces = {name: part for name, part in CHASE.observation_space.parts.items() if name != "state"}
-    agent = Team(template(PPO), central=True, observation_space=Dict(spaces), action_space=CHASE.action_space)
+    agent = Team(template(PPO), centralized=True, observation_space=Dict(spaces), action_space=CHASE.action_space)
     obs = CHASE.reset(jax.random.key(0), None)[1]
     shown = agent.observer.observe("hunter", {name: obs[name] for name in spaces})
     np.testing.assert_array_equal(shown["state"]["state"]["hunter"], np.tile(obs["hunter"], (2, 1, 1)))
@@ -302,7 +302,7 @@ def test_what_is_no_game_and_who_is_not_there_are_told_in_a_line():
         (lambda: team(CHASE, {"hunter": agent, "hair": agent}), "unknown group in agents hair; did you mean hare?"),
         (lambda: team(CHASE, {"hunter": agent}), "must have an agent for each group; missing: hare"),
         (lambda: team(CHASE, agent, shared={"hair": True}), "unknown group in shared hair; did you mean hare?"),
-        (lambda: team(CHASE, template(DQN), central=True), "central=True: needs agents with a value"),
+        (lambda: team(CHASE, template(DQN), centralized=True), "centralized=True: needs agents with a value"),
         (lambda: team(ENV, agent), "must be a multi-agent environment for a team"),
         (lambda: GroupRanking(CHASE, "hair"), "unknown ranked hair; did you mean hare?"),
         (lambda: JointControl(ENV), "joint: Walk is not a multi-agent environment"),

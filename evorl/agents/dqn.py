@@ -80,7 +80,7 @@ class DQN(BaseAgent):
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = number(0.005, 0, 1, "step size of the soft update of the target network")
     epsilon: Number = number(Linear(1.0, 0.05, over=50_000.0), 0, 1, "probability of a random action")
-    max_error: Number = number(float("inf"), 0, about="TD error beyond which the loss grows linearly (Huber loss)")
+    huber_delta: Number = number(float("inf"), 0, about="TD error beyond which the loss grows linearly (Huber loss)")
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -204,7 +204,7 @@ class DQN(BaseAgent):
             The loss [] and its metrics, with the absolute TD errors [*batch] for prioritized replay.
         """
         error = value - jax.lax.stop_gradient(target)
-        bounded = jnp.clip(error, -self.max_error, self.max_error)
+        bounded = jnp.clip(error, -self.huber_delta, self.huber_delta)
         loss = batch_mean(batch, bounded * (error - 0.5 * bounded))
         return loss, {
             "critic_loss": loss,

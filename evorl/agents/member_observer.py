@@ -31,14 +31,14 @@ class MemberObserver:
 
     Args:
         observation_space: Observation space of the environment.
-        ids: Whether each member sees its index within its group.
-        central: Whether value functions see the state of the environment and the index of the member that
+        obs_agent_id: Whether each member sees its index within its group.
+        centralized: Whether value functions see the state of the environment and the index of the member that
             they evaluate.
     """
 
     observation_space: Space
-    ids: bool
-    central: bool
+    obs_agent_id: bool
+    centralized: bool
 
     @cached_property
     def state_space(self) -> Space:
@@ -57,9 +57,9 @@ class MemberObserver:
         space, n = groups(self.observation_space)[name].space, group_sizes(self.observation_space)[name]
         own = get_visible_space(space)
         member = {"id": Discrete(n)} if n > 1 else {}
-        if self.ids:
+        if self.obs_agent_id:
             own = Dict({"obs": own, **member})
-        if self.central:
+        if self.centralized:
             own = PrivilegedObs(own, Dict({"state": self.state_space, **member}))
         return with_visible_space(space, own)
 
@@ -68,15 +68,15 @@ class MemberObserver:
 
         `obs` are the observations of the environment, leaves [*batch, ...].
         """
-        if not (self.ids or self.central):
+        if not (self.obs_agent_id or self.centralized):
             return obs[name]
         of, n = groups(self.observation_space)[name], group_sizes(self.observation_space)[name]
         batch = flatten(of, obs[name])[0].shape
         batch = batch[: len(batch) - len(leaf_spaces(of)[0].shape)]
         own = get_visible_obs(of.space, obs[name])
         member = {"id": jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (*batch, n))} if n > 1 else {}
-        if self.ids:
+        if self.obs_agent_id:
             own = {"obs": own, **member}
-        if self.central:
+        if self.centralized:
             own = {"obs": own, "state": {"state": repeat_for_members(self.state(obs), len(batch), n), **member}}
         return with_visible_obs(of.space, obs[name], own)

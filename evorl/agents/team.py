@@ -57,21 +57,21 @@ class Team(BaseAgent):
         agents: One agent for all groups, or a mapping from each group name to its agent.
         shared: Whether the members of a group share parameters: for all groups, or by group name. Groups that
             are not named share them.
-        ids: Whether each member sees its index within its group.
-        central: Whether the value functions, of PolicyGradient agents, see the state of the environment and
+        obs_agent_id: Whether each member sees its index within its group.
+        centralized: Whether the value functions, of PolicyGradient agents, see the state of the environment and
             the index of the member that they evaluate. The state is the joint observation, unless the
             environment defines one.
     """
 
     agents: Agent | Mapping[str, Agent] = field(metadata={"spaces": member_spaces})
     shared: bool | Mapping[str, bool] = True
-    ids: bool = False
-    central: bool = False
+    obs_agent_id: bool = False
+    centralized: bool = False
 
     def check_spaces(self) -> None:
         """Raise OptionError unless the environment is multi-agent and the options name its groups.
 
-        With `central`, all agents must be PolicyGradient agents.
+        With `centralized`, all agents must be PolicyGradient agents.
         """
         if not self.groups:
             inside = "in a league or PSRO, each player is a single agent; use agent/inner=ppo or dqn"
@@ -91,11 +91,13 @@ class Team(BaseAgent):
             )
         for side in self.group_agents.values():
             needs = "needs agents with a value function (PolicyGradient)"
-            require(not self.central or isinstance(side.agent, PolicyGradient), "central", self.central, needs)
+            require(
+                not self.centralized or isinstance(side.agent, PolicyGradient), "centralized", self.centralized, needs
+            )
 
     def __hash__(self) -> int:
         parts = (tuple(sorted(x.items())) if isinstance(x, Mapping) else x for x in (self.agents, self.shared))
-        return hash((self.observation_space, self.action_space, *parts, self.ids, self.central))
+        return hash((self.observation_space, self.action_space, *parts, self.obs_agent_id, self.centralized))
 
     @property
     def discount(self) -> Any:
@@ -126,7 +128,7 @@ class Team(BaseAgent):
     @cached_property
     def observer(self) -> MemberObserver:
         """Return the object that computes the observations of the members."""
-        return MemberObserver(self.observation_space, self.ids, self.central)
+        return MemberObserver(self.observation_space, self.obs_agent_id, self.centralized)
 
     def init(self, key: Key) -> TeamState:
         states = {}

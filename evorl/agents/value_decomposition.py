@@ -31,12 +31,12 @@ class ValueDecomposition(BaseAgent):
     Args:
         agents: Agent of every member, a template whose spaces are replaced by those of a member.
         mixer: Module that combines the members' values into one.
-        ids: Whether each member sees its index within the group.
+        obs_agent_id: Whether each member sees its index within the group.
     """
 
     agents: DQN = field(default_factory=DQN, metadata={"spaces": member_spaces})
     mixer: Mixer = SUM
-    ids: bool = True
+    obs_agent_id: bool = True
 
     def check_spaces(self) -> None:
         """Raise OptionError if the environment has more than one group."""
@@ -55,7 +55,12 @@ class ValueDecomposition(BaseAgent):
     @cached_property
     def team(self) -> Team:
         """Return the members as a Team, which acts for them."""
-        return Team(self.agents, ids=self.ids, observation_space=self.observation_space, action_space=self.action_space)
+        return Team(
+            self.agents,
+            obs_agent_id=self.obs_agent_id,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+        )
 
     @property
     def groups(self) -> dict[str, int]:

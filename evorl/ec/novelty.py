@@ -43,7 +43,7 @@ class Novelty(Evolver):
             concatenated to the behavior descriptor, as for MapElites.
         num_descriptors: Length of the behavior descriptor.
         neighbours: Number of nearest neighbors whose mean distance is the novelty.
-        kept: Number of the most novel individuals whose descriptors are archived in each generation.
+        num_archived: Number of the most novel individuals whose descriptors are archived in each generation.
         capacity: Maximum number of archived descriptors.
 
     Source: Lehman & Stanley 2011, doi:10.1162/EVCO_a_00025.
@@ -53,9 +53,11 @@ class Novelty(Evolver):
     descriptors: Sequence[str] = ("descriptor",)
     num_descriptors: int = 2
     neighbours: int = 15
-    kept: int = 4
+    num_archived: int = 4
     capacity: int = 1000
-    share: Number = number(1.0, 0, 1, "weight of novelty, against 1 - share of fitness, both as centered ranks")
+    novelty_weight: Number = number(
+        1.0, 0, 1, "weight of novelty; that of fitness is 1 minus it; both as centered ranks"
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
@@ -65,8 +67,15 @@ class Novelty(Evolver):
         require(
             1 <= self.neighbours < n, "neighbours", self.neighbours, f"must be from 1 to population_size - 1, {n - 1}"
         )
-        require(0 <= self.kept <= n, "kept", self.kept, f"must be from 0 to population_size, {n}")
-        require(self.capacity >= max(self.kept, 1), "capacity", self.capacity, f"must be at least kept, {self.kept}")
+        require(
+            0 <= self.num_archived <= n, "num_archived", self.num_archived, f"must be from 0 to population_size, {n}"
+        )
+        require(
+            self.capacity >= max(self.num_archived, 1),
+            "capacity",
+            self.capacity,
+            f"must be at least num_archived, {self.num_archived}",
+        )
 
     @property
     def population_size(self) -> int:
@@ -104,12 +113,12 @@ class Novelty(Evolver):
 
     def tell(self, key: Key, genomes: Any, fitness: QDEvaluation, state: NoveltyState) -> tuple[NoveltyState, Metrics]:
         novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, state), jnp.nan)
-        share = self.share
-        worth = share * center_ranks(novelty) + (1 - share) * center_ranks(fitness.fitness)
+        weight = self.novelty_weight
+        worth = weight * center_ranks(novelty) + (1 - weight) * center_ranks(fitness.fitness)
         worth = jnp.where(jnp.isnan(novelty), jnp.nan, worth)
         evolver, metrics = self.evolver.tell(key, genomes, worth, state.evolver)
 
-        most = jax.lax.top_k(sanitize_fitness(novelty), self.kept)[1]
+        most = jax.lax.top_k(sanitize_fitness(novelty), self.num_archived)[1]
         seen, count = append_to_archive(
             state.archive, state.count, fitness.descriptor[most], jnp.isfinite(novelty[most])
         )

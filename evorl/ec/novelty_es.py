@@ -35,7 +35,7 @@ class NoveltyESState:
 class NoveltyES(Evolver):
     """NSR-ES: evolution strategies around several centers that maximize a mean of novelty and fitness.
 
-    With a share of 1 it is NS-ES, which maximizes novelty alone. In each generation, one center moves. It is
+    With a novelty_weight of 1 it is NS-ES, which maximizes novelty alone. In each generation, one center moves. It is
     chosen with a probability proportional to its novelty. Its evolver maximizes the weighted sum of the
     centered ranks of novelty and fitness.
 
@@ -65,7 +65,9 @@ class NoveltyES(Evolver):
     num_descriptors: int = 2
     neighbours: int = 10
     capacity: int = 1000
-    share: Number = number(0.5, 0, 1, "weight of novelty, against 1 - share of fitness, both as centered ranks")
+    novelty_weight: Number = number(
+        0.5, 0, 1, "weight of novelty; that of fitness is 1 minus it; both as centered ranks"
+    )
 
     takes_params = False
 
@@ -121,8 +123,8 @@ class NoveltyES(Evolver):
             state.archive, state.count, of_centers, state.archive_pending & is_finite(fitness)[n:]
         )
         novelty = jnp.where(is_finite(fitness), self.compute_novelty(fitness.descriptor, seen, count), jnp.nan)
-        share, members = self.share, tree.index(genomes, slice(n))
-        worth = share * center_ranks(novelty[:n]) + (1 - share) * center_ranks(fitness.fitness[:n])
+        weight, members = self.novelty_weight, tree.index(genomes, slice(n))
+        worth = weight * center_ranks(novelty[:n]) + (1 - weight) * center_ranks(fitness.fitness[:n])
         worth = jnp.where(jnp.isnan(novelty[:n]), jnp.nan, worth)
         center = tree.index(state.centers, state.center_index)
         told, metrics = search.tell(self.evolver, key, members, worth, center)

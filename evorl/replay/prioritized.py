@@ -21,9 +21,9 @@ ROWS_PER_DROP = 64  # rows that are cleared in one iteration
 class Priorities:
     """Priorities of n indices, and the importance-sampling weights of samples."""
 
-    sum_tree: SumTree  # priorities to the power of the exponent
+    sum_tree: SumTree  # priorities to the power alpha
     max_priority: Float[Array, ""]  # highest entry of the tree so far; 1 before the first
-    num_added: Int[Array, ""]  # number of added rows, at most correction_steps
+    num_added: Int[Array, ""]  # number of added rows, at most beta_steps
     settings: "PrioritizedReplay" = struct.field(pytree_node=False)
 
     @classmethod
@@ -38,11 +38,11 @@ class Priorities:
 
         `count` is the number of new rows, by default the number of valid indices.
         """
-        rows = jnp.minimum(mask.sum() if count is None else count, self.settings.correction_steps)
+        rows = jnp.minimum(mask.sum() if count is None else count, self.settings.beta_steps)
         numbers = self.sum_tree.set_values(
             jnp.where(mask, index, OUT_OF_BOUNDS), jnp.broadcast_to(self.max_priority, index.shape)
         )
-        added = jnp.minimum(self.num_added, self.settings.correction_steps - rows) + rows
+        added = jnp.minimum(self.num_added, self.settings.beta_steps - rows) + rows
         return Priorities(numbers, self.max_priority, added.astype(jnp.int32), self.settings)
 
     def clear(self, index: Int[Array, " k"], mask: Bool[Array, " k"]) -> "Priorities":
@@ -52,12 +52,12 @@ class Priorities:
         )
 
     def set_from_errors(self, index: Int[Array, "..."], error: Float[Array, "..."]) -> "Priorities":
-        """Set the priorities at the given indices to the absolute errors plus `least`.
+        """Set the priorities at the given indices to the absolute errors plus `priority_eps`.
 
         An error that is not finite counts as 0.
         """
-        size = jnp.where(jnp.isfinite(error), jnp.abs(error), 0) + self.settings.least
-        numbers = jnp.where(self.sum_tree.total > 0, size.reshape(-1) ** self.settings.exponent, 0)
+        size = jnp.where(jnp.isfinite(error), jnp.abs(error), 0) + self.settings.priority_eps
+        numbers = jnp.where(self.sum_tree.total > 0, size.reshape(-1) ** self.settings.alpha, 0)
         highest = jnp.maximum(self.max_priority, numbers.max())
         return replace(self, sum_tree=self.sum_tree.set_values(index.reshape(-1), numbers), max_priority=highest)
 
@@ -70,7 +70,7 @@ class Priorities:
         al. 2016, section 3.4). Probabilities are accurate to 2 parts in 2^23.
         """
         h, total = self.settings, self.sum_tree.total
-        beta = h.correction + (1 - h.correction) * self.num_added / h.correction_steps
+        beta = h.beta + (1 - h.beta) * self.num_added / h.beta_steps
 
         def sample_places(*_: Any) -> tuple[Array, Array]:
             index = self.sum_tree.find(jax.random.uniform(key, shape) * total)
@@ -122,36 +122,34 @@ class PrioritizedRingBuffer:
 
 @dataclass(frozen=True)
 class PrioritizedReplay:
-    """Prioritized experience replay: rows are sampled with probability proportional to priority^exponent.
+    """Prioritized experience replay: rows are sampled with probability proportional to priority^alpha.
 
     The priority of a row is its absolute TD error. Importance-sampling weights correct the bias, to the power
-    beta, which grows linearly from `correction` to 1.
+    beta, which grows linearly from its initial value to 1.
 
     Args:
-        exponent: Exponent of the priorities; 0 samples uniformly.
-        correction: Initial value of beta, the exponent of the importance-sampling weights.
-        correction_steps: Number of added rows after which beta is 1.
-        least: Constant that is added to each absolute error, so that no row has priority 0.
+        alpha: Exponent of the priorities; 0 samples uniformly.
+        beta: Initial exponent of the importance-sampling weights.
+        beta_steps: Number of added rows after which beta is 1.
+        priority_eps: Constant that is added to each absolute error, so that no row has priority 0.
 
     Source: Schaul et al. 2016, arXiv:1511.05952.
     """
 
-    exponent: float = 0.6
-    correction: float = 0.4
-    correction_steps: int = 1_000_000
-    least: float = 1e-6
+    alpha: float = 0.6
+    beta: float = 0.4
+    beta_steps: int = 1_000_000
+    priority_eps: float = 1e-6
 
     @property
     def has_sequences(self) -> bool:
         return False
 
     def __post_init__(self) -> None:
-        require(self.exponent >= 0, "exponent", self.exponent, "must not be negative")
-        require(0 <= self.correction <= 1, "correction", self.correction, "must be from 0 to 1")
-        require(
-            1 <= self.correction_steps < 2**31, "correction_steps", self.correction_steps, "must be from 1 to 2^31 - 1"
-        )
-        require(self.least > 0, "least", self.least, "must be positive")
+        require(self.alpha >= 0, "alpha", self.alpha, "must not be negative")
+        require(0 <= self.beta <= 1, "beta", self.beta, "must be from 0 to 1")
+        require(1 <= self.beta_steps < 2**31, "beta_steps", self.beta_steps, "must be from 1 to 2^31 - 1")
+        require(self.priority_eps > 0, "priority_eps", self.priority_eps, "must be positive")
 
     def empty(self, capacity: int, row: PyTree, num_envs: int = 1) -> PrioritizedRingBuffer:
         del num_envs

@@ -179,10 +179,10 @@ class PrioritizedSequenceBuffer:
     def update_priorities(
         self, index: Int[Array, "*shape"], priority: Float[Array, "*shape steps"]
     ) -> "PrioritizedSequenceBuffer":
-        """Set the priority of each sequence to mix * max + (1 - mix) * mean of its absolute TD errors."""
-        errors, mix = jnp.abs(priority), self.buffer.settings.mix
+        """Set the priority of each sequence to eta * max + (1 - eta) * mean of its absolute TD errors."""
+        errors, eta = jnp.abs(priority), self.buffer.settings.eta
         return replace(
-            self, priorities=self.priorities.set_from_errors(index, mix * errors.max(-1) + (1 - mix) * errors.mean(-1))
+            self, priorities=self.priorities.set_from_errors(index, eta * errors.max(-1) + (1 - eta) * errors.mean(-1))
         )
 
 
@@ -196,9 +196,9 @@ class SequenceReplay:
         length: Number of steps to learn from in a sequence.
         burn_in: Number of burn-in steps before them.
         stride: Number of steps between the starts of two sequences.
-        exponent: Exponent of the priorities; 0 samples uniformly.
-        correction: Constant exponent of the importance-sampling weights.
-        mix: Weight of the maximum of the absolute TD errors of a sequence, against 1 - mix of their mean, in
+        alpha: Exponent of the priorities; 0 samples uniformly.
+        beta: Constant exponent of the importance-sampling weights.
+        eta: Weight of the maximum of the absolute TD errors of a sequence, against 1 - eta of their mean, in
             its priority.
 
     Source: Kapturowski et al. 2019, section 2.3.
@@ -207,9 +207,9 @@ class SequenceReplay:
     length: int = 80
     burn_in: int = 40
     stride: int = 40
-    exponent: float = 0.9
-    correction: float = 0.6
-    mix: float = 0.9
+    alpha: float = 0.9
+    beta: float = 0.6
+    eta: float = 0.9
 
     @property
     def has_sequences(self) -> bool:
@@ -219,13 +219,13 @@ class SequenceReplay:
         require_int("length", self.length)
         require_int("burn_in", self.burn_in, 0)
         require_int("stride", self.stride)
-        require(0 <= self.mix <= 1, "mix", self.mix, "must be from 0 to 1")
+        require(0 <= self.eta <= 1, "eta", self.eta, "must be from 0 to 1")
         _ = self.priority_settings
 
     @property
     def priority_settings(self) -> PrioritizedReplay:
         """Return the prioritized replay by which sequences are sampled."""
-        return PrioritizedReplay(self.exponent, self.correction, correction_steps=2**31 - 1)
+        return PrioritizedReplay(self.alpha, self.beta, beta_steps=2**31 - 1)
 
     @property
     def sequence_length(self) -> int:
@@ -245,6 +245,6 @@ class SequenceReplay:
         memory = tree.broadcast(tree.zeros_like(row.memory), num_envs * beginnings)
         none = jnp.zeros(num_envs, jnp.int32)
         kept = SequenceBuffer(tables, memory, none, none, jnp.int32(0), layout, self)
-        if not self.exponent:
+        if not self.alpha:
             return kept
         return PrioritizedSequenceBuffer(kept, Priorities.empty(num_envs * beginnings, self.priority_settings))

@@ -1,11 +1,11 @@
 """Unsupervised environment design: level buffers, scores, generators and the curricula that use them."""
 
-from evorl.ued.adversary import Adversary as Adversary
 from evorl.ued.buffer import LevelBuffer as LevelBuffer
 from evorl.ued.generators import BredLevels as BredLevels
 from evorl.ued.generators import EvolvedLevels as EvolvedLevels
 from evorl.ued.generators import SampledLevels as SampledLevels
 from evorl.ued.learnable import Learnable as Learnable
+from evorl.ued.paired import PAIRED as PAIRED
 from evorl.ued.plr import PLR as PLR
 from evorl.ued.score_table import Curation as Curation
 from evorl.ued.scores import BaseScore as BaseScore

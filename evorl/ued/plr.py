@@ -73,7 +73,7 @@ class PLR(curricula.BaseCurriculum):
       arXiv:2110.02439). Otherwise it also learns from new levels (PLR; arXiv:2010.03934).
     - With num_edits > 0, an iteration of replays is followed by an iteration of their mutations, from which a
       robust student does not learn (ACCEL; Parker-Holder et al. 2022, arXiv:2203.01302).
-    - With side_by_side=True, every iteration plays n new levels, n replayed levels and n mutations at the
+    - With parallel=True, every iteration plays n new levels, n replayed levels and n mutations at the
       same time, and the student learns from the replayed ones (Jiang et al. 2023, arXiv:2311.12716).
 
     Args:
@@ -83,7 +83,7 @@ class PLR(curricula.BaseCurriculum):
         capacity: Maximum number of levels in the buffer.
         prioritization: Whether levels are replayed by the "rank" of their scores or "proportional" to them.
         robust: Whether the student learns from replayed levels only.
-        side_by_side: Whether an iteration plays new, replayed and mutated levels at the same time.
+        parallel: Whether an iteration plays new, replayed and mutated levels at the same time.
         num_edits: Number of edits of a mutation; 0 for no mutations.
         repeats: Number of environments that play the same level.
         curation: Temperature and staleness of the replay.
@@ -95,7 +95,7 @@ class PLR(curricula.BaseCurriculum):
     capacity: int = 4000
     prioritization: str = "rank"
     robust: bool = True
-    side_by_side: bool = False
+    parallel: bool = False
     num_edits: int = 0
     repeats: int = 1
     curation: Curation = field(default_factory=Curation)
@@ -118,8 +118,8 @@ class PLR(curricula.BaseCurriculum):
         require_int("num_edits", self.num_edits, 0)
         mutates = not self.num_edits or isinstance(env, MutableLevelEnv)
         require(mutates, "num_edits", self.num_edits, f"must be 0: levels of {name} cannot be mutated")
-        learns = self.robust or not self.side_by_side
-        require(learns, "robust", self.robust, "must be true with side_by_side=true")
+        learns = self.robust or not self.parallel
+        require(learns, "robust", self.robust, "must be true with parallel=true")
         ended = self.repeats * curricula.count_guaranteed_episodes(self.student)
         curricula.check_curriculum_score(
             self.score, env, ended, self.prioritization, more=curricula.list_outcome_fields(self.agent)
@@ -133,7 +133,7 @@ class PLR(curricula.BaseCurriculum):
     @property
     def num_level_batches(self) -> int:
         """Return the number of batches of levels in an iteration."""
-        return (3 if self.num_edits else 2) if self.side_by_side else 1
+        return (3 if self.num_edits else 2) if self.parallel else 1
 
     @property
     def full_student(self) -> OnPolicy:
@@ -179,9 +179,9 @@ class PLR(curricula.BaseCurriculum):
         return replace(plan, starts=curricula.make_level_starts(dealt.levels, self.repeats), restart=True), dealt
 
     def choose_levels(self, state: PLRState, key: Key) -> LevelBatch:
-        """Choose the levels of an iteration: new, replayed or mutated ones; with side_by_side, a batch of each.
+        """Choose the levels of an iteration: new, replayed or mutated ones; with parallel, a batch of each.
 
-        With side_by_side, new levels take the place of a batch that is not available, and count only once.
+        With parallel, new levels take the place of a batch that is not available, and count only once.
 
         Args:
             state: State of the workflow.
@@ -193,15 +193,15 @@ class PLR(curricula.BaseCurriculum):
         key_new, key_choice, key_replay, key_mutate = jax.random.split(key, 4)
         new, genomes, generator = self.generate_levels(state, key_new)
         ready = 2 * state.buffer.size >= self.capacity
-        chosen = self.side_by_side | jax.random.bernoulli(key_choice, self.replay_prob)
-        is_replay = ready & chosen & (self.side_by_side | ~state.children_due)
+        chosen = self.parallel | jax.random.bernoulli(key_choice, self.replay_prob)
+        is_replay = ready & chosen & (self.parallel | ~state.children_due)
         replayed, indices, ages = self.replay_levels(state, key_replay, is_replay)
         batches, are_new = [new, tree.select(is_replay, replayed, new)], [jnp.bool_(True), jnp.bool_(False)]
         if self.num_edits:
             mutated = self.mutate_levels(state, key_mutate)
             batches.append(tree.select(state.children_due, mutated, new))
             are_new.append(state.children_due)
-        if self.side_by_side:
+        if self.parallel:
             levels, is_new = tree.merge_axes(tree.stack(batches)), jnp.repeat(jnp.stack(are_new), self.num_levels)
             is_generated = jnp.bool_(True)
         else:
@@ -290,9 +290,9 @@ class PLR(curricula.BaseCurriculum):
             axis: Axis of the levels.
 
         Returns:
-            The part of the batch of replays; without side_by_side, x itself.
+            The part of the batch of replays; without parallel, x itself.
         """
-        if not self.side_by_side:
+        if not self.parallel:
             return x
         n = per_level * self.num_levels
         return jax.tree.map(lambda leaf: jax.lax.slice_in_dim(leaf, n, 2 * n, axis=axis), x)

@@ -134,9 +134,9 @@ def half_fill_levels(state: Any) -> Any:
     return replace(state, buffer=replace(state.buffer, score_table=table))
 
 
-def team(central: bool, num_agents: int) -> Any:
+def team(centralized: bool, num_agents: int) -> Any:
     env = evorl.MPE(SimpleSpread(num_agents, num_agent_neighbors=2, num_landmark_neighbors=2))
-    agent = evorl.Team(evorl.PPO(hidden=SMALL), central=central)
+    agent = evorl.Team(evorl.PPO(hidden=SMALL), centralized=centralized)
     sizes: Any = {"normalize_observations": False, "normalize_values": False}
     return evorl.OnPolicy(env, agent, 4, 25, 1, 50, eval_episodes=4, **sizes)
 

@@ -111,7 +111,7 @@ def results(rows: str) -> str:
     found = json_rows.read_rows(DOCS / "rows" / f"{rows}.jsonl", "experiment", "seeds")
     recorded = {row["experiment"]: row for row in found if not row.get("options")}
     shown = [
-        "| algorithm | task | environment steps of a seed | seeds | return [95 %] | seconds |",
+        "| algorithm | task | environment steps per seed | seeds | return [95 %] | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for name, (algorithm, task) in SHOWN.items():

@@ -65,7 +65,7 @@ def main() -> None:
     kept = {row["experiment"]: row for row in recorded if row.get("options", []) == arguments.option}
     print(f"{machine()}\n")
     print(
-        "| experiment | date | steps of a seed | mean of 8 seeds [95 %] | IQM | worst seed | goal | seconds | compile |"
+        "| experiment | date | steps per seed | mean of 8 seeds [95 %] | IQM | worst seed | goal | seconds | compile |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for experiment in arguments.experiments or EXPERIMENTS:

@@ -29,8 +29,8 @@ CASES = {
     "GA on novelty": Novelty(GENETIC, ("position",)),
     "OpenES on reward": STRATEGY,
     "OpenES on novelty": Novelty(STRATEGY, ("position",)),
-    "OpenES on both": Novelty(STRATEGY, ("position",), share=0.5),
-    "NS-ES, 5 centers": NoveltyES(STRATEGY, 5, ("position",), share=1.0),
+    "OpenES on both": Novelty(STRATEGY, ("position",), novelty_weight=0.5),
+    "NS-ES, 5 centers": NoveltyES(STRATEGY, 5, ("position",), novelty_weight=1.0),
     "NSR-ES, 5 centers": NoveltyES(STRATEGY, 5, ("position",)),
 }
 

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     given = parser.parse_args()
     curves: list[dict[str, Any]] = []
-    print(f"{machine()}\n\n| task | run | env steps of a seed | seconds | compiling | mean of 8 seeds [95 %] |")
+    print(f"{machine()}\n\n| task | run | env steps per seed | seconds | compiling | mean of 8 seeds [95 %] |")
     print("|---|---|---|---|---|---|", flush=True)
     for (panel, label), options in RUNS.items():
         run = train(given.folder, panel, label, options)

@@ -1,6 +1,6 @@
 """Compare meta-solvers with SciPy's linear program and OpenSpiel's solvers on random games.
 
-python scripts/trust/solvers.py [--games 50] [--seed 0]       needs the extra open_spiel, and networkx
+python scripts/trust/solvers.py [--games 50] [--seed 0]       needs the extra open-spiel, and networkx
 
 The games have 2 or 3 players with 2 to 6 policies each; every second zero-sum game has ties. Prints a Markdown table of
 the largest difference of each solver; the exit code is 1 if one is above its allowed value.

@@ -48,7 +48,7 @@ PARSE_ERRORS = (HydraException, RecognitionException, ValueError, RecursionError
 
 LEARNERS = {  # places of the numbers of learners that share the budget of a workflow
     "PBT": ["population.size"],
-    "Adversary": ["num_students"],
+    "PAIRED": ["num_students"],
     "League": ["roster.main", "roster.main_exploiters", "roster.league_exploiters"],
 }
 COMPOSITION_ERRORS = (*PARSE_ERRORS, OmegaConfBaseException, TypeError)  # Hydra raises TypeError, too

@@ -14,7 +14,7 @@ from evorl.envs.suites.gymnax import Gymnax
 from evorl.errors import OptionError
 from evorl.networks.recurrent import GRU
 from evorl.ued import Learnability, MaxMC, NegativeReturn, PopulationRegret, TrueRegret, ValueDisagreement
-from evorl.ued.adversary import Adversary
+from evorl.ued.paired import PAIRED
 from tests import iterating
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
@@ -34,7 +34,7 @@ def iterations(workflow, count):
 
 @program_fixture(scope="module")
 def paired():
-    return iterations(Adversary(STUDENT, TEACHER), 4)
+    return iterations(PAIRED(STUDENT, TEACHER), 4)
 
 
 def returns(seen, student, index):
@@ -90,7 +90,7 @@ def test_the_last_reward_of_the_teacher_is_the_regret_of_its_level(paired):
 
 def test_each_student_learns_as_it_would_alone(paired):
     before, _, seen, _, after = paired[-1]
-    workflow = Adversary(STUDENT, TEACHER)
+    workflow = PAIRED(STUDENT, TEACHER)
     keys = jax.random.split(jax.random.split(jax.random.key(3))[0], 2)
     for i in range(2):
         alone = replace(
@@ -108,7 +108,7 @@ def test_each_student_learns_as_it_would_alone(paired):
 
 
 def test_student_0_is_evaluated_and_acts(paired):
-    workflow, state = Adversary(STUDENT, TEACHER), paired[-1][-1]
+    workflow, state = PAIRED(STUDENT, TEACHER), paired[-1][-1]
     evaluate = jax.jit(workflow.evaluate)
 
     def strange(student):
@@ -134,7 +134,7 @@ def test_rows_have_the_episodes_of_student_0_and_the_steps_of_all(paired):
 
 @pytest.mark.program
 def test_a_minimax_teacher_is_rewarded_by_what_its_only_student_does_not_get():
-    for *_, seen, metrics, _ in iterations(Adversary(STUDENT, TEACHER, 1, NegativeReturn()), 2):
+    for *_, seen, metrics, _ in iterations(PAIRED(STUDENT, TEACHER, 1, NegativeReturn()), 2):
         means = [np.mean([x for index in (0, 1) for x in returns(seen, 0, 2 * level + index)]) for level in range(2)]
         np.testing.assert_allclose(metrics["levels/score"], -np.mean(means), rtol=1e-5, atol=1e-7)
 
@@ -145,7 +145,7 @@ OTHER_SCORES = [(3, PopulationRegret()), (1, TrueRegret()), (1, Learnability()),
 @pytest.mark.program
 @pytest.mark.parametrize(("students", "score"), OTHER_SCORES)
 def test_other_scores_fit(students, score):
-    workflow = Adversary(STUDENT, TEACHER, students, score)
+    workflow = PAIRED(STUDENT, TEACHER, students, score)
 
     def metrics(key):
         return workflow.step(workflow.init(key), key)[1]
@@ -171,9 +171,9 @@ LARGER = replace(ENV, levels=RandomWalls(5, 5, fewest=3, most=3))
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        Adversary(**{"student": STUDENT, "teacher": TEACHER} | options)
+        PAIRED(**{"student": STUDENT, "teacher": TEACHER} | options)
 
 
 def test_a_teacher_of_another_number_of_walls_fits():
     editor = MazeEditor(ENV.levels, num_walls=6)
-    assert Adversary(STUDENT, replace(TEACHER, env=editor, num_steps=0, batch_size=0)).teacher.num_steps == 8
+    assert PAIRED(STUDENT, replace(TEACHER, env=editor, num_steps=0, batch_size=0)).teacher.num_steps == 8

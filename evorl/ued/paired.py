@@ -48,7 +48,7 @@ def get_editor(env: Env) -> EditorEnv:
 
 
 @struct.dataclass
-class AdversaryState:
+class PAIREDState:
     numbers: Numbers
     env_params: PyTree  # of the students' environment
     students: OnPolicyState  # leaves [num_students, ...], without numbers and env_params
@@ -65,14 +65,15 @@ class TeacherLevels:
 
 
 @part
-class Adversary(base.BaseStagedWorkflow):
+class PAIRED(base.BaseStagedWorkflow):
     """Training of students on levels that a teacher makes and that reward the teacher: PAIRED and minimax.
 
     In each iteration, the teacher makes n = teacher.num_envs levels, every student plays and learns from
     them, and the teacher learns. Each level is played in student.num_envs / n environments of each student.
     The only reward of the teacher is the score of its level, at its last step.
 
-    With `RelativeRegret` and two students, this is PAIRED (Dennis et al. 2020, arXiv:2012.02096). With
+    With `RelativeRegret` and two students, this is PAIRED (Dennis et al. 2020, arXiv:2012.02096): the teacher
+    is its adversary, student 0 the protagonist and student 1 the antagonist. With
     `PopulationRegret` and more students, it is PopPAIRED. With `NegativeReturn` and one student, it is the
     minimax teacher.
 
@@ -154,7 +155,7 @@ class Adversary(base.BaseStagedWorkflow):
         """Return the minimum and the maximum of the env steps and the gradient steps of an iteration, by name."""
         return base.total_iteration_cost(self.student, self.num_students)
 
-    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> AdversaryState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PAIREDState:
         key_students, key_teacher = jax.random.split(key)
         numbers = resolve_numbers(self, numbers)
         env_params = as_arrays(self.env.default_params if env_params is None else env_params)
@@ -164,9 +165,9 @@ class Adversary(base.BaseStagedWorkflow):
 
         students = jax.vmap(init_student)(jax.random.split(key_students, self.num_students))
         teacher = self.teacher.init(key_teacher, numbers.get("teacher", {}))
-        return AdversaryState(numbers, env_params, students, base.drop_shared_fields(teacher))
+        return PAIREDState(numbers, env_params, students, base.drop_shared_fields(teacher))
 
-    def bound(self, state: AdversaryState) -> "Adversary":
+    def bound(self, state: PAIREDState) -> "PAIRED":
         """Return the workflow with the hyperparameters of a state.
 
         Schedules are evaluated at the env steps that the students and the teacher have each taken.
@@ -181,7 +182,7 @@ class Adversary(base.BaseStagedWorkflow):
         }
         return replace_unchecked(self, changed)
 
-    def map_students(self, state: AdversaryState, of_one: Callable[..., Any], *given: Any) -> Any:
+    def map_students(self, state: PAIREDState, of_one: Callable[..., Any], *given: Any) -> Any:
         """Apply a function to every student, vectorized with vmap.
 
         Args:
@@ -199,7 +200,7 @@ class Adversary(base.BaseStagedWorkflow):
 
         return jax.vmap(apply_to_student)(state.students, *given)
 
-    def main_student_state(self, state: AdversaryState) -> OnPolicyState:
+    def main_student_state(self, state: PAIREDState) -> OnPolicyState:
         """Return the state of student 0, the protagonist, without the axis of students.
 
         Args:
@@ -207,7 +208,7 @@ class Adversary(base.BaseStagedWorkflow):
         """
         return curricula.restore_shared_fields(tree.index(state.students, 0), state)
 
-    def make_levels(self, state: AdversaryState, key: Key) -> TeacherLevels:
+    def make_levels(self, state: PAIREDState, key: Key) -> TeacherLevels:
         """Let the teacher build levels, each in one episode.
 
         Args:
@@ -227,7 +228,7 @@ class Adversary(base.BaseStagedWorkflow):
         assert played.envs is not None
         return TeacherLevels(jax.vmap(where.get_level)(played.envs.env_state), teacher, played.stored)
 
-    def plan(self, state: AdversaryState, key: Key) -> tuple[RolloutPlan, TeacherLevels]:
+    def plan(self, state: PAIREDState, key: Key) -> tuple[RolloutPlan, TeacherLevels]:
         """Let the teacher build levels, and plan exploring episodes of every student on them, one after the other."""
         key_make, key_plan = jax.random.split(key)
         made = self.make_levels(state, key_make)
@@ -238,11 +239,11 @@ class Adversary(base.BaseStagedWorkflow):
 
         return self._plan_all_students(state, plan_student), made
 
-    def plan_evaluation(self, state: AdversaryState, key: Key) -> RolloutPlan:
+    def plan_evaluation(self, state: PAIREDState, key: Key) -> RolloutPlan:
         """Plan greedy episodes of every student on levels that the environment samples, the same for all students."""
         return self._plan_all_students(state, lambda student: curricula.plan_evaluation(self.student, student, key))
 
-    def rollout(self, state: AdversaryState, plan: RolloutPlan, key: Key) -> tuple[AdversaryState, Rollout]:
+    def rollout(self, state: PAIREDState, plan: RolloutPlan, key: Key) -> tuple[PAIREDState, Rollout]:
         """Run the plan with every student; the result has leaves [num_students, ...]."""
 
         def rollout_student(student: OnPolicyState, params: Any, key: Key) -> Rollout:
@@ -251,8 +252,8 @@ class Adversary(base.BaseStagedWorkflow):
         return state, self.map_students(state, rollout_student, plan.params, jax.random.split(key, self.num_students))
 
     def learn_from(
-        self, state: AdversaryState, carry: TeacherLevels, played: Rollout, key: Key
-    ) -> tuple[AdversaryState, Metrics]:
+        self, state: PAIREDState, carry: TeacherLevels, played: Rollout, key: Key
+    ) -> tuple[PAIREDState, Metrics]:
         key_students, key_teacher = jax.random.split(key)
 
         def update_student(student: OnPolicyState, played: Rollout, key: Key) -> tuple[Any, Batch, Metrics]:
@@ -276,7 +277,7 @@ class Adversary(base.BaseStagedWorkflow):
         of_teacher = {f"teacher/{name}": x for name, x in of_teacher.items()}
         return after, metrics | of_teacher | curricula.summarize_levels(seen, score)
 
-    def compute_outcome(self, state: AdversaryState, rollouts: Transition, batches: Batch, levels: Level) -> Outcome:
+    def compute_outcome(self, state: PAIREDState, rollouts: Transition, batches: Batch, levels: Level) -> Outcome:
         """Return the outcome of student 0 on the levels.
 
         Args:
@@ -289,15 +290,15 @@ class Adversary(base.BaseStagedWorkflow):
         never = jnp.full(self.num_levels, -jnp.inf)
         return curricula.compute_outcome(self.student, self.main_student_state(state), rollout, batch, levels, never)
 
-    def evaluation_metrics(self, state: AdversaryState, played: Rollout) -> Metrics:
+    def evaluation_metrics(self, state: PAIREDState, played: Rollout) -> Metrics:
         metrics = self.student.evaluation_metrics(self.main_student_state(state), tree.index(played, 0))
         return metrics | {MEASURED_STEPS: played.stats.steps[1:].sum()}
 
-    def policy(self, state: AdversaryState, explores: bool = False) -> PolicyFn:
+    def policy(self, state: PAIREDState, explores: bool = False) -> PolicyFn:
         """Return the policy of student 0."""
         return self.student.policy(self.main_student_state(state), explores)
 
-    def inherit(self, state: AdversaryState, parent: AdversaryState) -> AdversaryState:
+    def inherit(self, state: PAIREDState, parent: PAIREDState) -> PAIREDState:
         """Return the state of the parent, including its teacher, with the environments of the inheriting state."""
 
         def inherit_student(student: OnPolicyState, parent: OnPolicyState) -> OnPolicyState:
@@ -307,7 +308,7 @@ class Adversary(base.BaseStagedWorkflow):
             parent, students=self.map_students(state, inherit_student, parent.students), env_params=state.env_params
         )
 
-    def _plan_all_students(self, state: AdversaryState, plan: Callable[[OnPolicyState], RolloutPlan]) -> RolloutPlan:
+    def _plan_all_students(self, state: PAIREDState, plan: Callable[[OnPolicyState], RolloutPlan]) -> RolloutPlan:
         """Return the plan of a student for all of them, with the params of each, leaves [num_students, ...]."""
         return replace(
             plan(self.main_student_state(state)), params=self.map_students(state, lambda student: plan(student).params)
