@@ -14,6 +14,7 @@ from evorl.errors import OptionError
 from evorl.parts import bind
 from evorl.training import continuation, runs
 from evorl.training.changed_numbers import list_numbers, replace_numbers
+from evorl.training.configuration import config, config_file
 from evorl.training.driver import Driver
 from evorl.workflows import OffPolicy
 from tests.conftest import leaves_equal, program_fixture
@@ -99,6 +100,14 @@ def test_a_run_goes_on_with_other_numbers_which_are_kept_with_their_iterations(r
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
     assert yaml.safe_load((folder / "config.yaml").read_text()) == saved
+
+
+def test_a_hyperparameter_does_not_change_to_the_default_at_which_a_population_would_search_it(tmp_path, capsys):
+    data = config.to_plain_data(config.compose_config(["agent=pbt", "env=cartpole", "clip=0.1"]))
+    config_file.write_config(data, tmp_path)
+    with pytest.raises(SystemExit):
+        train.main([f"resume={tmp_path}", "clip=0.2"])
+    assert "clip=0.2: is the default, at which the population would begin to search it" in capsys.readouterr().err
 
 
 @pytest.mark.program

@@ -62,7 +62,7 @@ def load_resumed_config(
 
 
 def _require_changeable(data: dict[str, Any], numbers: Mapping[str, Any], changeable: Sequence[str]) -> None:
-    """Raise OptionError if an option is not a hyperparameter of the workflow, or is searched by a population."""
+    """Raise OptionError if an option is not a hyperparameter of the workflow, or a population searches it."""
     known = changed_numbers.list_numbers(runs.assemble(data))
     for full, value in numbers.items():
         searched = known.get(full.removeprefix(WORKFLOW_PREFIX))
@@ -70,6 +70,10 @@ def _require_changeable(data: dict[str, Any], numbers: Mapping[str, Any], change
         require(searched is not None and full.startswith(WORKFLOW_PREFIX), full, value, allowed)
         require(not searched, full, value, "cannot change, because the population searches it")
         require(is_number(value), full, value, "must be a number")
+    known = changed_numbers.list_numbers(runs.assemble(config_file.set_values(data, numbers, ("agent",))))
+    for full, value in numbers.items():
+        searched = known[full.removeprefix(WORKFLOW_PREFIX)]
+        require(not searched, full, value, "is the default, at which the population would begin to search it")
 
 
 def _change_numbers(data: dict[str, Any], numbers: Mapping[str, float], run_dir: Path) -> dict[str, Any]:

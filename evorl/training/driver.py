@@ -47,55 +47,54 @@ class Driver:
         self,
         program: Program,
         numbers: Numbers,
-        terms: TrainingOptions,
+        options: TrainingOptions,
         callbacks: Sequence[Callback] = (),
         checkpoints: Checkpoints | None = None,
         init_from: State = None,
         new_numbers: Mapping[str, float] = MappingProxyType({}),
         demonstrations: Transition | None = None,
     ) -> None:
-        self.program, self.options, self.checkpoints = program, terms, checkpoints
-        self.budget, self.keys = terms.budget, (keys := program.keys)
+        self.program, self.options, self.checkpoints = program, options, checkpoints
+        self.budget, self.keys = options.budget, (keys := program.keys)
         self.step_bound = StepBound(*max_env_steps(program.workflow))
         self._require_reachable_budget()
-        self.training_log = TrainingLog(program.seeds, terms.budget, callbacks, terms.keep_rows)
+        self.training_log = TrainingLog(program.seeds, options.budget, callbacks, options.keep_rows)
         self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds per iteration in the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
         self.training_log.notify_stage("tracing")
         with explain_index_overflow(), explain_missing_numbers():
             traced = program.trace(numbers)
-        self.host_envs = HostEnvs(program.workflow, traced.init.out_info, terms.evaluator)
+        self.host_envs = HostEnvs(program.workflow, traced.init.out_info, options.evaluator)
         if self.host_envs.envs and processes.count() > 1:
             raise OptionError("distributed: is not supported with environments on the host")
         why = "is not supported with host environments, whose steps cannot be repeated"
-        require(not (self.host_envs.envs and terms.debug_nans), "debug.nans", True, why)
-        if terms.debug_nans and processes.count() > 1:
+        require(not (self.host_envs.envs and options.debug_nans), "debug.nans", True, why)
+        if options.debug_nans and processes.count() > 1:
             raise OptionError("debug.nans: needs one process; use distributed=off")
-        self.state = self._init_state(traced, numbers, init_from, new_numbers, demonstrations)
-        if (why := find_failure_reason(program, self.state)) is not None:
-            raise OptionError(why)
 
         # It captures keys, not self: a cycle would keep the state and its programs until garbage collection.
-        def new_state() -> State:
-            state = traced.init.lower().compile(fast_compile_options())(keys, numbers)
-            return state if demonstrations is None else _preload(program, traced, state, demonstrations)
+        def init() -> State:
+            return traced.init.lower().compile(fast_compile_options())(keys, numbers)
 
-        self._new_state = new_state
+        self.state = self._init_state(traced, init, init_from, new_numbers, demonstrations)
+        if (why := find_failure_reason(program, self.state)) is not None:
+            raise OptionError(why)
+        self._new_state = init if demonstrations is None else lambda: _preload(program, traced, init(), demonstrations)
         self.divergence_monitor = DivergenceMonitor(program, self.state)
         self.training_log.notify_stage("compiling")
         self.run = traced.run.compile(compiler_options())
         self.measure = lambda state: {}
-        if terms.measure is not None:
-            self.measure = program.compile_measure(terms.measure, split_replays(self.state)[0], compiler_options())
+        if options.measure is not None:
+            self.measure = program.compile_measure(options.measure, split_replays(self.state)[0], compiler_options())
         self.evaluator: Callable[..., Any] | None = None
-        if terms.evaluator is not None:
+        if options.evaluator is not None:
             self.evaluator = program.compile_evaluator(
-                terms.evaluator, split_replays(self.state)[0], compiler_options()
+                options.evaluator, split_replays(self.state)[0], compiler_options()
             )
         self.training_log.notify_stage("training")
         self.arrived = time.perf_counter()
-        self.started = terms.start_time - self.progress.seconds
-        self.progress.compile_seconds += self.arrived - terms.start_time
+        self.started = options.start_time - self.progress.seconds
+        self.progress.compile_seconds += self.arrived - options.start_time
         self.idle_since: float | None = self.arrived
         self.first = self.dispatched = self.progress.iteration
         self.in_flight: deque[PendingResult] = deque()
@@ -111,7 +110,7 @@ class Driver:
     def _init_state(
         self,
         traced: ProgramTrace,
-        numbers: Numbers,
+        init: Callable[[], State],
         init_from: State,
         new_numbers: Mapping[str, float],
         demonstrations: Transition | None,
@@ -122,10 +121,6 @@ class Driver:
         state, with the weights of `init_from` and with the demonstrations in its replay buffer, if these are
         given.
         """
-
-        def init() -> State:
-            return traced.init.lower().compile(fast_compile_options())(self.keys, numbers)
-
         shapes, checkpoints = traced.shapes, self.checkpoints
         if checkpoints is not None and checkpoints.latest_iteration is not None:
             state, best, saved = checkpoints.restore(shapes, init)

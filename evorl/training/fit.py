@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -132,67 +132,73 @@ def fit(
         DivergedError: All runs have diverged, or one has with debug_nans.
         HostError: An environment on the host has failed.
     """
-    shown = None
-    if processes.is_first() and (progress or (progress is None and not callbacks)):
+    counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations}
+    counts |= {} if devices is None else {"devices": devices}
+    for name, value in counts.items():
+        require_int(name, value, *INTEGER_RANGES[name])
+    require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
+    if isinstance(workflow, HasMaxIterations):
+        budget = budget.with_max_iterations(workflow.max_iterations)
+    share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
+    require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
+    started = time.perf_counter() if started is None else started
+    side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
+    with _show_progress(workflow, callbacks, progress) as callbacks:
+        program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
+        evaluator = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
+        options = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, evaluator)
+        numbers = resolve_numbers(workflow)
+        driver = Driver(program, numbers, options, callbacks, checkpoints, init_from, new_numbers or {}, demonstrations)
+        if checkpoints is not None and not (init_from is None and demonstrations is None):
+            driver.save()  # a resumed run does not read them again
+        _train(driver, evaluations, lambda: processes.any_process(bool(stop())), profile)
+        trim_heap()
+        state, log = hosts.clear_leases(driver.state), driver.training_log
+        stopped = not (log.is_finished and log.has_final_evaluation)
+        return TrainingResult(state, hosts.clear_leases(log.best), log.progress, log.rows, stopped)
+
+
+@contextlib.contextmanager
+def _show_progress(
+    workflow: Workflow, callbacks: Sequence[Callback], progress: bool | None
+) -> Iterator[Sequence[Callback]]:
+    """Show the progress as `fit` describes it, and yield the callbacks of this process, with those of the display."""
+    if not processes.is_first():
+        yield ()
+    elif not (progress or (progress is None and not callbacks)):
+        yield callbacks
+    else:
         unit = display.get_unit(workflow)
         shown = fit_display.open_display(type(workflow).__name__, unit) or (
             display.LinePrinter(unit=unit) if progress else None
         )
-    with contextlib.ExitStack() as stack:
-        if shown is not None:
-            stack.callback(shown.close)
-            callbacks = [*callbacks, shown]
-        counts = {"seed": seed, "num_seeds": num_seeds, "chunk": chunk, "evaluations": evaluations, "devices": devices}
-        for name, value in counts.items():
-            if name != "devices" or value is not None:
-                require_int(name, value, *INTEGER_RANGES[name])
-        if not processes.is_first():
-            callbacks = ()
-        is_stopped = lambda: processes.any_process(bool(stop()))  # noqa: E731
-        started = time.perf_counter() if started is None else started
-        side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
-        numbers = resolve_numbers(workflow)
-        require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
-        budget = (
-            budget.with_max_iterations(workflow.max_iterations) if isinstance(workflow, HasMaxIterations) else budget
-        )
-        program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
-        share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
-        require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
-        exam = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
-        terms = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, exam)
-        driver = Driver(program, numbers, terms, callbacks, checkpoints, init_from, new_numbers or {}, demonstrations)
-        if checkpoints is not None and not (init_from is None and demonstrations is None):
-            driver.save()  # a resumed run does not read them again
-        journal, schedule = driver.training_log, driver.progress  # the budget of a resumed run may be larger now
-        schedule.evaluation_point = min(
-            schedule.evaluation_point, int(budget.compute_used_share(schedule.recent_usage[-1]) * evaluations)
-        )
-        schedule.evaluation_point = (
-            -1 if schedule.initial_evaluation is None else schedule.evaluation_point
-        )  # repeats an initial evaluation that failed
-        while not is_stopped() and (done := driver.compute_used_share()) < 1:
-            if driver.is_evaluation_due(int(done * evaluations)):
-                driver.evaluate()
-            count = driver.limit_iterations(chunk)
-            if not count:
-                break
-            driver.dispatch(count, evaluating=False)
-            driver.receive(all_but=1)
-            if profile is not None and processes.agreed(profile.is_due):
-                driver.trace_iteration(profile)
-            if checkpoints is not None and checkpoints.is_due():
-                driver.receive()
-                if not journal.is_finished:  # if finished, the last evaluation comes before the checkpoint
-                    driver.save()
-        driver.receive()
-        if journal.is_finished and not journal.has_final_evaluation:
-            driver.run_final_evaluation(is_stopped)
-        if checkpoints is not None:
-            driver.save()
-        driver.host_envs.close()
-        trim_heap()
-        stopped = not (journal.is_finished and journal.has_final_evaluation)
-        return TrainingResult(
-            hosts.clear_leases(driver.state), hosts.clear_leases(journal.best), schedule, journal.rows, stopped
-        )
+        with contextlib.nullcontext() if shown is None else contextlib.closing(shown):
+            yield callbacks if shown is None else [*callbacks, shown]
+
+
+def _train(driver: Driver, evaluations: int, is_stopped: Callable[[], bool], profile: Profile | None) -> None:
+    """Train until the budget is used up or training is stopped, with all evaluations and checkpoints."""
+    budget, checkpoints, log, progress = driver.budget, driver.checkpoints, driver.training_log, driver.progress
+    used = budget.compute_used_share(progress.recent_usage[-1])  # less than before if the budget is larger now
+    is_first = progress.initial_evaluation is None  # or it failed, and is repeated
+    progress.evaluation_point = -1 if is_first else min(progress.evaluation_point, int(used * evaluations))
+    while not is_stopped() and (used := driver.compute_used_share()) < 1:
+        if driver.is_evaluation_due(int(used * evaluations)):
+            driver.evaluate()
+        count = driver.limit_iterations(driver.program.chunk)
+        if not count:
+            break
+        driver.dispatch(count, evaluating=False)
+        driver.receive(all_but=1)
+        if profile is not None and processes.agreed(profile.is_due):
+            driver.trace_iteration(profile)
+        if checkpoints is not None and checkpoints.is_due():
+            driver.receive()
+            if not log.is_finished:  # if finished, the last evaluation comes before the checkpoint
+                driver.save()
+    driver.receive()
+    if log.is_finished and not log.has_final_evaluation:
+        driver.run_final_evaluation(is_stopped)
+    if checkpoints is not None:
+        driver.save()
+    driver.host_envs.close()
