@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import DQN, OffPolicy, tree
+from evorl import DQN, CartPole, OffPolicy, tree
 from evorl.agents import PPO, MLPPolicy
 from evorl.ec.openes import OpenES
 from evorl.envs.actions import ActionRepeat
@@ -18,12 +19,14 @@ from evorl.envs.observations import TimeLimit
 from evorl.envs.wrappers import FrameStack, LinearReward
 from evorl.errors import HostError, OptionError
 from evorl.n_step import NStepWindow
+from evorl.networks import GRU
 from evorl.training.fit import fit
 from evorl.training.progress import Budget
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.types import Transition
 from evorl.vector_env import EnvBatch, ResetStarts, RolloutPlan, TransitionStore, hosts, rollout
 from evorl.workflows import Evolution, OnPolicy, Vmapped, segments
+from evorl.workflows.sampling import Shuffled
 from tests.conftest import leaves_equal
 from tests.tiers import program_fixture
 
@@ -302,8 +305,38 @@ def test_what_is_not_known_takes_no_part_in_learning():
     assert some
     assert sorted(there.tolist()) == [0, 0, 2, 3, 4, 5]
     there, some = segments.valid_segments(weight, 2)
+    assert sorted(there.tolist()) == [0, 1, 2]  # step 1 of environment 1 is there
+    there, some = segments.valid_segments(weight.at[1, 1].set(0), 2)
     assert sorted(there.tolist()) == [0, 0, 2]
     assert not segments.valid_segments(0 * weight, 1)[1]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("agent", [PPO(hidden=(8,)), PPO(hidden=(8,), core=GRU(4))])
+def test_a_segment_is_learned_from_without_its_lost_and_missing_steps(agent):
+    sizes = {"num_envs": 2, "num_steps": 6, "batch_size": 12, "num_epochs": 2, "eval_episodes": 2}
+    workflow = OnPolicy(CartPole(), agent, sampling=Shuffled(6), **sizes)
+    state = jax.jit(workflow.init)(jax.random.key(0))
+    state, rollout, _ = jax.jit(workflow.collect)(state, jax.random.key(1))
+    mask = jnp.ones((6, 2), bool).at[4:, 1].set(False).at[2, 0].set(False)
+    lost = ~mask[:, :, None]
+    cut = rollout.truncated | ~mask | jnp.roll(~mask, -1, 0)  # also before what is lost
+    rollout = replace(rollout, weight=mask.astype(jnp.float32), truncated=cut)
+    learn = jax.jit(lambda rollout: workflow.learn(state, rollout, jax.random.key(2))[0].agent)
+
+    garbage = replace(rollout, obs=jnp.where(lost, 7.0, rollout.obs), reward=jnp.where(mask, rollout.reward, 99.0))
+    assert leaves_equal(learn(rollout), learn(garbage))
+    for env_index in (0, 1):
+        other = replace(rollout, reward=rollout.reward.at[0, env_index].set(9.0))
+        assert not leaves_equal(learn(rollout), learn(other))
+
+    agent = workflow.agent
+    if not agent.is_recurrent:  # whose rows need no segments
+        batch = workflow.prepare_batch(state, rollout)[1]
+        params = jax.tree.map(lambda x: x + 0.1, state.agent.actor.params)
+        rows = jax.tree.map(lambda x: x[mask][:, None], replace(batch, weight=None))
+        expected = agent.loss(params, rows)[0]
+        np.testing.assert_allclose(agent.loss(params, workflow.split_batch(batch))[0], expected, rtol=1e-5)
 
 
 def test_a_window_ends_before_what_is_lost():

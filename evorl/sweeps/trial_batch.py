@@ -59,7 +59,7 @@ class ActiveTrial:
 
     def compute_used_share(self) -> float:
         """Return the used share of the budget, as in a separate training (`Driver.compute_used_share`)."""
-        return self.training_log.budget.compute_used_share(self._select_mark())
+        return self.training_log.budget.compute_used_share(self._get_usage())
 
     def count_fitting_iterations(self, count: int) -> int:
         """Return how many of `count` iterations may start within the budget (`Driver.limit_iterations`)."""
@@ -67,27 +67,22 @@ class ActiveTrial:
             min(
                 count,
                 self.training_log.budget.count_remaining_iterations(
-                    self._select_mark(), self.progress.iteration, self.max_steps
+                    self._get_usage(), self.progress.iteration, self.max_steps
                 ),
             )
         )
 
-    def _select_mark(self) -> BudgetUsage:
-        before, done, now = (BudgetUsage(*mark) for mark in self.progress.recent_usage)
+    def _get_usage(self) -> BudgetUsage:
+        before, done, now = self.progress.recent_usage
         return now if self.training_log.budget.may_end(before, done, self.progress.iteration, self.max_steps) else done
 
-    def is_due(self, point: int) -> bool:
-        """Return whether to evaluate at this point of the schedule, and mark it as evaluated if so.
-
-        See `Driver.is_evaluation_due`.
-        """
-        done = self.progress
-        if point <= done.evaluation_point or not done.has_evaluation_room(
-            done.recent_usage[1].env_steps, self.evaluation_share
-        ):
+    def claim_evaluation(self) -> bool:
+        """Return whether to evaluate now, and if so, mark the point of the schedule (`Driver.claim_evaluation`)."""
+        used, progress = self.compute_used_share(), self.progress
+        if used >= 1 or self.trial_recorder.is_behind:
             return False
-        done.evaluation_point = point
-        return True
+        has_room = progress.has_evaluation_room(progress.recent_usage[1].env_steps, self.evaluation_share)
+        return progress.claim_evaluation(int(used * self.data["evaluations"]), has_room)
 
 
 class TrialBatch:
@@ -126,7 +121,7 @@ class TrialBatch:
         with jax.set_mesh(self.mesh), use_precision(data.get("precision")):
             run = jax.jit(self._run_all, donate_argnums=0).lower(self.state, self.keys, *jobs)
             self._run = run.compile(compiler_options())
-        self.sentinel = DivergenceMonitor(self.program, self.state)
+        self.divergence_monitor = DivergenceMonitor(self.program, self.state)
 
     def _run_all(
         self, state: State, keys: jax.Array, first: jax.Array, count: jax.Array, evaluating: jax.Array
@@ -161,21 +156,21 @@ class TrialBatch:
                 checkpoints = Checkpoints(run_dir / "checkpoints", **data["checkpoint"], report=quiet)
                 stack.callback(checkpoints.close)
                 callbacks = stack.enter_context(open_recorders(data, run_dir, told))
-                journal = TrainingLog([data["seed"]], budget, callbacks, False)
+                training_log = TrainingLog([data["seed"]], budget, callbacks, False)
                 init = partial(self._init, self.keys[i, 0], resolve_numbers(workflow))
                 if checkpoints.latest_iteration is not None:
                     state, best, saved = checkpoints.restore(self.shapes, init)
-                    journal.start(best, Progress.from_dict(saved, 1))
+                    training_log.start(best, Progress.from_dict(saved, 1))
                 else:
                     state = init()
-                    journal.start(jax.device_get(split_replays(state)[0]))
-                journal.notify_resume()
+                    training_log.start(jax.device_get(split_replays(state)[0]))
+                training_log.notify_resume()
             except LockedError:
                 raise
             except OptionError as error:
                 self.queue.end_trial(trial.number, FAILED, message=str(error))
                 return None
-            place = ActiveTrial(trial, data, journal, told, checkpoints, stack.pop_all(), self.max_steps)
+            place = ActiveTrial(trial, data, training_log, told, checkpoints, stack.pop_all(), self.max_steps)
         done = place.progress  # the budget may have changed since the checkpoint
         done.evaluation_point = min(
             done.evaluation_point, int(budget.compute_used_share(done.usage) * data["evaluations"])
@@ -187,7 +182,7 @@ class TrialBatch:
         """Train the trials until none is left or `stop` is true; a trial that ended is replaced by one from `more`."""
         num_vacant = 0  # places for which there is no trial
         while not stop() and any(self.active_trials):
-            self._evaluate_trials([i for i, place in self._list_active() if self._is_due(place)], least=0)
+            self._evaluate_trials([i for i, place in self._list_active() if place.claim_evaluation()], least=0)
             ended = [
                 i
                 for i, place in self._list_active()
@@ -218,10 +213,6 @@ class TrialBatch:
         place = self.active_trials[i]
         assert place is not None
         return place
-
-    def _is_due(self, place: ActiveTrial) -> bool:
-        done = place.compute_used_share()
-        return done < 1 and not place.trial_recorder.is_behind and place.is_due(int(done * place.data["evaluations"]))
 
     def _evaluate_trials(self, due: Sequence[int], least: int) -> None:
         """Evaluate trials until each has `least` episodes.
@@ -279,8 +270,8 @@ class TrialBatch:
         if self.vmapped:
             counts = [min(filter(None, counts))] * len(counts)
         self.state, metrics, _ = self._run(self.state, self.keys, *self._build_jobs(counts, False))
-        metrics, found = jax.device_get((metrics, self.sentinel.find_nonfinite(self.state)))
-        lost, took = self.sentinel.find_diverged(found), (time.perf_counter() - now) / len(self._list_active())
+        metrics, found = jax.device_get((metrics, self.divergence_monitor.find_nonfinite(self.state)))
+        lost, took = self.divergence_monitor.find_diverged(found), (time.perf_counter() - now) / len(self._list_active())
         for i, place in self._list_active():
             place.progress.seconds += took
             one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})

@@ -96,7 +96,7 @@ class Driver:
         self.started = options.start_time - self.progress.seconds
         self.progress.compile_seconds += self.arrived - options.start_time
         self.idle_since: float | None = self.arrived
-        self.first = self.dispatched = self.progress.iteration
+        self.dispatched = self.progress.iteration
         self.in_flight: deque[PendingResult] = deque()
         self.step_monitor = StepMonitor()
 
@@ -183,8 +183,8 @@ class Driver:
     @property
     def _recent_usage(self) -> list[BudgetUsage]:
         """Return the budget usage after all dispatched chunks but the last two, and after all but the last one."""
-        is_in_flight = any(sent.count for sent in self.in_flight)
-        return [BudgetUsage(*mark) for mark in self.progress.recent_usage[-2 - (not is_in_flight) :][:2]]
+        first = int(any(sent.count for sent in self.in_flight))
+        return self.progress.recent_usage[first : first + 2]
 
     def limit_iterations(self, count: int) -> int:
         """Return how many of `count` iterations may start.
@@ -216,7 +216,7 @@ class Driver:
         """Return the remaining seconds of the budget."""
         return 60 * self.budget.minutes - (time.perf_counter() - self.started - self.progress.compile_seconds)
 
-    def is_evaluation_due(self, point: int) -> bool:
+    def claim_evaluation(self, point: int) -> bool:
         """Return whether to evaluate at this point of the schedule, and if so, mark the point as evaluated.
 
         An evaluation is postponed while evaluations would exceed their share of the budget.
@@ -232,10 +232,7 @@ class Driver:
             room = done.has_evaluation_room(
                 self._recent_usage[1].env_steps * len(self.program.seeds), self.options.evaluation_share
             )
-        if point <= done.evaluation_point or not room:
-            return False
-        done.evaluation_point = point
-        return True
+        return done.claim_evaluation(point, room)
 
     def dispatch(self, count: int, evaluating: bool, part: int = 0, fallback_state: State = None) -> None:
         """Dispatch a chunk of iterations or one round of an evaluation, without waiting for earlier work.

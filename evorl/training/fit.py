@@ -183,7 +183,7 @@ def _train(driver: Driver, evaluations: int, is_stopped: Callable[[], bool], pro
     is_first = progress.initial_evaluation is None  # or it failed, and is repeated
     progress.evaluation_point = -1 if is_first else min(progress.evaluation_point, int(used * evaluations))
     while not is_stopped() and (used := driver.compute_used_share()) < 1:
-        if driver.is_evaluation_due(int(used * evaluations)):
+        if driver.claim_evaluation(int(used * evaluations)):
             driver.evaluate()
         count = driver.limit_iterations(driver.program.chunk)
         if not count:

@@ -59,13 +59,13 @@ class Budget:
         )
         return replace(self, iterations=min(self.iterations, iterations))
 
-    def compute_used_share(self, mark: "BudgetUsage") -> float:
+    def compute_used_share(self, usage: "BudgetUsage") -> float:
         """Return the used share of the budget, from 0 to 1.
 
         Args:
-            mark: Usage so far.
+            usage: Usage so far.
         """
-        return min(1.0, max(self._compute_used_shares(mark)))
+        return min(1.0, max(self._compute_used_shares(usage)))
 
     def may_end(self, before: "BudgetUsage", done: "BudgetUsage", dispatched: int, most: "StepBound") -> bool:
         """Return whether the chunk that was dispatched last may use up the budget.
@@ -136,9 +136,9 @@ class Budget:
         """Return whether the budget limits the minutes."""
         return math.isfinite(self.minutes)
 
-    def _compute_used_shares(self, mark: "BudgetUsage") -> list[float]:
+    def _compute_used_shares(self, usage: "BudgetUsage") -> list[float]:
         limits = self.minutes, self.env_steps, self.episodes, self.iterations
-        return [part / limit for part, limit in zip(mark, limits, strict=True)]
+        return [part / limit for part, limit in zip(usage, limits, strict=True)]
 
 
 class BudgetUsage(NamedTuple):
@@ -174,7 +174,7 @@ class Progress:
     """Progress of a training, which a checkpoint contains in addition to the state."""
 
     iteration: int = 0
-    recent_usage: list[Any] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after each of the last three chunks
+    recent_usage: list[BudgetUsage] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after each of the last three chunks
     row_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # rows passed to the callbacks
     seconds: float = 0.0
     compile_seconds: float = 0.0  # from the start of the process to the first iteration
@@ -209,14 +209,13 @@ class Progress:
         problem = OptionError(f"the progress in the checkpoint is not valid for a training with {num_seeds} seeds")
         try:
             progress = cls(**saved)
+            progress.recent_usage = [BudgetUsage(*usage) for usage in progress.recent_usage]
             returns = np.asarray(math.nan if progress.best_returns is None else progress.best_returns, float)
             right = all(
                 len(values) == num_seeds for values in (progress.divergence_iterations, *progress.totals.values())
             )
             right &= progress.best_returns is None or num_seeds == 1 or len(returns) == num_seeds
-            right &= len([BudgetUsage(*mark) for mark in progress.recent_usage]) == 3 and set(
-                progress.row_counts
-            ) == set(KINDS)
+            right &= len(progress.recent_usage) == 3 and set(progress.row_counts) == set(KINDS)
             evaluations = [
                 one
                 for one in (progress.initial_evaluation, progress.latest_evaluation, progress.best_reevaluation)
@@ -229,7 +228,7 @@ class Progress:
             counts += [count for values in progress.totals.values() for count in values]
             right &= all(type(count) is int and -1 <= count < 2**63 for count in counts) and progress.iteration < 2**32
             seconds = [getattr(progress, field.name) for field in fields(cls) if field.type in (float, "float")]
-            numbers = [*progress.usage, *seconds, *(x for mark in progress.recent_usage for x in mark)]
+            numbers = [*progress.usage, *seconds, *(x for usage in progress.recent_usage for x in usage)]
             right &= all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
             right &= all(type(x) in (int, float) for one in evaluations for x in one.values())
         except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
@@ -257,6 +256,13 @@ class Progress:
         """
         cost, spent = self.latest_evaluation_steps, self.evaluation_steps
         return spent + cost <= share * (env_steps + spent + cost)
+
+    def claim_evaluation(self, point: int, has_room: bool) -> bool:
+        """Mark a point of the schedule as evaluated if it is new and there is room; return whether it was marked."""
+        if point <= self.evaluation_point or not has_room:
+            return False
+        self.evaluation_point = point
+        return True
 
     def mean(self, count: str) -> int:
         """Return the mean of a count over the seeds that have not diverged, or all if all have, rounded down."""

@@ -103,7 +103,7 @@ class RunRecorder:
         state = jax.jit(workflow.init, compiler_options=fast_compile_options())(
             program.keys[0, 0], resolve_numbers(workflow)
         )
-        self.sentinel = DivergenceMonitor(program, state)
+        self.divergence_monitor = DivergenceMonitor(program, state)
         self.training_log.start(state)
         self.last: Any = None  # last iteration with a row
         self.since: list[Metrics] = []  # metrics of iterations without a row so far
@@ -144,7 +144,7 @@ class RunRecorder:
         seconds = self.before + one.seconds
         duration, progress.seconds = seconds - progress.seconds, seconds
         counted = self.training_log.add_chunk(len(self.since), metrics)
-        leaf = self.sentinel.find_diverged(np.asarray(self.sentinel.find_nonfinite(one.state)))[0]
+        leaf = self.divergence_monitor.find_diverged(np.asarray(self.divergence_monitor.find_nonfinite(one.state)))[0]
         progress.divergence_iterations = [None if leaf is None else progress.iteration]
         self.training_log.record(make_row(progress, counted, "train", duration))
         if leaf is not None:
@@ -152,7 +152,7 @@ class RunRecorder:
             problem = describe_divergence(leaf, progress.iteration)
             raise DivergedError(f"{problem}; {describe_checkpoint(self.checkpoints, self.run_dir, self.packages)}")
         self.last, self.since = one, []
-        if self._is_evaluation_due(progress):
+        if self._claim_evaluation(progress):
             self._record_evaluation(one.state, one.number)
         if self.checkpoints.is_due():
             self.save()
@@ -193,14 +193,9 @@ class RunRecorder:
         self.save()
         self.checkpoints.close()
 
-    def _is_evaluation_due(self, progress: Progress) -> bool:
+    def _claim_evaluation(self, progress: Progress) -> bool:
         """Return whether to evaluate the iteration, and if so, mark its point of the schedule as evaluated."""
         if self.schedule.num_evaluations is None or self.training_log.is_finished:
             return True
-        point = self.schedule.count_due_evaluations(progress.iteration)
-        if point <= progress.evaluation_point or not progress.has_evaluation_room(
-            progress.mean("env_steps"), self.share
-        ):
-            return False
-        progress.evaluation_point = point
-        return True
+        has_room = progress.has_evaluation_room(progress.mean("env_steps"), self.share)
+        return progress.claim_evaluation(self.schedule.count_due_evaluations(progress.iteration), has_room)

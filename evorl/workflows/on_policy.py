@@ -273,6 +273,8 @@ class OnPolicy(base.BaseStagedWorkflow):
             rewards = state.reward_statistics.update(sizes, mask_members(rollout, sizes, segments.valid_rows(rollout)))
             state = replace(state, reward_statistics=rewards)
         batch = self.build_batch(state, replace(rollout, weight=None))
+        if rollout.weight is not None and self.segment_length > 1:  # a segment may have lost or missing steps
+            batch = segments.weigh_batch(batch, rollout.weight)
         return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
 
     def update_on_batch(
@@ -330,6 +332,7 @@ class OnPolicy(base.BaseStagedWorkflow):
             t, scale = self.scale_rewards(state, rollout)
             value, ratio = (segments.join_segments(x, self.num_envs) for x in (value, ratio))
             advantage, target = agent.compute_advantages(t, ratio, value, batch.bootstrap_value)
+            advantage = advantage if batch.weight is None else advantage * batch.weight
             return segments.split_into_segments((advantage * scale, target), self.segment_length)
 
         size, normalized = self.segments_per_minibatch, self.normalize_advantages

@@ -1,14 +1,14 @@
 """Segments of rollouts, leaves [num_steps, num_envs, ...]: how to split, join and weight them, and which are valid."""
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from evorl import tree
-from evorl.types import Transition
+from evorl.types import Batch, Transition
 
 Tree = TypeVar("Tree")
 
@@ -35,13 +35,26 @@ def weight_steps(rollout: Transition, mask: Bool[Array, "num_steps num_envs"]) -
 
 
 def valid_segments(weight: Float[Array, "num_steps num_envs"], steps: int) -> tuple[Int[Array, " n"], Bool[Array, ""]]:
-    """Return indices of complete segments, one for each of the n segments, and whether any segment is complete.
+    """Return indices of valid segments, one for each of the n segments, and whether any segment is valid.
 
-    A segment is complete if none of its steps has weight 0. The complete segments come first, each once; they
+    A segment is valid if any of its steps has a weight above 0. The valid segments come first, each once; they
     are repeated in turn in place of the others.
     """
-    whole = (split_into_segments(weight, steps) > 0).all(1)
-    return jnp.argsort(~whole)[jnp.arange(len(whole)) % jnp.maximum(whole.sum(), 1)], whole.any()
+    valid = (split_into_segments(weight, steps) > 0).any(1)
+    return jnp.argsort(~valid)[jnp.arange(len(valid)) % jnp.maximum(valid.sum(), 1)], valid.any()
+
+
+def weigh_batch(batch: Batch, weight: Float[Array, "num_steps num_envs"]) -> Batch:
+    """Return a batch, leaves [num_steps, num_envs, ...], whose losses and advantages ignore the steps of weight 0."""
+
+    def expand(like: Array) -> Array:
+        return jnp.broadcast_to(weight.reshape(*weight.shape, *(1,) * (like.ndim - 2)), like.shape)
+
+    def weigh(own: Any, like: Array) -> Array:
+        return expand(like) if own is None else own * expand(like)
+
+    weights = jax.tree.map(weigh, batch.weight, batch.value, is_leaf=lambda x: x is None)
+    return replace(batch, weight=weights, advantage=jax.tree.map(lambda x: x * expand(x), batch.advantage))
 
 
 def valid_rows(rollout: Transition) -> Bool[Array, "steps n"] | bool:
