@@ -187,6 +187,23 @@ def test_a_player_who_forgets_has_no_exact_values():
     assert "\n" not in str(told.value)
 
 
+@dataclass(frozen=True)
+class Nearsighted(Kuhn):
+    """Kuhn whose players observe their seat and card, but no bets."""
+
+    def features(self, state, player):
+        return super().features(state, player)[:5]
+
+
+def test_information_sets_that_players_observe_alike_are_refused():
+    """Otherwise, play would look up another policy than the exact values are of."""
+    with pytest.raises(
+        OptionError, match=r"features\(state, player\) must differ between information sets"
+    ) as told:
+        GameTree.from_game(Nearsighted())
+    assert "\n" not in str(told.value)
+
+
 @pytest.mark.program
 def test_what_agents_play_as_a_table():
     tree = GameTree.from_game(Kuhn())

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -32,6 +32,7 @@ from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.display import LinePrinter, SpeedMeter, format_returns
 from evorl.training.records.recorders import Csv, JsonLines, TensorBoard
 from evorl.training.records.rows import compute_return_interval, make_row
+from evorl.training.training_log import TrainingLog
 from evorl.types import TimeStep
 from evorl.workflows import Evolution, OnPolicy
 from tests.conftest import leaves_equal
@@ -367,6 +368,20 @@ def test_a_budget_ends_with_the_iteration_that_reaches_it_whatever_the_chunk(lim
     training = fit(OFF_POLICY, 0, Budget(env_steps=limit), evaluations=1, chunk=4)
     assert training.rows[-1]["env_steps"] == end  # 12 at random, then 8 an iteration
     assert not training.stopped
+
+
+def test_of_equal_returns_the_last_is_the_best():
+    """In a zero-sum game, the mean return over all agents is 0 at every evaluation."""
+    log = TrainingLog([0], Budget(iterations=9), (), True)
+    log.start(np.float32(0))
+    for state, value in enumerate([0.0, 0.0, -1.0, np.nan, 0.0, -0.5], 1):
+        log.keep_best(np.float32(state), np.asarray(value))
+    assert log.best == 5
+
+
+def test_usage_has_names_after_a_resume():
+    saved = json.loads(json.dumps(asdict(Progress(recent_usage=[BudgetUsage(1.5, 8, 2, 1)] * 3, totals={}))))
+    assert Progress.from_dict(saved, 1).recent_usage[1].env_steps == 8
 
 
 @pytest.mark.parametrize("least", [0.05, 1.0])

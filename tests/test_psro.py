@@ -29,7 +29,9 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.solvers import NewestPolicySolver, UniformMixture
 from evorl.leagues.training_oracle import TrainingOracle, make_single_player_env
+from evorl.networks import GRU
 from evorl.schedules import Linear
+from evorl.training import runs
 from evorl.training.configuration import config
 from evorl.training.fit import fit
 from evorl.training.policy import Policy
@@ -229,6 +231,18 @@ def test_levels_answer_all_below_them_and_the_lowest_is_done():
         np.testing.assert_array_equal(taken[path], after.pool["player_0"][path][2 + level])
     assert not np.array_equal(*(np.asarray(after.pool["player_0"][path][i]) for i in (2, 3)))
     assert workflow.max_iterations == 3
+
+
+def test_players_with_a_recurrent_state_and_teams_go_on_from_their_last_training():
+    game = MatrixGame("matching_pennies")
+    recurrent = OnPolicy(make_single_player_env(game), PPO(hidden=(8,), core=GRU(4)), 8, 8, 2, 32, eval_episodes=8)
+    team = config.compose_config(
+        ["agent=pipeline_psro", "agent@agent.inner=ippo", "env=mpe/tag", "iterations=2", "agent.workflow.episodes=4"]
+    )
+    for workflow in (PSRO(game, TrainingOracle(recurrent, warm=True), episodes=4), runs.build(team)[0]):
+        state = jax.eval_shape(workflow.init, jax.random.key(0))
+        after = jax.eval_shape(workflow.step, state, jax.random.key(1))[0]
+        assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
 def test_a_training_ends_with_a_full_pool():

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
@@ -8,7 +8,16 @@ import pytest
 
 from evorl.envs.sanity.probe import ObsDependentReward
 from evorl.errors import OptionError
-from evorl.vector_env import EnvBatch, FixedStarts, ResetStarts, RolloutPlan, StartQueue, TransitionStore, rollout
+from evorl.vector_env import (
+    EnvBatch,
+    FixedStarts,
+    LevelStarts,
+    ResetStarts,
+    RolloutPlan,
+    StartQueue,
+    TransitionStore,
+    rollout,
+)
 from tests.counting import Counting
 
 
@@ -109,6 +118,54 @@ def test_one_step_episodes_of_a_fresh_environment_all_differ(key):
     assert int(stats.episodes.sum()) == 8 * 128
     assert abs(float(transitions.reward.mean())) < 4 / np.sqrt(8 * 128)
     assert len(np.unique(np.asarray(transitions.action))) > 8 * 128 - 4  # float32 draws may coincide
+
+
+@dataclass(frozen=True)
+class NoisyLevels(Counting):
+    """Episodes whose length is the level, with a random number at the start as the second entry of the observation."""
+
+    fresh_reset: bool = True
+
+    def sample_level(self, key, params):
+        return jax.random.randint(key, (), 1, self.longest + 1)
+
+    def get_level(self, env_state):
+        return env_state[1].astype(jnp.int32)
+
+    def reset(self, key, params):
+        return self.reset_to_level(key, self.sample_level(key, params))
+
+    def reset_to_level(self, key, level):
+        return jnp.stack([0.0, jnp.float32(level)]), jnp.stack([0.0, jax.random.uniform(key)])
+
+    def is_same_level(self, a, b):
+        return a == b
+
+    def mutate_level(self, key, level, num_edits):
+        return level
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        return state, replace(timestep, obs=jnp.stack([state[0], 0.0]))
+
+
+def test_each_episode_on_a_level_has_a_start_of_its_own_if_resets_are_fresh(key):
+    """4 environments x 60 steps on two levels each, in turn, whose lengths differ between environments."""
+    levels = jnp.array([[1, 2, 5, 7], [3, 2, 1, 7]])
+
+    def play(env):
+        return unrolled(env, 4, key, 60, starts=LevelStarts(levels, jnp.int32(2)))
+
+    transitions = jax.jit(lambda: play(NoisyLevels()))()[2][0]
+    is_first = np.asarray(transitions.obs[..., 0]) == 0
+    starts = np.asarray(transitions.obs[..., 1])
+    for i, (a, b) in enumerate(levels.T.tolist()):
+        begins = np.flatnonzero(is_first[:, i])
+        expected = [0, *np.cumsum([a, b] * 60)]
+        np.testing.assert_array_equal(begins, [x for x in expected if x < 60])
+    assert len(np.unique(starts[is_first])) == is_first.sum()
+    cached = jax.jit(lambda: play(NoisyLevels(fresh_reset=False)))()[2][0]
+    assert len(np.unique(np.asarray(cached.obs[..., 1])[is_first])) == 8
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])

@@ -85,8 +85,10 @@ class PSROPrograms:
         if task.kind == BEST_RESPONSE:
             role, place = self.find_player_role(task.part)
             name = names.format_oracle_name(task.version - 1)
-            rest = unpack_value(self.state_shapes.oracle_state, fetch(name) if name in task.value_names else [])
-            return pack_value(self._answer(role, jnp.int32(place), jnp.int32(count), task.payload, pool, rest, key))
+            oracle_state = unpack_value(self.state_shapes.oracle_state, fetch(name) if name in task.value_names else [])
+            return pack_value(
+                self._answer(role, jnp.int32(place), jnp.int32(count), task.payload, pool, oracle_state, key)
+            )
         return pack_value(self._cells(jnp.int32(count), task.payload, pool, key))
 
     def _load_policies(self, count: int, fetch: FetchFn) -> Any:
@@ -100,12 +102,12 @@ class PSROPrograms:
         return self._pool
 
     def _compute_best_response(
-        self, role: Role, place: Any, count: Any, weights: Any, pool: Any, rest: Any, key: Any
+        self, role: Role, place: Any, count: Any, weights: Any, pool: Any, oracle_state: Any, key: Any
     ) -> OracleOutputs:
         psro, oracle = self.psro, bind(self.psro, self.spec.numbers, None).oracle
         assert isinstance(oracle, DivisibleOracle)
         rivals = OracleInputs(self.spec.env_params, self._mask_pool(count, pool), weights)
-        return oracle.respond_for_player(psro.env, role, place, rivals, rest, key)
+        return oracle.respond_for_player(psro.env, role, place, rivals, oracle_state, key)
 
     def _compute_payoffs(self, count: Any, profiles: Any, pool: Any, key: Any) -> tuple[Payoffs, Metrics]:
         return self.psro.evaluate_profiles(self._mask_pool(count, pool), self.spec.env_params, profiles, key)

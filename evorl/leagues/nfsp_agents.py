@@ -110,8 +110,8 @@ class JointNFSPAgent:
         return actions, memory, memory
 
     def mode(self, params: Any, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
-        casts = {name: AveragePolicySet(pair) for name, pair in self.agents.items()}
-        actions, _ = self._act_jointly(casts, params, obs, dict.fromkeys(casts, None), key)
+        policy_sets = {name: AveragePolicySet(pair) for name, pair in self.agents.items()}
+        actions, _ = self._act_jointly(policy_sets, params, obs, dict.fromkeys(policy_sets, None), key)
         return actions, memory, {}
 
     def action_probabilities(self, params: Any, obs: Any) -> dict[str, Array]:
@@ -126,8 +126,8 @@ class JointNFSPAgent:
         return found
 
     def _act_jointly(
-        self, casts: Mapping[str, PolicySet], kept: Any, obs: Any, memory: Any, key: Key
+        self, policy_sets: Mapping[str, PolicySet], kept: Any, obs: Any, memory: Any, key: Key
     ) -> tuple[Any, Any]:
         """Act for all players, each with its only stored policy."""
         pool, first = tree.broadcast(kept, 1), jnp.zeros(self.roles.num_players, jnp.int32)
-        return act_jointly(self.roles, casts, pool, first, obs, memory, key)
+        return act_jointly(self.roles, policy_sets, pool, first, obs, memory, key)

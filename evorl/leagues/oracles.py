@@ -62,13 +62,13 @@ class Oracle(Protocol):
         """
         ...
 
-    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, oracle_state: Any, key: Key) -> OracleOutputs:
         """Return a policy for each player that performs well against the mixtures of all other players.
 
         Args:
             game: Multi-agent game.
             rivals: Pool of policies, and the mixture of each player.
-            rest: State of the oracle (`OracleOutputs.oracle_state`) after its last answer.
+            oracle_state: State of the oracle (`OracleOutputs.oracle_state`) after its last answer.
             key: Random key.
         """
         ...
@@ -113,7 +113,7 @@ class DivisibleOracle(Oracle, Protocol):
         role: Role,
         place: Int[Array, ""],
         rivals: OracleInputs,
-        rest: Any,
+        oracle_state: Any,
         key: Key,
     ) -> OracleOutputs:
         """Return the answer of `respond` for one player.
@@ -123,7 +123,7 @@ class DivisibleOracle(Oracle, Protocol):
             role: Role of the player.
             place: Index of the player within its role.
             rivals: Pool of policies, and the mixture of each player.
-            rest: State of the oracle after its last answer for all players.
+            oracle_state: State of the oracle after its last answer for all players.
             key: Random key, the same for all players.
         """
         ...
@@ -181,13 +181,13 @@ class BestResponseOracle:
         """Return the uniform policy."""
         return OracleOutputs(make_uniform_policy(self._get_tree(game)), None, zero_counts())
 
-    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, oracle_state: Any, key: Key) -> OracleOutputs:
         """Return the exact best response of each player to the mixtures, in one table."""
         tree = self._get_tree(game)
         mix = lambda size: mix_policies(tree, rivals.pool[:size], rivals.weights[:, :size])  # noqa: E731
         policy = compute_on_prefix(rivals.weights != 0, mix)
         ties = jax.random.uniform(key, tree.legal_mask.shape) if self.random_ties else None
-        return OracleOutputs(best_response(tree, policy, ties)[1], rest, zero_counts())
+        return OracleOutputs(best_response(tree, policy, ties)[1], oracle_state, zero_counts())
 
     def respond_for_player(
         self,
@@ -195,12 +195,12 @@ class BestResponseOracle:
         role: Role,
         place: Int[Array, ""],
         rivals: OracleInputs,
-        rest: Any,
+        oracle_state: Any,
         key: Key,
     ) -> OracleOutputs:
         """Return the exact best response of one player, with 0 in the information sets of other players."""
         # one pass over the tree, which would cost the same for a single player
-        every = self.respond(game, rivals, rest, key)
+        every = self.respond(game, rivals, oracle_state, key)
         own = jnp.asarray(self._get_tree(game).owner) == jnp.asarray(Roles(game).get_player_indices(role))[place]
         return replace(every, policies=jnp.where(own[:, None], every.policies, 0.0))
 

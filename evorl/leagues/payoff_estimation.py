@@ -50,7 +50,7 @@ def list_newest_profiles(
 
 def act_jointly(
     roles: Roles,
-    casts: Mapping[str, PolicySet],
+    policy_sets: Mapping[str, PolicySet],
     pool: Any,
     profile: Int[Array, " players"],
     obs: Any,
@@ -62,19 +62,19 @@ def act_jointly(
     for i, role in enumerate(roles.roles):
         policies, all_of_it = profile[jnp.asarray(roles.get_player_indices(role))], jnp.arange(len(role.players))
         having = roles.stack_players(role, obs), memory[role.name], jax.random.fold_in(key, i)
-        done, after[role.name] = act_from_pool(casts[role.name], pool[role.name], policies, all_of_it, *having)
+        done, after[role.name] = act_from_pool(policy_sets[role.name], pool[role.name], policies, all_of_it, *having)
         actions |= roles.unstack_players(role, done)
     return actions, after
 
 
-def init_memories(roles: Roles, casts: Mapping[str, PolicySet]) -> dict[str, Any]:
+def init_memories(roles: Roles, policy_sets: Mapping[str, PolicySet]) -> dict[str, Any]:
     """Return the recurrent states of each role's players at the start of an episode, leaves [players, ...]."""
-    return {role.name: tree.broadcast(casts[role.name].initial_memory, len(role.players)) for role in roles.roles}
+    return {role.name: tree.broadcast(policy_sets[role.name].initial_memory, len(role.players)) for role in roles.roles}
 
 
 def evaluate_profiles(
     roles: Roles,
-    casts: Mapping[str, PolicySet],
+    policy_sets: Mapping[str, PolicySet],
     pool: Any,
     env_params: Any,
     profiles: Int[Array, "cells players"],
@@ -89,10 +89,10 @@ def evaluate_profiles(
 
     def act(obs: Any, memory: Any, keys: Key) -> tuple[Any, Any, dict[str, Any]]:
         rows = jax.tree.map(lambda x: x.reshape(cells, episodes, *x.shape[1:]), (obs, memory, keys))
-        of_cell = jax.vmap(partial(act_jointly, roles, casts, pool), (None, 0, 0, 0))
+        of_cell = jax.vmap(partial(act_jointly, roles, policy_sets, pool), (None, 0, 0, 0))
         return *tree.merge_axes(jax.vmap(of_cell)(profiles, *rows)), {}
 
-    world = EnvBatch(roles.game, env_params, init_memories(roles, casts), cells * episodes)
+    world = EnvBatch(roles.game, env_params, init_memories(roles, policy_sets), cells * episodes)
     stats = vector_env.run_episodes(world, act, ResetStarts(), key, CHECK_INTERVAL)
     returns = jnp.stack([stats.returns[name].mean(-1) for name in roles.players], -1)
     return jnp.moveaxis(returns.reshape(cells, episodes, -1), 0, 1), stats.steps.sum()
@@ -105,7 +105,7 @@ def count_steps_and_episodes(steps: Int[Array, ""], episodes: int | Array) -> Me
 
 def evaluate_newest_profiles(
     roles: Roles,
-    casts: Mapping[str, PolicySet],
+    policy_sets: Mapping[str, PolicySet],
     pool: Any,
     env_params: Any,
     newest: Int[Array, ""],
@@ -124,7 +124,7 @@ def evaluate_newest_profiles(
     def evaluate_block(i: Int[Array, ""], carry: tuple[Payoffs, Array]) -> tuple[Payoffs, Array]:
         done, steps = carry
         returns, more = evaluate_profiles(
-            roles, casts, pool, env_params, profiles[i], episodes, jax.random.fold_in(key, i)
+            roles, policy_sets, pool, env_params, profiles[i], episodes, jax.random.fold_in(key, i)
         )
         cells, places = Payoffs.from_returns(returns, axis=-1), (slice(None), *profiles[i].T)
         return jax.tree.map(lambda old, new: old.at[places].set(new.T), done, cells), steps + more

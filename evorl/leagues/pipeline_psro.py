@@ -76,14 +76,14 @@ class PipelinePSRO(PSRO):
         key_respond, key_top, key_pay = jax.random.split(key, 3)
         keys, oracle = jax.random.split(key_respond, self.levels), bind(self, state.numbers, None).oracle
 
-        def respond(weights: Any, rest: Any, key: Key) -> OracleOutputs:
+        def respond(weights: Any, oracle_state: Any, key: Key) -> OracleOutputs:
             rivals = OracleInputs(state.env_params, state.pool, weights)
-            return oracle.respond(self.env, rivals, rest, key)
+            return oracle.respond(self.env, rivals, oracle_state, key)
 
         levels = jax.vmap(respond)(self.level_mixtures(state), state.oracle_state, keys)
         top = oracle.init_policies(self.env, key_top).oracle_state
-        rest = tree.shift_in(levels.oracle_state, top)
-        lowest = OracleOutputs(tree.index(levels.policies, 0), rest, jax.tree.map(jnp.sum, levels.metrics))
+        oracle_state = tree.shift_in(levels.oracle_state, top)
+        lowest = OracleOutputs(tree.index(levels.policies, 0), oracle_state, jax.tree.map(jnp.sum, levels.metrics))
         pool = self.place_levels(state, levels)
         new = replace(self.add_policies(state, lowest), pool=pool)
         paid, spent = self.update_payoffs(new, key_pay, self.levels - 1)

@@ -248,7 +248,7 @@ class PSRO:
         """
         if self.tree is None:
             # no gain is known before the first iteration
-            return {"return": jnp.where(state.num_policies > 1, -state.gains.mean(), jnp.nan)}
+            return {"return": jnp.where(state.num_policies > 1, -jnp.maximum(state.gains, 0).mean(), jnp.nan)}
         return nash_conv_to_metrics(state.nash_conv, self.tree.players)
 
     def compute_nash_conv(self, state: PSROState) -> Float[Array, ""]:
@@ -353,9 +353,11 @@ class PSRO:
             for one in newest:
                 table = self._compute_exact_payoffs(table, state.pool, one)
             return table, found
-        pool, casts = self.oracle.split_pool_by_role(self.env, state.pool), self.oracle.policy_sets(self.env)
+        pool, policy_sets = self.oracle.split_pool_by_role(self.env, state.pool), self.oracle.policy_sets(self.env)
         for one, key_one in zip(newest, jax.random.split(key, len(newest)), strict=True):
-            cells, spent = evaluate_newest_profiles(roles, casts, pool, state.env_params, one, self.episodes, key_one)
+            cells, spent = evaluate_newest_profiles(
+                roles, policy_sets, pool, state.env_params, one, self.episodes, key_one
+            )
             table = table.with_cells(cells, mask_newest_profiles(one, roles.num_players, self.capacity))
             found = sum_counts([found, spent])
         return table, found
@@ -389,8 +391,10 @@ class PSRO:
             The payoffs, leaves [cells, players], and the counts of env steps and episodes.
         """
         if self.episodes > 0:
-            policies, casts = self.oracle.split_pool_by_role(self.env, pool), self.oracle.policy_sets(self.env)
-            returns, steps = evaluate_profiles(self.roles, casts, policies, env_params, profiles, self.episodes, key)
+            policies, policy_sets = self.oracle.split_pool_by_role(self.env, pool), self.oracle.policy_sets(self.env)
+            returns, steps = evaluate_profiles(
+                self.roles, policy_sets, policies, env_params, profiles, self.episodes, key
+            )
             return Payoffs.from_returns(returns, axis=-1), count_steps_and_episodes(
                 steps, len(profiles) * self.episodes
             )

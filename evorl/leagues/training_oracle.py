@@ -75,15 +75,15 @@ class TrainingOracle:
         for role in Roles(game).roles:
             self.build_role_workflow(game, role)
 
-    def build_role_workflow(self, game: Env, role: Role, casts: Any = None) -> PolicyWorkflow:
+    def build_role_workflow(self, game: Env, role: Role, policy_sets: Any = None) -> PolicyWorkflow:
         """Return the workflow of the players of a role.
 
         Args:
             game: Multi-agent game.
             role: Role of the players.
-            casts: Policy sets of the opponents by role; None for opponents that act at random.
+            policy_sets: Policy sets of the opponents by role; None for opponents that act at random.
         """
-        env = SinglePlayerGame(game, role.name, casts or {})
+        env = SinglePlayerGame(game, role.name, policy_sets or {})
         return with_env(self.workflow, env)
 
     def policy_sets(self, game: Env) -> dict[str, WorkflowPolicySet]:
@@ -92,23 +92,21 @@ class TrainingOracle:
 
     def init_policies(self, game: Env, key: Key) -> OracleOutputs:
         """Return the policies of the first restarts, before any training."""
-        policies, rest = {}, {}
+        policies, oracle_state, policy_sets = {}, {}, self.policy_sets(game)
         for i, role in enumerate(Roles(game).roles):
-            begin = jax.vmap(jax.vmap(lambda key, role=role: self.build_role_workflow(game, role).init(key)))
+            workflow = self.build_role_workflow(game, role, policy_sets)
             keys = jax.random.split(jax.random.fold_in(key, i), (len(role.players), self.restarts))
-            states = begin(keys)
-            policies[role.name] = self.policy_sets(game)[role.name].extract_policy(
-                jax.tree.map(lambda x: x[:, 0], states)
-            )
-            rest[role.name] = replace(states, env_params=None, numbers=None) if self.warm else None
-        return OracleOutputs(policies, rest, zero_counts())
+            states = jax.vmap(jax.vmap(workflow.init))(keys)
+            policies[role.name] = policy_sets[role.name].extract_policy(jax.tree.map(lambda x: x[:, 0], states))
+            oracle_state[role.name] = replace(states, env_params=None, numbers=None) if self.warm else None
+        return OracleOutputs(policies, oracle_state, zero_counts())
 
-    def respond(self, game: Env, rivals: OracleInputs, rest: Any, key: Key) -> OracleOutputs:
+    def respond(self, game: Env, rivals: OracleInputs, oracle_state: Any, key: Key) -> OracleOutputs:
         """Train all players of a role in parallel, and the roles sequentially."""
         policies, after, spent = {}, {}, []
         for role in Roles(game).roles:
             each = tree.vmap_unless_single(
-                lambda place, role=role: self.respond_for_player(game, role, place, rivals, rest, key)
+                lambda place, role=role: self.respond_for_player(game, role, place, rivals, oracle_state, key)
             )
             answers = each(jnp.arange(len(role.players)))
             policies[role.name], after[role.name] = answers.policies, answers.oracle_state
@@ -121,17 +119,17 @@ class TrainingOracle:
         role: Role,
         place: Int[Array, ""],
         rivals: OracleInputs,
-        rest: Any,
+        oracle_state: Any,
         key: Key,
     ) -> OracleOutputs:
-        """Train one player with all restarts, from `rest` if they are warm, and return the best one.
+        """Train one player with all restarts, from `oracle_state` if they are warm, and return the best one.
 
         Args:
             game: Multi-agent game.
             role: Role of the player.
             place: Index of the player within its role.
             rivals: Pool of policies, and the mixture of each player.
-            rest: State of the oracle after its last answer.
+            oracle_state: State of the oracle after its last answer.
             key: Random key, the same for all players.
         """
         workflow = self.build_role_workflow(game, role, self.policy_sets(game))
@@ -149,7 +147,7 @@ class TrainingOracle:
         key = jax.random.fold_in(key, Roles(game).roles.index(role))
         keys = jax.random.split(key, (len(role.players), self.restarts))[place]
         # a single restart is not evaluated
-        done, values = tree.vmap_unless_single(train)(keys, tree.index(rest[role.name], place))
+        done, values = tree.vmap_unless_single(train)(keys, tree.index(oracle_state[role.name], place))
         chosen = tree.index(done.state, jnp.nan_to_num(values, nan=-jnp.inf).argmax())
         after = replace(done.state, env_params=None, numbers=None) if self.warm else None
         policies = self.policy_sets(game)[role.name].extract_policy(chosen)
@@ -180,12 +178,12 @@ class TrainingOracle:
 
     def join_outputs(self, game: Env, answers: Sequence[OracleOutputs]) -> OracleOutputs:
         """Stack the policies and the states of the players by role."""
-        policies, rest = {}, {}
+        policies, oracle_state = {}, {}
         for role in Roles(game).roles:
             own = [answers[player] for player in Roles(game).get_player_indices(role)]
             policies[role.name] = tree.stack([one.policies for one in own])
-            rest[role.name] = tree.stack([one.oracle_state for one in own])
-        return OracleOutputs(policies, rest, sum_counts([one.metrics for one in answers]))
+            oracle_state[role.name] = tree.stack([one.oracle_state for one in own])
+        return OracleOutputs(policies, oracle_state, sum_counts([one.metrics for one in answers]))
 
     def split_pool_by_role(self, game: Env, pool: Any) -> dict[str, Any]:
         """Return the pool, which is stored by role."""

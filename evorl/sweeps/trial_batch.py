@@ -271,7 +271,10 @@ class TrialBatch:
             counts = [min(filter(None, counts))] * len(counts)
         self.state, metrics, _ = self._run(self.state, self.keys, *self._build_jobs(counts, False))
         metrics, found = jax.device_get((metrics, self.divergence_monitor.find_nonfinite(self.state)))
-        lost, took = self.divergence_monitor.find_diverged(found), (time.perf_counter() - now) / len(self._list_active())
+        lost, took = (
+            self.divergence_monitor.find_diverged(found),
+            (time.perf_counter() - now) / len(self._list_active()),
+        )
         for i, place in self._list_active():
             place.progress.seconds += took
             one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})

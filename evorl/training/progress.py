@@ -174,7 +174,7 @@ class Progress:
     """Progress of a training, which a checkpoint contains in addition to the state."""
 
     iteration: int = 0
-    recent_usage: list[BudgetUsage] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after each of the last three chunks
+    recent_usage: list[BudgetUsage] = field(default_factory=lambda: [BudgetUsage()] * 3)  # after the last three chunks
     row_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))  # rows passed to the callbacks
     seconds: float = 0.0
     compile_seconds: float = 0.0  # from the start of the process to the first iteration
@@ -208,8 +208,7 @@ class Progress:
         """
         problem = OptionError(f"the progress in the checkpoint is not valid for a training with {num_seeds} seeds")
         try:
-            progress = cls(**saved)
-            progress.recent_usage = [BudgetUsage(*usage) for usage in progress.recent_usage]
+            progress = cls(**saved | {"recent_usage": [BudgetUsage(*usage) for usage in saved["recent_usage"]]})
             returns = np.asarray(math.nan if progress.best_returns is None else progress.best_returns, float)
             right = all(
                 len(values) == num_seeds for values in (progress.divergence_iterations, *progress.totals.values())
@@ -231,7 +230,7 @@ class Progress:
             numbers = [*progress.usage, *seconds, *(x for usage in progress.recent_usage for x in usage)]
             right &= all(type(x) in (int, float) and math.isfinite(x) for x in numbers)
             right &= all(type(x) in (int, float) for one in evaluations for x in one.values())
-        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise problem from error
         if not right:
             raise problem

@@ -134,8 +134,9 @@ class TrainingLog:
         self.progress.host_seconds += time.perf_counter() - now
 
     def keep_best(self, evaluated: State, returns: np.ndarray) -> None:
-        """Keep the evaluated state of each run whose return is higher than its best so far.
+        """Keep the evaluated state of each run whose return is not lower than its best so far.
 
+        Of equal returns, the last one counts: the mean return over all agents of a zero-sum game is always 0.
         `returns` has the leading axes of the leaves of the state.
         """
         before = (
@@ -144,7 +145,7 @@ class TrainingLog:
             else np.asarray(self.progress.best_returns)
         )
         returns = np.where(np.isnan(returns), -np.inf, returns)
-        better = np.asarray((returns > before) | np.isneginf(before))
+        better = np.asarray(returns >= before)
         if better.any() and self._owns_best:
             self.best = _overwrite(self.best, evaluated, better)
         elif better.any():

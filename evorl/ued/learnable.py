@@ -46,8 +46,8 @@ class Learnable(curricula.BaseCurriculum):
     Every `every` iterations, the policy tries num_batches * num_candidates sampled levels, in `episodes`
     exploring episodes each. The `capacity` levels with the highest scores replace the kept levels. In each
     iteration, a fraction `share` of the student's environments plays levels drawn uniformly from the kept
-    ones. The others play newly sampled levels. The student learns from all of them. An evaluation uses levels
-    that the environment samples.
+    ones. The others play newly sampled levels. An environment has four levels for an iteration, which it
+    plays in turn. The student learns from all of them. An evaluation uses levels that the environment samples.
 
     The episodes of a trial run in parallel, each for the maximum length of an episode. These steps are
     included in env_steps.

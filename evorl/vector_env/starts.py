@@ -1,6 +1,7 @@
 """Starts of episodes: from env.reset, on levels, or at given states."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -56,9 +57,7 @@ class ResetStarts:
             return _restart_from_table(world, envs, ended, episodes, count, left), left
 
         def reset_refill(refills: Array) -> tuple[Any, Any]:
-            # EnvBatch.interact splits these keys in two and never derives the same ones
-            of_refill = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, refills), 2))
-            return world.reset(of_refill(keys))
+            return world.reset(jax.vmap(_fold_reset_key, (0, None))(keys, refills))
 
         return left.restart_ended(world, envs, ended, reset_refill)
 
@@ -69,7 +68,11 @@ class ResetStarts:
 
 @struct.dataclass
 class LevelStarts:
-    """Starts on given levels, leaves [most, n, ...]; environment i uses its first `num_levels` in turn, cyclically."""
+    """Starts on given levels, leaves [most, n, ...]; environment i uses its first `num_levels` in turn, cyclically.
+
+    If env.fresh_reset is true, each episode has a start of its own on its level. Otherwise the episodes on a
+    level have the same start.
+    """
 
     levels: Level
     num_levels: Int[Array, ""] | int = 1
@@ -86,6 +89,9 @@ class LevelStarts:
         keys, levels = jax.random.split(key, (rows, world.total_envs)), self.levels
         if group is not None:
             keys, levels = jax.tree.map(lambda x: x[:, group], (keys, levels))
+        if world.env.fresh_reset:
+            first = world.reset_to_levels(keys[0], tree.index(levels, 0))
+            return world.init_or_restart(first, envs, restart), LevelStartPool.empty(levels, first)
         table = _build_start_table(
             self.num_levels, rows, lambda row: world.reset_to_levels(keys[row], tree.index(levels, row))
         )
@@ -100,12 +106,54 @@ class LevelStarts:
         episodes: Int[Array, " n"],
         left: Any,
     ) -> tuple[EnvInstance, Any]:
-        del keys
-        return _restart_from_table(world, envs, ended, episodes, jnp.asarray(self.num_levels), left), left
+        count = jnp.asarray(self.num_levels)
+        if not world.env.fresh_reset:
+            return _restart_from_table(world, envs, ended, episodes, count, left), left
+
+        def take(_: Array, carry: tuple[EnvInstance, LevelStartPool]) -> tuple[EnvInstance, LevelStartPool]:
+            envs, pool = carry
+            pool = pool.refill(world, keys, ended, episodes, count)
+            return world.restart(envs, pool.starts, ended), replace(pool, used=pool.used | ended)
+
+        return tree.masked_fori_loop(ended.any().astype(jnp.int32), take, (envs, left))  # most steps end no episode
 
     def idle_mask(self, left: Any) -> bool:
         del left
         return False
+
+
+@struct.dataclass
+class LevelStartPool:
+    """Start of the next episode of each environment on its levels, computed for all environments at once."""
+
+    levels: Level  # leaves [most, n, ...]
+    starts: tuple[State, PyTree]  # leaves [n, ...]
+    used: Bool[Array, " n"]  # whether the environment has used its start
+
+    @classmethod
+    def empty(cls, levels: Level, shapes: Any) -> "LevelStartPool":
+        """Return a pool without unused starts, for starts of these shapes."""
+        n = jax.tree.leaves(levels)[0].shape[1]
+        return cls(levels, tree.zeros_like(shapes), jnp.ones(n, bool))
+
+    def refill(
+        self,
+        world: EnvBatch,
+        keys: Key,
+        ended: Bool[Array, " n"],
+        episodes: Int[Array, " n"],
+        num_levels: Int[Array, ""],
+    ) -> "LevelStartPool":
+        """Replace the starts of all environments if an ended one has used its own."""
+        following = episodes + ~ended  # index of the next episode of each environment
+
+        def reset(_: Array, starts: Any) -> Any:
+            levels = _select_row(self.levels, following, num_levels)
+            return world.reset_to_levels(jax.vmap(_fold_reset_key)(keys, following), levels)
+
+        lacks = (ended & self.used).any()
+        starts = tree.masked_fori_loop(lacks.astype(jnp.int32), reset, self.starts)
+        return replace(self, starts=starts, used=self.used & ~lacks)
 
 
 @struct.dataclass
@@ -239,5 +287,15 @@ def _restart_from_table(
     table: Any,
 ) -> EnvInstance:
     """Restart the ended environments at starts of a table, whose first `count` rows are used in turn."""
+    return world.restart(envs, _select_row(table, episodes, count), ended)
+
+
+def _select_row(table: Any, episodes: Int[Array, " n"], count: Int[Array, ""]) -> Any:
+    """Return the entry of each environment in the row that is next after a number of episodes."""
     row = jax.lax.rem(episodes, jnp.broadcast_to(count, episodes.shape))
-    return world.restart(envs, tree.index(table, (row, jnp.arange(world.num_envs))), ended)
+    return tree.index(table, (row, jnp.arange(len(episodes))))
+
+
+def _fold_reset_key(key: Key, count: Int[Array, ""]) -> Key:
+    """Return the key of a later reset; EnvBatch.interact splits these keys in two and never derives the same ones."""
+    return jax.random.fold_in(jax.random.fold_in(key, count), 2)

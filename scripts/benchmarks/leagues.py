@@ -117,13 +117,13 @@ def payoffs(repeats: int) -> None:
         print(f"payoffs: {name} {ours:.2f} us an episode, {theirs / ours:.1f} times as fast", flush=True)
 
 
-def played_episode(roles: Roles, casts: Any, pool: Any, repeats: int) -> float:
+def played_episode(roles: Roles, policy_sets: Any, pool: Any, repeats: int) -> float:
     """Return the CPU microseconds of an episode that evorl plays."""
     grid = jnp.stack(jnp.meshgrid(jnp.arange(CELLS), jnp.arange(CELLS)), -1)
 
     def run(key: jax.Array) -> Any:
         return jax.lax.map(
-            lambda cells: evaluate_profiles(roles, casts, pool, None, cells, EPISODES, key)[0].mean(0), grid
+            lambda cells: evaluate_profiles(roles, policy_sets, pool, None, cells, EPISODES, key)[0].mean(0), grid
         )
 
     return 1e6 * timed(jax.jit(run), jax.random.key(0), repeats=repeats)[1] / (CELLS**2 * EPISODES)

@@ -86,6 +86,8 @@ class Rules(Protocol):
     def features(self, state: Any, player: int) -> Sequence[float]:
         """Return the information state of a player as numbers for a network, always of the same length.
 
+        They must differ between information sets, because players find their information set by them.
+
         Args:
             state: State of the game.
             player: Index of the player.

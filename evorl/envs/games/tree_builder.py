@@ -1,6 +1,6 @@
 """Builder of game trees: lists all histories of a finite game by its rules."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,7 @@ def build_tree_arrays(rules: Rules, limit: int) -> dict[str, Any]:
             )
         levels.append(len(nodes))
         level = following
+    require_distinct_features(rules, sets, features)
     return nodes_to_arrays(nodes, sets, features, rules.num_actions) | {"level_offsets": tuple(levels)}
 
 
@@ -76,6 +77,18 @@ def list_choices(rules: Rules, state: Any, player: int) -> list[tuple[int, float
     inside = all(0 <= action < rules.num_actions for action in actions)
     require(inside, "legal actions", actions, f"must be from 0 to {rules.num_actions - 1} for {rules!r}")
     return [(action, 1.0) for action in actions]
+
+
+def require_distinct_features(rules: Rules, sets: Iterable[Any], features: Mapping[Any, Any]) -> None:
+    """Raise OptionError if two information sets, which are (player, information) pairs, have the same features."""
+    seen: dict[tuple[float, ...], Any] = {}
+    for known in sets:
+        other = seen.setdefault(tuple(np.asarray(features[known], np.float32).tolist()), known)
+        if other != known:
+            both = " and ".join(f"{information!r} of player {player}" for player, information in (other, known))
+            raise OptionError(
+                f"tree={rules!r}: features(state, player) must differ between information sets {both}"
+            )
 
 
 def format_state_line(rules: Rules, state: Any) -> str:
