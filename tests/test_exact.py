@@ -197,9 +197,7 @@ class Nearsighted(Kuhn):
 
 def test_information_sets_that_players_observe_alike_are_refused():
     """Otherwise, play would look up another policy than the exact values are of."""
-    with pytest.raises(
-        OptionError, match=r"features\(state, player\) must differ between information sets"
-    ) as told:
+    with pytest.raises(OptionError, match=r"features\(state, player\) must differ between information sets") as told:
         GameTree.from_game(Nearsighted())
     assert "\n" not in str(told.value)
 

@@ -108,6 +108,29 @@ def test_draws_are_those_of_a_plain_replay(count, n_step, rows):
     assert stored < 1.5 * whole / (2 * count)
 
 
+def test_action_masks_and_privileged_states_take_no_frames():
+    rng, sizes, kept = np.random.default_rng(0), [], []
+    plain = framed = None
+    for i, (chunk, mask) in enumerate(stream(rng, 4, 20, 1000, lost=0.0)):
+
+        def extend(obs):
+            legal, state = rng.random((STEPS, N, 3)) < 0.5, rng.random((STEPS, N, 5), np.float32)
+            return {"legal": jnp.asarray(legal), "obs": {"obs": obs, "state": jnp.asarray(state)}}
+
+        more = replace(chunk, obs=extend(chunk.obs), next_obs=extend(chunk.next_obs))
+        if plain is None:
+            plain, framed = UNIFORM.empty(97, like(more)), FrameReplay(4).empty(97, like(more), N)
+            alone = FrameReplay(4).empty(97, like(chunk), N)
+        plain, framed, alone = ADD(plain, more, mask), ADD(framed, more, mask), ADD(alone, chunk, mask)
+        sizes.append(int(alone.size))
+        kept.append(int(framed.size))
+        if kept[-1] == int(plain.size):
+            wanted, drawn = (replay.sample(jax.random.key(i), (64,)) for replay in (plain, framed))
+            assert leaves_equal(bits(wanted), bits(drawn))
+    assert kept == sizes  # as many rows as without them
+    assert int(framed.frames_added) == int(alone.frames_added)
+
+
 def bits(sample):
     return jax.tree.map(lambda x: x.view(np.uint32) if x.dtype == np.float32 else x, jax.tree.map(np.asarray, sample))
 

@@ -299,6 +299,20 @@ def test_a_child_keeps_its_environments_and_begins_anew():
     np.testing.assert_array_equal(metrics["env_steps"], [8, 8])
 
 
+@pytest.mark.parametrize(("wrap", "good"), [
+    (lambda env: TimeLimit(env, 4), 3),
+    (lambda env: TimeLimit(ActionRepeat(env, 2), 2), 1),
+    (lambda env: ActionRepeat(TimeLimit(env, 4), 2), 1),
+])  # fmt: skip
+def test_a_step_that_fails_at_a_time_limit_is_lost(wrap, good):
+    """The fourth step of each episode raises an error, and is its last one by the limit of a wrapper."""
+    env = wrap(told(0, restart=True, length=9, fault="step", at=4))
+    _, stats, (rows, mask) = jax.device_get(played(env, 1, 2 * (good + 1)))
+    np.testing.assert_array_equal(mask[:, 0], [*[True] * good, False] * 2)
+    assert (int(stats.steps[0]), int(stats.restarts[0]), int(stats.episodes[0])) == (2 * good, 2, 0)
+    assert rows.truncated[good - 1, 0]  # the value of its successor is bootstrapped
+
+
 def test_what_is_not_known_takes_no_part_in_learning():
     weight = jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     there, some = segments.valid_segments(weight, 1)

@@ -35,7 +35,7 @@ from evorl.envs.observations import FlattenObservation, TimeAwareObservation
 from evorl.envs.suites.gymnasium import to_gymnasium_space
 from evorl.envs.wrappers import FrameStack
 from evorl.errors import OptionError
-from evorl.networks import GRU
+from evorl.networks import CNN, GRU
 from evorl.networks.mlp import MLP
 from evorl.networks.network import Network
 from evorl.spaces import Box, Discrete, ObsWithActionMask, PrivilegedObs
@@ -136,6 +136,16 @@ def make_batch(agent, scale):
     """Return a batch of transitions whose privileged states are scaled."""
     obs = {"obs": jnp.array([[0.1, -0.4], [0.5, 0.2]]), "state": scale * jnp.array([[1.0, 2.0, -3.0], [0.5, 1.5, 1.0]])}
     return obs, tree.broadcast(agent.initial_memory(), 2)
+
+
+def test_an_encoder_of_images_is_not_for_a_state_without_images():
+    space = PrivilegedObs(Box(0, 255, (5, 5, 3), "uint8"), Box(-1.0, 1.0, (7,)))
+    obs = space.sample(KEY)
+    for privileged, inputs in ((False, 3 * 3 * 2), (True, 7)):
+        network = Network(space, MLP((), 1), CNN(channels=(2,)), privileged=privileged)
+        kernels = [x.shape for x in jax.tree.leaves(network.init(KEY, obs)["params"]) if x.ndim == 2]
+        assert (inputs, 1) in kernels
+        assert len(kernels) == (1 if privileged else 2)
 
 
 def test_no_agent_acts_on_the_privileged_state(agent):

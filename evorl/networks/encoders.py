@@ -96,7 +96,7 @@ class CNN(nn.Module):
         Raises:
             OptionError: If the space has no image, or if an image is smaller than a kernel.
         """
-        if not any(_is_image(leaf) for leaf in leaf_spaces(space)):
+        if not has_image(space):
             raise OptionError("encoder=CNN: needs image observations, a Box [height, width, channels]")
         parts = zip(leaf_spaces(space), flatten(space, obs), strict=True)
         x = jnp.concatenate([self._encode_leaf(leaf, part) for leaf, part in parts], axis=-1)
@@ -119,6 +119,11 @@ class CNN(nn.Module):
             require(size <= min(extent), "sizes", list(self.sizes), fits)
             x = ACTIVATIONS[self.activation](Convolution(width, size, stride)(x))
         return x.reshape(*x.shape[:-3], -1)
+
+
+def has_image(space: Space) -> bool:
+    """Return whether a part of the observations is an image or a stack of images."""
+    return any(_is_image(leaf) for leaf in leaf_spaces(space))
 
 
 def _is_image(space: Simple) -> bool:

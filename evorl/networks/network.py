@@ -11,6 +11,7 @@ from typing_extensions import Protocol, runtime_checkable
 
 from evorl import tree
 from evorl.keys import require_key
+from evorl.networks.encoders import CNN, has_image
 from evorl.networks.features import features, require_space
 from evorl.networks.mlp import apply_dense_layers, check_layers
 from evorl.spaces import (
@@ -132,7 +133,8 @@ class Network(nn.Module):
 
     The network does not see the action mask. mask_fn(space, observations, outputs) returns the outputs with
     invalid actions masked. It also does not see the privileged state of a PrivilegedObs, except with
-    `privileged`, as critics have it: it then sees only that state.
+    `privileged`, as critics have it: it then sees only that state. If the encoder is a CNN and the state has
+    no image, the state is flattened instead.
     """
 
     space: Space | None
@@ -171,7 +173,9 @@ class Network(nn.Module):
         require_space(self.space, "observation_space")
         assert self.space is not None
         if self.privileged:
-            return self.encoder(get_value_space(self.space), get_value_obs(self.space, obs))
+            space, obs = get_value_space(self.space), get_value_obs(self.space, obs)
+            lacks_image = isinstance(self.encoder, CNN) and not has_image(space)
+            return features(space, obs) if lacks_image else self.encoder(space, obs)
         return self.encoder(get_visible_space(self.space), get_visible_obs(self.space, obs))
 
     def head(self, obs: Any, x: Array, *args: Any) -> Any:

@@ -41,7 +41,8 @@ class ForgetfulReplayBuffer(ReplayBuffer, Protocol):
 class FrameBuffer:
     """Replay buffer with a ring of frames, and rows that hold indices of frames instead of observations.
 
-    A row holds `count` indices for its observation and as many for the next one. A new frame is stored unless
+    A row holds `count` indices for its observation and as many for the next one, and both action masks and
+    privileged states, which are no frames. A new frame is stored unless
     it is bitwise identical to a frame in the last rows of the same environment. A sample therefore has
     exactly the observations that were added. If the ring of frames is full before the rows are, the oldest
     rows are dropped.
@@ -67,14 +68,15 @@ class FrameBuffer:
     @jax.named_scope("replay")
     def add(self, rows: Transition, mask: Bool[Array, "steps n"]) -> "FrameBuffer":
         mask &= tree.find_finite_rows(tree.merge_axes(rows)).reshape(mask.shape)
-        seen = jax.tree.map(self._split_frames, rows.obs, rows.next_obs)
+        (obs, others), (next_obs, next_others) = _split_obs(rows.obs), _split_obs(rows.next_obs)
+        seen = jax.tree.map(self._split_frames, obs, next_obs)
         recent, new, place = self._find_frames(seen, mask)
         row = self.rows_added + (jnp.cumsum(mask).reshape(mask.shape) - mask).astype(jnp.uint32)
         frames = self.frames.add((seen, jnp.broadcast_to(row[..., None], new.shape)), new)
         rows_added = self.rows_added + mask.sum(dtype=jnp.uint32)
         # rows from the row of this frame on use no frame that has been overwritten
         edge = frames.gather_rows((frames.position + self.share_window + new[0].size) % frames.capacity)[1]
-        kept = self.rows.add(replace(rows, obs=place, next_obs=None), mask)
+        kept = self.rows.add(replace(rows, obs=(place, others), next_obs=next_others), mask)
         lost = jnp.maximum(kept.size - (rows_added - edge).astype(jnp.int32), 0)
         kept = kept.drop_oldest(jnp.where(frames.size == frames.capacity, lost, 0))
         frames_added = self.frames_added + new.sum(dtype=jnp.uint32)
@@ -123,7 +125,8 @@ class FrameBuffer:
 
     def _restore_frames(self, sample: Sample) -> Sample:
         """Return a sample with its indices of frames replaced by observations."""
-        frames, _ = self.frames.gather_rows(sample.rows.obs)
+        place, others = sample.rows.obs
+        frames, _ = self.frames.gather_rows(place)
         obs, next_obs = (
             self.observation.treedef.unflatten(
                 x[..., part, :].reshape(*sample.index.shape, *shape)
@@ -131,6 +134,7 @@ class FrameBuffer:
             )
             for part in (slice(self.count), slice(self.count, None))
         )
+        obs, next_obs = _join_obs(obs, others), _join_obs(next_obs, sample.rows.next_obs)
         return replace(sample, rows=replace(sample.rows, obs=obs, next_obs=next_obs))
 
 
@@ -194,18 +198,19 @@ class FrameReplay:
         """
         groups = isinstance(row.reward, Mapping)
         require(not groups, "replay", "FrameReplay", "does not support groups of agents; use UniformReplay")
-        for leaf in jax.tree.leaves(row.obs):
+        obs, others = _split_obs(row.obs)
+        for leaf in jax.tree.leaves(obs):
             whole = self.count == 1 or (leaf.shape and leaf.shape[0] % self.count == 0)
             require(bool(whole), "count", self.count, f"must divide the first axis of {list(leaf.shape)}")
         several = 2 * self.count
         last = max(math.prod(row.reward.shape), 1)  # number of rewards of a row, hence steps to its next observation
         place = jax.ShapeDtypeStruct((several,), jnp.int32)
-        rows = self.rows.empty(capacity, replace(row, obs=place, next_obs=None), num_envs)
+        rows = self.rows.empty(capacity, replace(row, obs=(place, others), next_obs=others), num_envs)
         if not isinstance(rows, ForgetfulReplayBuffer):
             raise OptionError(
                 f"rows={type(self.rows).__name__}: cannot drop its oldest transitions, which FrameReplay needs"
             )
-        frame = jax.tree.map(lambda x: jax.ShapeDtypeStruct((math.prod(x.shape) // self.count,), x.dtype), row.obs)
+        frame = jax.tree.map(lambda x: jax.ShapeDtypeStruct((math.prod(x.shape) // self.count,), x.dtype), obs)
         reach = num_envs * last * several
         room = capacity + capacity // ROWS_PER_SPARE_FRAME + 2 * reach
         frames = RingBuffer.empty(room, (frame, jax.ShapeDtypeStruct((), jnp.uint32)))
@@ -213,8 +218,21 @@ class FrameReplay:
         recent = nowhere, nowhere.astype(jnp.uint32)
         none = jnp.uint32(reach + 1)  # so that serial number 0 is too old to be reused
         rows = rows.drop_oldest(jnp.int32(0))  # sets can_drop, which is static, from the start
-        framed = FrameBuffer(rows, frames, recent, none, jnp.uint32(0), RowLayout.from_row(row.obs), self.count)
+        framed = FrameBuffer(rows, frames, recent, none, jnp.uint32(0), RowLayout.from_row(obs), self.count)
         return PrioritizedFrameBuffer(framed) if isinstance(rows, PrioritizedReplayBuffer) else framed
+
+
+def _split_obs(obs: PyTree) -> tuple[PyTree, PyTree]:
+    """Return the frames of observations, and their action masks and privileged states; None without these."""
+    if not (isinstance(obs, Mapping) and "obs" in obs and obs.keys() <= {"obs", "legal", "state"}):
+        return obs, None
+    frames, others = _split_obs(obs["obs"])
+    return frames, {**obs, "obs": others}
+
+
+def _join_obs(frames: PyTree, others: PyTree) -> PyTree:
+    """Return the observations that `_split_obs` split."""
+    return frames if others is None else {**others, "obs": _join_obs(frames, others["obs"])}
 
 
 def _match_frames(a: PyTree, b: PyTree) -> Bool[Array, "n new old"]:

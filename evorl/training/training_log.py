@@ -136,7 +136,7 @@ class TrainingLog:
     def keep_best(self, evaluated: State, returns: np.ndarray) -> None:
         """Keep the evaluated state of each run whose return is not lower than its best so far.
 
-        Of equal returns, the last one counts: the mean return over all agents of a zero-sum game is always 0.
+        The last one of equal returns counts, since the mean return over all agents of a zero-sum game is always 0.
         `returns` has the leading axes of the leaves of the state.
         """
         before = (

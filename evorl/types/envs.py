@@ -145,6 +145,9 @@ class LevelEnv(Env, Protocol):
     def is_same_level(self, a: Level, b: Level) -> Array:
         """Return whether two levels are the same, bool [].
 
+        Levels that are the same must be equal in all bits: a buffer of levels compares only those with equal
+        hashes.
+
         Args:
             a: A level.
             b: Another level.

@@ -16,6 +16,7 @@ class HostState:
 
     lease: Int[Array, ""]
     steps: UInt32[Array, ""]  # resets and steps of the lease so far; the next request must continue from here
+    failed: Bool[Array, ""]  # the last step of the episode failed; the episode did not end
     reset_obs: PyTree = None  # first observation of the next episode, if the last step has started it (has_reset)
     has_reset: Bool[Array, ""] | None = None  # None if steps never start episodes
     pending: Bool[Array, ""] | None = None  # the last step has no answer yet; None if steps wait for all

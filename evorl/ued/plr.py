@@ -103,7 +103,7 @@ class PLR(curricula.BaseCurriculum):
         0.5,
         0.0,
         1.0,
-        "p, fraction of the iterations that replay levels, once the buffer is half full",
+        "p, probability that an iteration replays levels, once the buffer is half full, unless it mutates levels",
         Uniform(0.1, 0.9),
     )
 

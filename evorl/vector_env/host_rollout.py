@@ -60,8 +60,7 @@ def build_steps(
             answered = active & ~pending_mask(after)
             ends = transition.terminated & answered, transition.truncated & answered
             transition = replace(transition, terminated=ends[0], truncated=ends[1])
-        failed = (hosts.get_leases(after.env_state) <= 0) & ~transition.is_done
-        lost = failed & answered
+        lost = hosts.find_host_state(after.env_state).failed & answered
         counts = answered & ~lost
         ended = transition.is_done & counts
         stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))

@@ -86,9 +86,7 @@ def require_distinct_features(rules: Rules, sets: Iterable[Any], features: Mappi
         other = seen.setdefault(tuple(np.asarray(features[known], np.float32).tolist()), known)
         if other != known:
             both = " and ".join(f"{information!r} of player {player}" for player, information in (other, known))
-            raise OptionError(
-                f"tree={rules!r}: features(state, player) must differ between information sets {both}"
-            )
+            raise OptionError(f"tree={rules!r}: features(state, player) must differ between information sets {both}")
 
 
 def format_state_line(rules: Rules, state: Any) -> str:

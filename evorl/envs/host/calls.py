@@ -106,17 +106,19 @@ def step_host_env(env: HostedEnv, env_state: HostState, action: Any, params: Hos
     rest = n * (1 + (at_once or env.batch > 0))
     seen, first = (spaces.unflatten(env.observation_space, x) if x else None for x in (answer[:n], answer[n:rest]))
     reward, terminated, truncated, *left, begun = answer[rest:]
-    after = HostState(lease, steps, first, begun, waits) if at_once else HostState(lease, steps)
+    failed = (lease <= 0) & ~(terminated | truncated)  # before a wrapper ends the episode at the same step
+    after = HostState(lease, steps, failed, *((first, begun, waits) if at_once else ()))
     ends = MemberEnds(left[0] == TERMINATED, left[0] == TRUNCATED) if left else None
     return after, TimeStep(seen, reward, terminated, truncated, member_ends=ends)
 
 
 def _init_host_state(env: HostedEnv, lease: Any, steps: Any) -> HostState:
     """Return the state at the start of an episode."""
+    no = jnp.zeros_like(lease, bool)
     if not has_autoreset(env):
-        return HostState(lease, steps)
-    first, no = tree.zeros_like(spaces.to_shape_structs(env.observation_space)), jnp.zeros_like(lease, bool)
-    return HostState(lease, steps, first, no, no if env.batch else None)
+        return HostState(lease, steps, no)
+    first = tree.zeros_like(spaces.to_shape_structs(env.observation_space))
+    return HostState(lease, steps, no, first, no, no if env.batch else None)
 
 
 def _response_shapes(env: HostedEnv, times: int, outcome: Any = ()) -> list[jax.ShapeDtypeStruct]:
