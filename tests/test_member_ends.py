@@ -207,11 +207,15 @@ def test_off_policy_losses_do_not_depend_on_members_that_are_gone(make, spaces):
 
 
 @pytest.mark.program
-def test_values_of_a_team_leave_out_who_has_ended():
-    """VDN: the sum over those that are there, and after them of those that have not died."""
+@pytest.mark.parametrize("game_ends", [False, True])
+def test_values_of_a_team_leave_out_who_has_ended(game_ends):
+    """VDN: the sum over those that are there, and after them of those that have not died.
+
+    A member that is truncated at step 4 is bootstrapped, even if the game terminates at this step.
+    """
     agent = ValueDecomposition(template(DQN), obs_agent_id=False, observation_space=PAIR[0], action_space=PAIR[1])
     t, reward, _, gone = pair()
-    t = tree.merge_axes(replace(t, extras={}))
+    t = tree.merge_axes(replace(t, extras={}, terminated=t.terminated.at[4].set(game_ends)))
     state = agent.init(jax.random.key(0))
     _, metrics = agent.critic_loss(state.actor.params, state, t, jax.random.key(0))
     net, params = agent.agent.network, state.actor.params["agent"]
@@ -219,7 +223,8 @@ def test_values_of_a_team_leave_out_who_has_ended():
     following = np.asarray(net.apply(params, None, t.next_obs["pair"], method="step")[1])
     made = np.where(gone, 0, each[..., 0]).sum(-1)
     out = gone | np.asarray(t.member_ends.terminated["pair"])
-    best = np.where(out, 0, following.max(-1)).sum(-1) * ~np.asarray(t.terminated)
+    best = np.where(out, 0, following.max(-1)).sum(-1) * (np.arange(7) != 5)
+    assert best[4] != 0
     error = made - (reward.sum(-1) + agent.agents.discount * best)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error), rtol=1e-4, atol=1e-5)
 

@@ -133,7 +133,8 @@ class ValueDecomposition(BaseAgent):
         if t.member_ends is not None:
             own = rows.training_steps
             made, best = jnp.where(own.members_done, 0, made), jnp.where(own.terminated, 0, best)
-            together = replace(together, truncated=batch.is_trace_end & ~batch.terminated)
+            terminated = rows.terminated.all(-1)  # a member may be truncated in the step that terminates the game
+            together = replace(together, terminated=terminated, truncated=batch.is_trace_end & ~terminated)
         best = self.mix_values(target["mixer"], best, t.next_obs)
         value = self.mix_values(params["mixer"], made, t.obs)
         return agent.huber_loss(together, value, agent.bootstrap_target(together, best))
