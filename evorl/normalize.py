@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, PyTree
 
+from evorl import tree
 from evorl.types import Transition
 
 MAX_UPDATES = 2**20  # from then on, old observations lose weight: in float32, larger sums stop at a wrong value
@@ -105,6 +106,14 @@ def get_member_shapes(row: Transition, x: PyTree) -> PyTree:
     if not isinstance(row.reward, Mapping):
         return shapes(x, 0)
     return {name: shapes(part, 1 if name in row.reward else 0) for name, part in x.items()}
+
+
+def update_obs_statistics(statistics: Any, transitions: Transition, mask: Array) -> Any:
+    """Return statistics, or None without any, with the finite observations of masked transitions [steps, n, ...]."""
+    if statistics is None:
+        return None
+    finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
+    return statistics.update(transitions.obs, mask_members(transitions, transitions.obs, mask & finite))
 
 
 def mask_members(transitions: Transition, x: PyTree, mask: Any = True) -> Any:

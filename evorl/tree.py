@@ -266,6 +266,11 @@ def as_arrays(params: Any) -> Any:
     return drop_weak_types(_cast_to_declared_types(params))
 
 
+def resolve_env_params(env: Any, env_params: Any) -> Any:
+    """Return environment parameters, None for the default ones of the environment, as leaves of a state."""
+    return as_arrays(env.default_params if env_params is None else env_params)
+
+
 def _cast_to_declared_types(params: Any) -> Any:
     """Convert ints in parameters to floats if the declared default is a float, such as 1 for a length."""
     if isinstance(params, Mapping):

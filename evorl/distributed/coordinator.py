@@ -24,7 +24,7 @@ from evorl.leagues.oracles import DivisibleOracle, sum_counts, zero_counts
 from evorl.leagues.payoffs import Payoffs
 from evorl.leagues.psro import PSRO
 from evorl.parts import resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Metrics
 
 PROFILES_PER_TASK = 16
@@ -76,8 +76,7 @@ def coordinate_psro(
         raise OptionError(
             f"oracle={type(psro.oracle).__name__}: must compute the best responses of players one at a time"
         )
-    params = psro.env.default_params if env_params is None else env_params
-    spec = PSROSpec(psro, resolve_numbers(psro), as_arrays(params))
+    spec = PSROSpec(psro, resolve_numbers(psro), resolve_env_params(psro.env, env_params))
     coordinator = PSROCoordinator(spec.build_programs(), seed, staleness, results or ResultStore())
     with executor.start_workers(coordinator.programs) as workers:
         yield from coordinator.run(workers, iterations)

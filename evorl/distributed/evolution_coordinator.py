@@ -15,7 +15,7 @@ from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
 from evorl.parts import resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.workflows.evolution import Evolution, EvolutionState
 
 
@@ -58,7 +58,7 @@ def coordinate_evolution(
     require_int("iterations", iterations)
     n = workflow.evolver.population_size
     require(parts >= 1 and n % parts == 0, "parts", parts, f"must divide population_size, {n}")
-    params = as_arrays(workflow.env.default_params if env_params is None else env_params)
+    params = resolve_env_params(workflow.env, env_params)
     spec = EvolutionSpec(split_population(workflow, parts), resolve_numbers(workflow), params)
     programs, begun = spec.build_programs(), time.perf_counter()
     key_init, steps, _ = jax.random.split(key_from_seed(seed), 3)  # same keys as in a training in one program

@@ -17,7 +17,7 @@ from evorl.distributed.values import pack_value, unpack_value
 from evorl.errors import OptionError, require, require_int
 from evorl.keys import key_from_seed
 from evorl.parts import resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Metrics
 from evorl.vector_env import hosts
 from evorl.workflows.on_policy import OnPolicy, OnPolicyState
@@ -79,7 +79,7 @@ def coordinate_rollouts(
     require_int("iterations", iterations)
     envs = workflow.num_envs
     require(parts >= 1 and envs % parts == 0, "parts", parts, f"must divide num_envs, {envs}")
-    params = as_arrays(workflow.env.default_params if env_params is None else env_params)
+    params = resolve_env_params(workflow.env, env_params)
     where = "must not run on the host, because workers cannot share its processes"
     require(hosts.find_host_params(params) is None, "env", type(workflow.env).__name__, where)
     given = resolve_numbers(workflow)

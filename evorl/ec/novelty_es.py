@@ -127,11 +127,11 @@ class NoveltyES(Evolver):
         worth = weight * center_ranks(novelty[:n]) + (1 - weight) * center_ranks(fitness.fitness[:n])
         worth = jnp.where(jnp.isnan(novelty[:n]), jnp.nan, worth)
         center = tree.index(state.centers, state.center_index)
-        told, metrics = search.tell(self.evolver, key, members, worth, center)
+        center, metrics = search.tell(self.evolver, key, members, worth, center)
 
         best = update_best(genomes, fitness.fitness, lambda params: params, (state.best, state.best_fitness))
         state = NoveltyESState(
-            tree.set_row(state.centers, state.center_index, told),
+            tree.set_row(state.centers, state.center_index, center),
             state.center_index,
             jnp.arange(self.num_centers) == state.center_index,
             jnp.nan_to_num(novelty[n:]),

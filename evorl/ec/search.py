@@ -56,6 +56,16 @@ def tell(evolver: Evolver, key: Key, members: Any, fitness: Any, state: State) -
     return evolver.tell(key, members, fitness, state)
 
 
+def tell_means(
+    evolver: Evolver, key: Key, members: Any, means: dict[str, Any], asked: State, state: State
+) -> tuple[State, Metrics]:
+    """Report the fitness that an evolver computes from the mean results of individuals, as `tell` does.
+
+    `asked` is the state that `ask` returned, and `state` the one before.
+    """
+    return tell(evolver, key, members, evolver.compute_fitness(means), merge_asked_state(asked, state))
+
+
 def center_genome(evolver: Evolver, state: State, solution: Params) -> Any:
     """Return the solution as one individual, in the form that `ask` returns individuals."""
     return evolver.center_genome(state) if isinstance(evolver, SeedEvolver) else solution

@@ -25,7 +25,7 @@ from evorl.leagues.single_player_game import MatchParams, SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_policy
 from evorl.leagues.training_oracle import make_single_player_env, with_env
 from evorl.parts import bind, part, require_constants, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, PolicyWorkflow, State
 from evorl.workflows import base, members
 from evorl.workflows.base import as_evaluation
@@ -137,7 +137,7 @@ class League:
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LeagueState:
         numbers, roster = resolve_numbers(self, numbers), self.roster
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         learners = self.init_learners(key, numbers, env_params)
         kept = self._extract_policies(learners, numbers)
         rows = jnp.arange(roster.num_learners)

@@ -26,7 +26,7 @@ from evorl.leagues.single_player_game import SinglePlayerGame
 from evorl.leagues.tabular_policies import tabulate_agent
 from evorl.leagues.training_oracle import make_single_player_env, with_env
 from evorl.parts import Number, bind, number, part, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, Transition
 from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base
@@ -159,7 +159,7 @@ class NFSP(base.BaseStagedWorkflow):
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> NFSPState:
         numbers, off = resolve_numbers(self, numbers), self.response
         bound = bind(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         keys, agents, experience = {}, {}, {}
         for i, role in enumerate(self.roles.roles):
             keys[role.name] = jax.random.split(jax.random.fold_in(key, i), (2, len(role.players)))

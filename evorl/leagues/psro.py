@@ -50,7 +50,7 @@ from evorl.leagues.policy_prefix import compute_on_prefix, pad_policies, take_po
 from evorl.leagues.roles import Roles
 from evorl.leagues.solvers import MetaSolver, select_opponent_mixtures, solve_meta_game
 from evorl.parts import bind, part, require_constants, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn, State
 from evorl.workflows import base
 
@@ -163,7 +163,7 @@ class PSRO:
             env_params: Environment parameters; None for the default parameters of the game.
         """
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         players = self.roles.num_players
         first = bind(self, numbers, None).oracle.init_policies(self.env, key)
         pool = tree.set_row(

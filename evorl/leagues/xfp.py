@@ -17,7 +17,7 @@ from evorl.leagues.roles import Roles
 from evorl.leagues.sequence_form import SequenceForm
 from evorl.leagues.tabular_policies import make_uniform_policy, normalize_policy
 from evorl.parts import part, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Env, Key, Metrics, Numbers, PolicyFn
 from evorl.workflows.base import as_evaluation
 
@@ -69,7 +69,7 @@ class XFP:
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> XFPState:
         del key
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         plan = SequenceForm.from_tree(self.tree).compute_realization_plan(make_uniform_policy(self.tree))
         return XFPState(resolve_numbers(self, numbers), env_params, plan, jnp.int32(0))
 

@@ -54,7 +54,7 @@ class Program:
 
     def __post_init__(self) -> None:
         most = max(base.max_env_steps(self.workflow))
-        why = f"must be at most {MAX_COUNT:,} in an iteration, as they are counted in int32; use fewer or shorter lives"
+        why = f"must be at most {MAX_COUNT:,} in an iteration, as they are counted in int32; use fewer or shorter runs"
         require(math.isinf(most) or most <= MAX_COUNT, "env steps", f"up to {most:,.0f}", why)
 
     @cached_property
@@ -130,13 +130,8 @@ class Program:
 
     def compile_measure(self, measure: Measure, state: State, options: dict[str, Any]) -> Measure:
         """Compile a measure for all runs, for states like the given one, without replay buffers."""
-
-        def measure_all(state: State) -> Metrics:
-            return jax.vmap(measure)(state) if self.side_by_side else jax.lax.map(measure, state)
-
-        with jax.set_mesh(self.mesh):
-            each = measure if len(self.seeds) == 1 else mesh.shard_over_axis(measure_all, mesh.SEEDS, (True,), True)
-            return jax.jit(each, out_shardings=self.of_metrics).lower(state).compile(options)
+        evaluate = self.compile_evaluator(lambda state, key: measure(state), state, options)
+        return lambda state: evaluate(state, self.keys, np.uint32(0))
 
     def compile_evaluator(self, evaluator: Evaluator, state: State, options: dict[str, Any]) -> Callable[..., Metrics]:
         """Compile an evaluator for all runs, for states like the given one, without replay buffers.

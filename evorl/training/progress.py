@@ -208,7 +208,8 @@ class Progress:
         """
         problem = OptionError(f"the progress in the checkpoint is not valid for a training with {num_seeds} seeds")
         try:
-            progress = cls(**saved | {"recent_usage": [BudgetUsage(*usage) for usage in saved["recent_usage"]]})
+            usages: Any = {"recent_usage": [BudgetUsage(*usage) for usage in saved["recent_usage"]]}
+            progress = cls(**saved | usages)
             returns = np.asarray(math.nan if progress.best_returns is None else progress.best_returns, float)
             right = all(
                 len(values) == num_seeds for values in (progress.divergence_iterations, *progress.totals.values())

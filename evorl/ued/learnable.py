@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from evorl import mesh, tree
 from evorl.errors import require
 from evorl.parts import part, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import Key, Level, Metrics, Numbers
 from evorl.ued import curricula
 from evorl.ued.scores import Learnability, Outcome, Score
@@ -114,7 +114,7 @@ class Learnable(curricula.BaseCurriculum):
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LearnableState:
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         student = self.student.init(key, numbers.get("student", {}), env_params)
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
         kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))

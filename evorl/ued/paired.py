@@ -14,7 +14,7 @@ from evorl import mesh, tree
 from evorl.errors import OptionError, require
 from evorl.metrics import COUNTS, MEASURED_STEPS
 from evorl.parts import bind, part, replace_unchecked, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import as_arrays, resolve_env_params
 from evorl.types import (
     Agent,
     Batch,
@@ -158,7 +158,7 @@ class PAIRED(base.BaseStagedWorkflow):
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PAIREDState:
         key_students, key_teacher = jax.random.split(key)
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
 
         def init_student(key: Key) -> OnPolicyState:
             return base.drop_shared_fields(self.student.init(key, numbers.get("student", {}), env_params))

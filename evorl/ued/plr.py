@@ -14,7 +14,7 @@ from evorl import mesh, tree
 from evorl.errors import require, require_int
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.priors import Uniform
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     Batch,
     Key,
@@ -161,7 +161,7 @@ class PLR(curricula.BaseCurriculum):
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PLRState:
         key_student, key_generator = jax.random.split(key)
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         student = self.full_student.init(key_student, numbers.get("student", {}), env_params)
         generator = bind(self, numbers).generator.init(key_generator, self.env, self.num_levels)
         level = jax.eval_shape(self.env.sample_level, key, env_params)

@@ -93,12 +93,16 @@ class EnvBatch:
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
                 raise unknown_name_error("episode_info", name, seen.info)
-        learned = None if seen.task_reward is None else seen.reward
-        none = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), (seen.raw_reward, seen.info, learned))
-        info = {name: none[1][name] for name in self.episode_info_spec}
-        gone = None if seen.member_ends is None else tree.zeros_like(seen.member_ends.truncated)
-        memory, length = tree.broadcast(self.memory, self.num_envs), jnp.zeros(self.num_envs, jnp.int32)
-        return EnvInstance(*starts, memory, none[0], length, info, gone, learned_return=none[2])
+        zeros = lambda shapes: jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), shapes)  # noqa: E731
+        return EnvInstance(
+            *starts,
+            memory=tree.broadcast(self.memory, self.num_envs),
+            episode_return=zeros(seen.raw_reward),
+            episode_length=jnp.zeros(self.num_envs, jnp.int32),
+            episode_info=zeros({name: seen.info[name] for name in self.episode_info_spec}),
+            members_done=None if seen.member_ends is None else tree.zeros_like(seen.member_ends.truncated),
+            learned_return=None if seen.task_reward is None else zeros(seen.reward),
+        )
 
     def _check_obs(self, where: str, obs: Any) -> None:
         """Raise OptionError if observations, leaves [n, ...], do not have the declared shapes and dtypes."""

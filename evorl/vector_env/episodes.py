@@ -62,10 +62,19 @@ class EpisodeStats:
     @classmethod
     def zeros(cls, envs: EnvInstance, ranked: str | None = None) -> "EpisodeStats":
         """Return the statistics of these environments before their first step."""
-        nothing = tree.zeros_like((envs.episode_length, envs.episode_return, envs.episode_info))
-        none, returns, info = nothing
-        learned, hosted = tree.zeros_like(envs.learned_return), bool(hosts.collect_leases(envs.env_state))
-        return cls(none, none, returns, none, info, none, none, ranked, learned, hosted)
+        zeros = tree.zeros_like(envs.episode_length)
+        return cls(
+            steps=zeros,
+            episodes=zeros,
+            returns=tree.zeros_like(envs.episode_return),
+            lengths=zeros,
+            info=tree.zeros_like(envs.episode_info),
+            restarts=zeros,
+            bad_rewards=zeros,
+            ranking_group=ranked,
+            learned_returns=tree.zeros_like(envs.learned_return),
+            retries_cut_episodes=bool(hosts.collect_leases(envs.env_state)),
+        )
 
     def add_step(self, counts: Any, ended: Any, lost: Any, episode: tuple[Any, Any, Any, Any]) -> "EpisodeStats":
         """Return the statistics after a step of all environments.

@@ -1,5 +1,6 @@
 """Access to the parts of states and parameters that belong to host environments, such as leases and requests."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from evorl.types import HostParams, HostState, Key
 
 def find_host_params(env_params: Any) -> HostParams | None:
     """Return the parameters of the host environment that an environment contains, or None."""
-    return next((x for x in _nodes(env_params, HostParams) if isinstance(x, HostParams)), None)
+    return next(iter(_find(HostParams, env_params)), None)
 
 
 def has_late_answers(env_params: Any) -> bool:
@@ -66,8 +67,7 @@ def mask_host_params(acts: Any, env_params: Any) -> Any:
     require(
         not batch, "env.batch", batch, "must be 0 with a wrapper that takes several steps in one, such as ActionRepeat"
     )
-    is_one = lambda x: isinstance(x, HostParams)  # noqa: E731
-    return jax.tree.map(lambda x: replace(x, active=x.active & acts) if is_one(x) else x, env_params, is_leaf=is_one)
+    return _map(HostParams, lambda x: replace(x, active=x.active & acts), env_params)
 
 
 def seeds_from_keys(keys: Key) -> UInt32[Array, "*n 2"]:
@@ -77,7 +77,7 @@ def seeds_from_keys(keys: Key) -> UInt32[Array, "*n 2"]:
 
 def find_host_state(env_state: Any) -> HostState:
     """Return the host state within the states of environments."""
-    return next(x for x in _nodes(env_state, HostState) if isinstance(x, HostState))
+    return _find(HostState, env_state)[0]
 
 
 def get_leases(env_state: Any) -> Int[Array, " n"]:
@@ -87,7 +87,7 @@ def get_leases(env_state: Any) -> Int[Array, " n"]:
 
 def collect_leases(state: Any) -> list[Any]:
     """Return all leases within a state, of any shape."""
-    return [x.lease for x in _nodes(state, HostState) if isinstance(x, HostState)]
+    return [x.lease for x in _find(HostState, state)]
 
 
 def mark_for_reset(state: Any) -> Any:
@@ -107,15 +107,21 @@ def copy_marked_for_reset(state: Any, keeper: Any) -> Any:
 
 def copy_host_states(state: Any, keeper: Any) -> Any:
     """Return a state with the host states of `keeper`, a state of the same environments."""
-    mine = iter(x for x in _nodes(keeper, HostState) if isinstance(x, HostState))
-    is_one = lambda x: isinstance(x, HostState)  # noqa: E731
-    return jax.tree.map(lambda x: next(mine) if is_one(x) else x, state, is_leaf=is_one)
+    mine = iter(_find(HostState, keeper))
+    return _map(HostState, lambda _: next(mine), state)
 
 
-def _map_leases(state: Any, change: Any) -> Any:
-    is_one = lambda x: isinstance(x, HostState)  # noqa: E731
-    return jax.tree.map(lambda x: replace(x, lease=change(x.lease)) if is_one(x) else x, state, is_leaf=is_one)
+def _map_leases(state: Any, change: Callable[[Any], Any]) -> Any:
+    return _map(HostState, lambda x: replace(x, lease=change(x.lease)), state)
 
 
-def _nodes(values: Any, kind: type) -> list[Any]:
-    return jax.tree.leaves(values, is_leaf=lambda x: isinstance(x, kind))
+def _find(kind: type, values: Any) -> list[Any]:
+    """Return the instances of a class in a pytree."""
+    leaves = jax.tree.leaves(values, is_leaf=lambda x: isinstance(x, kind))
+    return [x for x in leaves if isinstance(x, kind)]
+
+
+def _map(kind: type, change: Callable[[Any], Any], values: Any) -> Any:
+    """Apply a function to the instances of a class in a pytree."""
+    is_kind = lambda x: isinstance(x, kind)  # noqa: E731
+    return jax.tree.map(lambda x: change(x) if is_kind(x) else x, values, is_leaf=is_kind)

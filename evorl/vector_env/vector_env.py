@@ -1,7 +1,7 @@
 """Vectorized environments of a workflow, shared by rollouts and evaluations so that physics has one batch size."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -132,11 +132,12 @@ class VectorEnv:
 
     env: Env
     agent: Actor
+    _: KW_ONLY
     num_envs: int
-    num_actors: int
-    num_rollout_starts: int  # starts per environment in a rollout
     eval_episodes: int
     chunk: int
+    num_actors: int = 1
+    num_rollout_starts: int = 1  # starts per environment in a rollout
     num_blocks: int = 1
 
     def __post_init__(self) -> None:
@@ -172,11 +173,6 @@ class VectorEnv:
         """Return the size of the axis that can be sharded: environments, or actors together with their environments."""
         return {mesh.ENVS: self.num_actors if self.num_actors > 1 else self.num_envs}
 
-    @property
-    def eval_episodes_per_env(self) -> Int[Array, " n"]:
-        """Return the number of evaluation episodes of each environment, [n], with sum eval_episodes."""
-        return split_evenly(self.eval_episodes, self.num_envs)
-
     def make_starts(self, every: bool | Array = False) -> ResetStarts:
         """Return the starts of a rollout, or with `every` as many starts as an evaluation needs."""
         most = self.max_starts
@@ -199,9 +195,15 @@ class VectorEnv:
         self, params: Params, explores: Any = None, random: Any = None, stores: Any = None
     ) -> RolloutPlan:
         """Plan eval_episodes whole episodes of actors with params, leaves [actors, ...], each from its own start."""
-        quota = self.eval_episodes_per_env
         return RolloutPlan(
-            self.make_starts(True), True, quota, UNLIMITED, None, params, explores, random, stores, releases=True
+            self.make_starts(every=True),
+            episodes=split_evenly(self.eval_episodes, self.num_envs),
+            steps=UNLIMITED,
+            params=params,
+            explores=explores,
+            random_actions=random,
+            stores=stores,
+            releases=True,
         )
 
     def init_blank_envs(self, params: Params, env_params: Any) -> tuple[EnvInstance, Any]:

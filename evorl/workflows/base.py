@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -36,7 +36,7 @@ from evorl.types import (
     Transition,
     Workflow,
 )
-from evorl.vector_env import hosts
+from evorl.vector_env import Behaviour, hosts
 
 T = TypeVar("T")
 Body = Callable[[Array, Any], tuple[Any, Metrics]]
@@ -135,6 +135,24 @@ class BaseStagedWorkflow:
         key_plan, key_rollout, _ = jax.random.split(key, 3)
         played = workflow.rollout(state, workflow.plan_evaluation(state, key_plan), key_rollout)[1]
         return workflow.evaluation_metrics(state, played)
+
+
+class BasePolicyWorkflow(BaseStagedWorkflow):
+    """Base class of workflows whose agent acts on observations, normalized if the state has `obs_statistics`."""
+
+    def behaviour(self, state: Any) -> Behaviour:
+        """Return the behavior of the agent in one environment, for any parameters."""
+        workflow: Any = self
+        return Behaviour(workflow.env, workflow.agent, partial(self.normalize_obs, state))
+
+    def normalize_obs(self, state: Any, obs: Any) -> Any:
+        """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.
+
+        Args:
+            state: State of the workflow, with the statistics.
+            obs: Observation of the environment.
+        """
+        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
 
 def drop_shared_fields(state: State) -> State:

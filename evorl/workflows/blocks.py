@@ -10,9 +10,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
 from evorl import mesh, tree
-from evorl.normalize import RunningStatistics, mask_members
+from evorl.normalize import RunningStatistics, update_obs_statistics
 from evorl.spaces import to_shape_structs
-from evorl.types import Key, Metrics, Params, SeedEvolver, Transition
+from evorl.types import Key, Metrics, Params, SeedEvolver
 from evorl.vector_env import Behaviour, EpisodeStats, Rollout, RolloutPlan, TransitionStore, hosts
 
 Block: TypeAlias = tuple[Params, Array, Array]  # individuals; episodes and seed group of each environment
@@ -102,20 +102,10 @@ def rollout_block(
     Returns:
         The statistics, and the episode statistics and the state metrics of the block.
     """
-
-    def update_statistics(
-        statistics: RunningStatistics | None, transitions: Transition, mask: Array
-    ) -> RunningStatistics | None:
-        """Return the statistics with the finite observations of a chunk, or None without statistics."""
-        if statistics is None:
-            return None
-        finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
-        return statistics.update(transitions.obs, mask_members(transitions, transitions.obs, mask & finite))
-
     params, episodes, group = block
     key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own
     plan = replace(plan, params=params, episodes=episodes, seed_group=group)
-    store = TransitionStore(workflow.chunk, statistics, update_statistics)
+    store = TransitionStore(workflow.chunk, statistics, update_obs_statistics)
     behaviour = make_member_behaviour(workflow, state)
     world = workflow.vector_env.divide(workflow.num_envs // len(episodes))
     played = world.rollout(behaviour, state.env_params, plan, None, key, store)

@@ -14,7 +14,7 @@ from evorl.ec.shaping import count_elites
 from evorl.errors import require
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     ActorCritic,
     Env,
@@ -123,7 +123,8 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     def vector_env(self) -> VectorEnv:
         """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
-        return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
+        sizes = {"num_envs": n, "num_actors": n, "eval_episodes": self.eval_episodes}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -147,7 +148,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> CEMRLState:
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         parts = shared_replay_learning.init_agent_evolver_replay(bind(self, numbers), key, env_params)
         return CEMRLState(numbers, env_params, *parts, jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
@@ -187,10 +188,8 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         self, state: CEMRLState, carry: GenerationCarry, played: Rollout, key: Key
     ) -> tuple[CEMRLState, Metrics]:
         members, random, means = played.plan.params, jnp.asarray(played.plan.random_actions), played.stats.fitness_means
-        evolver = search.merge_asked_state(carry.evolver, state.evolver)
-        judged = self.evolver.compute_fitness(means)
-        told, metrics = search.tell(self.evolver, key, members, judged, evolver)
-        evolver = tree.select(~random, told, state.evolver)
+        evolver, metrics = search.tell_means(self.evolver, key, members, means, carry.evolver, state.evolver)
+        evolver = tree.select(~random, evolver, state.evolver)
         learned = carry.metrics["gradient_steps"] > 0
         metrics |= played.metrics() | carry.metrics
         metrics |= {

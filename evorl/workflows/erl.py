@@ -19,7 +19,7 @@ from evorl.errors import require, unknown_name_error
 from evorl.metrics import MEASURED_STEPS
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     ActorCritic,
     Env,
@@ -143,7 +143,8 @@ class ERL(shared_replay_learning.BaseHybrid):
         """Return the vectorized environments in which individuals and agents act."""
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.num_agent_envs)
         n = self.num_envs
-        return VectorEnv(self.env, self.agent, n, n, starts, most * n, self.chunk)
+        sizes = {"num_envs": n, "num_actors": n, "eval_episodes": most * n}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -168,7 +169,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> ERLState:
         key_agents, key_evolver = jax.random.split(key)
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         keys = jax.random.split(key_agents, self.num_agents)
         bound = bind(self, numbers)
         agents = jax.vmap(bound.agent.init)(keys)
@@ -248,10 +249,10 @@ class ERL(shared_replay_learning.BaseHybrid):
         agent, replay, metrics = shared_replay_learning.update_actors_and_critic(
             self, agent, state.replay, key_learn, updates
         )
-        evolver = search.merge_asked_state(carry, state.evolver)
-        judged = self.evolver.compute_fitness(tree.index(means, slice(n)))
-        told, told_metrics = search.tell(self.evolver, key_tell, members, judged, evolver)
-        metrics |= played.metrics() | told_metrics
+        evolver, evolver_metrics = search.tell_means(
+            self.evolver, key_tell, members, tree.index(means, slice(n)), carry, state.evolver
+        )
+        metrics |= played.metrics() | evolver_metrics
         metrics |= {
             "return_best": jnp.nanmax(stats.known_returns[:n]),
             "return_agent": tree.index(stats, slice(n, None)).metrics()["return"],
@@ -260,7 +261,7 @@ class ERL(shared_replay_learning.BaseHybrid):
                 self.is_injecting(state, random), count_elites(fitness, jnp.arange(n - m, n)), 0
             ),
         }
-        learned = {"agent": agent, "replay": replay, "evolver": tree.select(~random, told, state.evolver)}
+        learned = {"agent": agent, "replay": replay, "evolver": tree.select(~random, evolver, state.evolver)}
         return replace(state, generation=state.generation + ~random, env_steps=env_steps, **learned), metrics
 
     def evaluation_metrics(self, state: ERLState, played: Rollout) -> Metrics:

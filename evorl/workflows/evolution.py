@@ -1,7 +1,6 @@
 """Policy search: an evolver searches the parameters of a policy."""
 
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -16,7 +15,7 @@ from evorl.ec.openes import OpenES
 from evorl.errors import require, unknown_name_error
 from evorl.normalize import RunningStatistics, get_member_shapes
 from evorl.parts import bind, part, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     Agent,
     Env,
@@ -29,7 +28,7 @@ from evorl.types import (
     SearchResults,
     State,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, Rollout, RolloutPlan, VectorEnv
+from evorl.vector_env import UNLIMITED, Rollout, RolloutPlan, VectorEnv
 from evorl.workflows import base, blocks
 from evorl.workflows.base import check_positive, fill_agent_spaces
 
@@ -48,7 +47,7 @@ class EvolutionState:
 
 
 @part
-class Evolution(base.BaseStagedWorkflow):
+class Evolution(base.BasePolicyWorkflow):
     """Policy search with an evolver: ask for individuals, evaluate each in whole episodes, and tell their fitness.
 
     The return of an individual is the mean undiscounted return, computed with the rewards for learning. By
@@ -125,7 +124,8 @@ class Evolution(base.BaseStagedWorkflow):
     def vector_env(self) -> VectorEnv:
         """Return the vectorized environments of the population, one for each episode."""
         size = self.evolver.population_size
-        return VectorEnv(self.env, self.agent, self.num_envs, size, 1, self.eval_episodes, self.chunk)
+        sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_actors=size)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -149,7 +149,7 @@ class Evolution(base.BaseStagedWorkflow):
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> EvolutionState:
         key_agent, key_evolver = jax.random.split(key)
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         bound = bind(self, numbers)
         agent = bound.agent.init(key_agent)
         draw = lambda key: bound.agent.init(key).actor.params  # noqa: E731
@@ -192,21 +192,19 @@ class Evolution(base.BaseStagedWorkflow):
     def learn_from(
         self, state: EvolutionState, carry: tuple[Any, Any], played: Rollout, key: Key
     ) -> tuple[EvolutionState, Metrics]:
-        (genomes, evolver), members, random = carry, played.plan.params, self.is_random_iteration(state)
-        evolver = search.merge_asked_state(evolver, state.evolver)
+        (genomes, asked), members, random = carry, played.plan.params, self.is_random_iteration(state)
         n = self.evolver.population_size
         of_members = lambda x: x.reshape(n, -1, *x.shape[1:]).mean(1)  # noqa: E731
         means = jax.tree.map(of_members, played.stats.fitness_means)
-        fitness = self.evolver.compute_fitness(means)
-        asked = members if self.evolver.takes_params else genomes
-        told, metrics = search.tell(self.evolver, key, asked, fitness, evolver)
+        individuals = members if self.evolver.takes_params else genomes
+        evolver, metrics = search.tell_means(self.evolver, key, individuals, means, asked, state.evolver)
         statistics = played.stored
         if self.normalization == "vbn":
-            told = tree.select(~random, told, state.evolver)
+            evolver = tree.select(~random, evolver, state.evolver)
             statistics = tree.select(random, statistics, state.obs_statistics)
         state = replace(
-            self.with_policy_params(state, self.evolver.solution(told)),
-            evolver=told,
+            self.with_policy_params(state, self.evolver.solution(evolver)),
+            evolver=evolver,
             obs_statistics=statistics,
             iteration=state.iteration + 1,
             env_steps=state.env_steps + played.stats.steps.sum(),
@@ -221,19 +219,6 @@ class Evolution(base.BaseStagedWorkflow):
             state: State of the workflow.
         """
         return (state.iteration == 0) & (self.normalization == "vbn")
-
-    def behaviour(self, state: EvolutionState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
-
-    def normalize_obs(self, state: EvolutionState, obs: Any) -> Any:
-        """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.
-
-        Args:
-            state: State of the workflow, with the statistics.
-            obs: Observation of the environment.
-        """
-        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
 
     def policy(self, state: EvolutionState, explores: bool = False) -> PolicyFn:
         """Return the policy of the center of the search."""

@@ -112,8 +112,8 @@ class MetaES(base.BaseStagedWorkflow):
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
         fitness = self.evolver.compute_fitness({"return": played.fitness})
-        evolver, told = self.evolver.tell(key, genomes, fitness, evolver)
-        metrics = played.metrics() | told
+        evolver, evolver_metrics = self.evolver.tell(key, genomes, fitness, evolver)
+        metrics = played.metrics() | evolver_metrics
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
 

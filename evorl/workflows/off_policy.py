@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -14,10 +13,10 @@ from evorl import mesh, tree
 from evorl.agents.td3 import TD3
 from evorl.errors import require, require_int
 from evorl.n_step import NStepWindow, to_single_step
-from evorl.normalize import RunningStatistics, get_member_shapes, mask_members
+from evorl.normalize import RunningStatistics, get_member_shapes, update_obs_statistics
 from evorl.parts import bind, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     ActorCritic,
     Env,
@@ -31,7 +30,7 @@ from evorl.types import (
     State,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
+from evorl.vector_env import UNLIMITED, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base, trajectories
 from evorl.workflows.base import (
     check_positive,
@@ -56,7 +55,7 @@ class OffPolicyState:
 
 
 @part
-class OffPolicy(base.BaseStagedWorkflow):
+class OffPolicy(base.BasePolicyWorkflow):
     """Train an off-policy agent: each iteration collects transitions and takes gradient steps on stored ones.
 
     An iteration takes num_steps steps in each of num_envs environments, then num_updates gradient steps of
@@ -135,7 +134,8 @@ class OffPolicy(base.BaseStagedWorkflow):
         chunks = -(-steps // self.chunk)
         starts = min(4, steps)  # per environment; a rollout with more episodes reuses them
         every = -(-steps // chunks)
-        return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, every)
+        sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=every, num_rollout_starts=starts)
 
     def state_sharding(self, state: OffPolicyState) -> OffPolicyState:
         return tree.fill_fields(OffPolicyState, "", envs=mesh.ENVS)
@@ -165,7 +165,7 @@ class OffPolicy(base.BaseStagedWorkflow):
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OffPolicyState:
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
@@ -230,19 +230,6 @@ class OffPolicy(base.BaseStagedWorkflow):
         state, metrics = self.learn(replace(state, envs=played.envs), key, rounds)
         return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
 
-    def behaviour(self, state: OffPolicyState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
-
-    def normalize_obs(self, state: OffPolicyState, obs: Any) -> Any:
-        """Return observations as the agent sees them: normalized, if the workflow normalizes observations.
-
-        Args:
-            state: State of the workflow, with the statistics.
-            obs: Observations of the environment, leaves [*batch, ...].
-        """
-        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
-
     def make_store_function(
         self, storing: Bool[Array, ""]
     ) -> Callable[[tuple[ReplayBuffer, Any, Array, Any], Transition, Array], Any]:
@@ -267,11 +254,7 @@ class OffPolicy(base.BaseStagedWorkflow):
         ) -> tuple[ReplayBuffer, Any, Array, Any]:
             replay, window, left, statistics = stored
             steps = jnp.minimum(left, len(mask))
-            if statistics is not None:
-                finite = tree.find_finite_rows(tree.merge_axes(transitions.obs)).reshape(mask.shape)
-                statistics = statistics.update(
-                    transitions.obs, mask_members(transitions, transitions.obs, mask & storing & finite)
-                )
+            statistics = update_obs_statistics(statistics, transitions, mask & storing)
             if self.has_n_step_window:
                 taken = steps
                 if window.num_filled.ndim:

@@ -1,7 +1,6 @@
 """Train one on-policy agent: collect a rollout, then learn from it (PPO, A2C, IMPALA, Puffer)."""
 
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -15,7 +14,7 @@ from evorl.agents.ppo import PPO
 from evorl.errors import OptionError, require, require_int, unknown_name_error
 from evorl.normalize import RunningStatistics, get_member_shapes, mask_members
 from evorl.parts import bind, part, resolve_numbers
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     AdvantageRecomputer,
     Batch,
@@ -30,7 +29,7 @@ from evorl.types import (
     State,
     Transition,
 )
-from evorl.vector_env import UNLIMITED, Behaviour, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
+from evorl.vector_env import UNLIMITED, EnvInstance, Rollout, RolloutPlan, TransitionStore, VectorEnv, hosts
 from evorl.workflows import base, segments
 from evorl.workflows.base import check_positive, replace_nan_envs
 from evorl.workflows.minibatch_epochs import run_epochs, standardize_advantages
@@ -52,7 +51,7 @@ class OnPolicyState:
 
 
 @part
-class OnPolicy(base.BaseStagedWorkflow):
+class OnPolicy(base.BasePolicyWorkflow):
     """Train an on-policy agent: each iteration collects a rollout and learns from it in epochs of minibatches.
 
     A rollout consists of num_steps steps of num_envs environments. An epoch takes a gradient step on every
@@ -146,7 +145,8 @@ class OnPolicy(base.BaseStagedWorkflow):
     def vector_env(self) -> VectorEnv:
         """Return the vectorized environments in which the agent collects and is evaluated."""
         starts = min(4, self.num_steps)  # per environment; a rollout with more episodes reuses them
-        return VectorEnv(self.env, self.agent, self.num_envs, 1, starts, self.eval_episodes, self.num_steps)
+        sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=self.num_steps, num_rollout_starts=starts)
 
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
         return tree.fill_fields(OnPolicyState, "", envs=mesh.ENVS)
@@ -162,7 +162,7 @@ class OnPolicy(base.BaseStagedWorkflow):
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> OnPolicyState:
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         bound = bind(self, numbers)
         agent = bound.agent.init(key)
         envs, row = bound.vector_env.init_blank_envs(agent.actor.params, env_params)
@@ -240,6 +240,7 @@ class OnPolicy(base.BaseStagedWorkflow):
         state, played = self.rollout(state, self.plan(state, key)[0], key)
         return replace(state, envs=played.envs), played.stored, played.metrics()
 
+    @base.with_numbers_of_state
     @jax.named_scope("learning")
     def learn(self, state: OnPolicyState, rollout: Transition, key: Key) -> tuple[OnPolicyState, Metrics]:
         """Learn from a rollout in num_epochs epochs.
@@ -252,10 +253,10 @@ class OnPolicy(base.BaseStagedWorkflow):
         Returns:
             The new state and the metrics.
         """
-        self = base.bind_unless_bound(self, state)
         state, batch = self.prepare_batch(state, rollout)
         return self.update_on_batch(state, rollout, batch, key, jnp.int32(self.num_epochs))
 
+    @base.with_numbers_of_state
     def prepare_batch(self, state: OnPolicyState, rollout: Transition) -> tuple[OnPolicyState, Batch]:
         """Update the reward statistics with a rollout, and build its batch.
 
@@ -267,7 +268,6 @@ class OnPolicy(base.BaseStagedWorkflow):
             The state and the batch, leaves [num_steps, num_envs, ...]. Advantages are in units of the
             rewards, values in units of `value_scale`.
         """
-        self = base.bind_unless_bound(self, state)
         if state.reward_statistics is not None:
             sizes = jax.tree.map(jnp.abs, rollout.reward)
             rewards = state.reward_statistics.update(sizes, mask_members(rollout, sizes, segments.valid_rows(rollout)))
@@ -277,6 +277,7 @@ class OnPolicy(base.BaseStagedWorkflow):
             batch = segments.weigh_batch(batch, rollout.weight)
         return state, batch if self.refresh != NEVER else replace(batch, ratio=None, bootstrap_value=None)
 
+    @base.with_numbers_of_state
     def update_on_batch(
         self, state: OnPolicyState, rollout: Transition, batch: Batch, key: Key, num_epochs: Int[Array, ""]
     ) -> tuple[OnPolicyState, Metrics]:
@@ -292,7 +293,6 @@ class OnPolicy(base.BaseStagedWorkflow):
         Returns:
             The new state and the metrics.
         """
-        self = base.bind_unless_bound(self, state)
         valid = None
         if rollout.weight is not None:
             valid, has_any = segments.valid_segments(rollout.weight, self.segment_length)
@@ -391,19 +391,6 @@ class OnPolicy(base.BaseStagedWorkflow):
         if discount is not None:
             horizon = jnp.minimum(1 / (1 - discount), horizon)
         return jax.tree.map(lambda size: jnp.where(size > 0, size, 1.0) * horizon, state.reward_statistics.mean)
-
-    def normalize_obs(self, state: OnPolicyState, obs: Any) -> Any:
-        """Return an observation as the policy sees it: normalized, if the workflow normalizes observations.
-
-        Args:
-            state: State of the workflow, with the statistics.
-            obs: Observation of the environment.
-        """
-        return obs if state.obs_statistics is None else state.obs_statistics.normalize(obs)
-
-    def behaviour(self, state: OnPolicyState) -> Behaviour:
-        """Return the behavior of the agent in one environment, for any parameters."""
-        return Behaviour(self.env, self.agent, partial(self.normalize_obs, state))
 
     def policy(self, state: OnPolicyState, explores: bool = False) -> PolicyFn:
         """Return the policy of the agent."""

@@ -15,7 +15,7 @@ from evorl.ec import search
 from evorl.errors import require
 from evorl.parts import Number, bind, number, part, resolve_numbers
 from evorl.replay.ring import UNIFORM
-from evorl.tree import as_arrays
+from evorl.tree import resolve_env_params
 from evorl.types import (
     ActorCritic,
     Env,
@@ -118,7 +118,8 @@ class PGAME(shared_replay_learning.BaseHybrid):
     def vector_env(self) -> VectorEnv:
         """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
-        return VectorEnv(self.env, self.agent, n, n, starts, self.eval_episodes, self.chunk)
+        sizes = {"num_envs": n, "num_actors": n, "eval_episodes": self.eval_episodes}
+        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -132,7 +133,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> PGAMEState:
         numbers = resolve_numbers(self, numbers)
-        env_params = as_arrays(self.env.default_params if env_params is None else env_params)
+        env_params = resolve_env_params(self.env, env_params)
         agent, evolver, replay = shared_replay_learning.init_agent_evolver_replay(bind(self, numbers), key, env_params)
         center = self.evolver.solution(evolver)
         return PGAMEState(numbers, env_params, agent, evolver, center, replay, jnp.float32(0))
@@ -161,15 +162,14 @@ class PGAME(shared_replay_learning.BaseHybrid):
 
     def learn_from(self, state: PGAMEState, carry: Any, played: Rollout, key: Key) -> tuple[PGAMEState, Metrics]:
         (agent, asked, metrics), members, means = carry, played.plan.params, played.stats.fitness_means
-        evolver, judged = search.merge_asked_state(asked, state.evolver), self.evolver.compute_fitness(means)
-        evolver, told = search.tell(self.evolver, key, members, judged, evolver)
+        evolver, evolver_metrics = search.tell_means(self.evolver, key, members, means, asked, state.evolver)
         moved = {"agent": agent, "evolver": evolver, "center": self.evolver.solution(evolver)}
         state = replace(state, env_steps=state.env_steps + played.stats.steps.sum(), **moved)
         of_greedy = {
             "return_best": jnp.nanmax(played.stats.known_returns),
             "return_greedy": played.stats.mean_return[-1],
         }
-        return state, played.metrics() | metrics | told | of_greedy
+        return state, played.metrics() | metrics | evolver_metrics | of_greedy
 
     def train_critic(self, state: PGAMEState, key: Key, rounds: Int[Array, ""]) -> tuple[Any, Metrics]:
         """Train the critic and the greedy actor.

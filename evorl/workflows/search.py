@@ -136,8 +136,8 @@ class Search(base.BaseStagedWorkflow):
         """Return the individuals to evaluate, leaves [n, ...], and what `tell` takes in addition to their fitness."""
         members, genomes, evolver = search.ask(self.evolver_with_bounds, key, state.evolver)
         inside = jax.vmap(self._map_to_bounds)(members)
-        told = inside if self.evolver.keeps_bounds else members
-        return inside, (genomes if jax.tree.leaves(genomes) else told, evolver)
+        taken = inside if self.evolver.keeps_bounds else members
+        return inside, (genomes if jax.tree.leaves(genomes) else taken, evolver)
 
     def plan_evaluation(self, state: SearchState, key: Key) -> Params:
         """Return the solution as the only individual, leaves [1, ...]."""
@@ -154,14 +154,14 @@ class Search(base.BaseStagedWorkflow):
     def learn_from(
         self, state: SearchState, carry: tuple[Any, Any], played: CandidateEvaluations, key: Key
     ) -> tuple[SearchState, Metrics]:
-        (asked, evolver), n = carry, self.evolver.population_size
-        fitness = self.evolver_with_bounds.compute_fitness(played.means)
-        evolver = search.merge_asked_state(evolver, state.evolver)
-        evolver, told = search.tell(self.evolver_with_bounds, key, asked, fitness, evolver)
+        (individuals, asked), n = carry, self.evolver.population_size
+        evolver, metrics = search.tell_means(
+            self.evolver_with_bounds, key, individuals, played.means, asked, state.evolver
+        )
         values = self._primary_objective(played)
         counts = {"env_steps": jnp.int32(n), "episodes": jnp.int32(n), "gradient_steps": jnp.int32(0)}
         found = {"return": jnp.nanmean(values), "return_best": jnp.nanmax(values), "episode_length": jnp.float32(1)}
-        return replace(state, evolver=evolver, iteration=state.iteration + 1), counts | found | told
+        return replace(state, evolver=evolver, iteration=state.iteration + 1), counts | found | metrics
 
     def evaluation_metrics(self, state: SearchState, played: CandidateEvaluations) -> Metrics:
         del state
