@@ -144,12 +144,12 @@ def test_a_twin_with_a_mistake_is_told_from_the_right_one(mistake):
 
 @pytest.mark.program
 @pytest.mark.parametrize(("right", "wrong"), [
-    ('age=ledger.age.at[to].set(0, mode="drop")', "age=ledger.age"),  # minimax
-    ("(score >= ledger.score[place])", "(score > ledger.score[place])"),  # jaxued
+    ('age=table.age.at[to].set(0, mode="drop")', "age=table.age"),  # minimax
+    ("(score >= table.score[place])", "(score > table.score[place])"),  # jaxued
     ("self.best.at[places].max(best", "self.best.at[places].set(best"),
     ("(self.score == score) & (self.indices < place)", "(self.score == score) & (self.indices > place)"),
     ("jnp.where(chances == chances.min(), self.rank, 0).max()", "self.rank[chances.argmin()]"),
-    ("ledger.fingerprint.at[known].get(mode=\"clip\") == mark).all() & ", "mark == mark).all() & "),
+    ("table.fingerprint.at[known].get(mode=\"clip\") == level_hash).all() & ", "level_hash == level_hash).all() & "),
     ("self.age + n, 0)", "self.age + 1, 0)"),
     ("highest > 0, positive", "highest < 0, positive"),
 ])  # fmt: skip

@@ -111,7 +111,7 @@ from evorl import Uniform, number, part, tree
 from evorl.ec.shaping import sanitize_fitness
 from evorl.parts import resolve_numbers
 from evorl.workflows import BaseStagedWorkflow
-from evorl.workflows.members import LifeMetrics, LifePlan, train_and_evaluate
+from evorl.workflows.members import PopulationMetrics, PopulationPlan, train_and_evaluate
 
 
 @struct.dataclass
@@ -133,14 +133,14 @@ class Copies(BaseStagedWorkflow):
         return CopiesState(resolve_numbers(self, numbers), env_params, members, jnp.int32(0))
 
     def plan(self, state, key):
-        return LifePlan(2, 1), None
+        return PopulationPlan(2, 1), None
 
     def plan_evaluation(self, state, key):
-        return LifePlan(0, 1)
+        return PopulationPlan(0, 1)
 
     def rollout(self, state, plan, key):
-        lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
-        return replace(state, members=lived[0]), LifeMetrics({}, self.population.has_no_nan(lived[0]), *lived[1:])
+        members, *results = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
+        return replace(state, members=members), PopulationMetrics({}, self.population.has_no_nan(members), *results)
 
     def learn_from(self, state, carry, played, key):
         fitness = sanitize_fitness(played.fitness)

@@ -151,7 +151,7 @@ def slow(command):
         "agent=pbt agent/inner=ppo",
         "agent=cemrl",
         "agent/inner=average",
-        "line_up agent/inner",
+        "keep_best agent/inner",
         "pbt agent/inner=soft_q",
     )
     return any(other in command for other in others)
@@ -172,6 +172,6 @@ def test_what_the_page_shows_trains_as_printed(command, own, capsys):
     assert rows[-1]["kind"] == "evaluation"
     assert rows[-1]["env_steps"] > 0
     assert "saved in" in capsys.readouterr().out
-    if "line_up" in command:
-        policy = load(run, trust=["line_up", "reach", "soft_q"])
+    if "keep_best" in command:
+        policy = load(run, trust=["keep_best", "reach", "soft_q"])
         policy(policy.env.reset(jax.random.key(0), policy.env_params)[1])

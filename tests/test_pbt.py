@@ -24,7 +24,7 @@ from evorl.replay.state_replays import split_replays
 from evorl.training.changed_numbers import replace_numbers
 from evorl.workflows import PBT, MetaES, OffPolicy, Vmapped
 from evorl.workflows.base import step_or_evaluate
-from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
+from evorl.workflows.members import PopulationMetrics, init_members, train_and_evaluate
 from evorl.workflows.pbt import replace_lost_parents
 from tests.contract_cases import META
 from tests.tiny import on_policy
@@ -356,20 +356,20 @@ def test_the_error_of_a_meta_evaluation_is_that_between_members():
     meta = MetaES(Vmapped(Climb(rate=Uniform(0, 1)), 5), CEM(5), lifetime=1)
     of_members = {"return": jnp.array(RETURNS), "return_error": jnp.ones(5), "episodes": jnp.full(5, 16)}
     state = jax.jit(meta.init)(KEY)
-    found = meta.evaluation_metrics(state, LifeMetrics({}, jnp.ones(5, bool), {}, of_members))
+    found = meta.evaluation_metrics(state, PopulationMetrics({}, jnp.ones(5, bool), {}, of_members))
     finite = np.array(RETURNS)[np.isfinite(RETURNS)]
     np.testing.assert_allclose(found["return"], np.mean(finite), rtol=1e-6)
     np.testing.assert_allclose(found["return_error"], scipy.stats.sem(finite), rtol=1e-6)
     assert found["return_dof"] == 3
     none = of_members | {"return": jnp.full(5, jnp.nan), "episode_length": jnp.ones(5)}
-    lost = meta.evaluation_metrics(state, LifeMetrics({}, jnp.ones(5, bool), {}, none))
+    lost = meta.evaluation_metrics(state, PopulationMetrics({}, jnp.ones(5, bool), {}, none))
     assert np.isnan([lost["return"], lost["episode_length"]]).all()
     assert lost["episodes"] == 80
 
 
 def test_the_best_return_of_a_generation_is_unknown_if_no_member_has_one():
     def best(*returns):
-        metrics = LifeMetrics({}, jnp.ones(2, bool), {}, {"return": jnp.array(returns)}).metrics()
+        metrics = PopulationMetrics({}, jnp.ones(2, bool), {}, {"return": jnp.array(returns)}).metrics()
         return metrics["return_best"]
 
     assert best(-3.0, float("nan")) == -3

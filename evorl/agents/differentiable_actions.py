@@ -40,36 +40,36 @@ class DifferentiableActions:
         """Return the head of the action space, with the number of outputs and the size of each discrete choice."""
         return Head(self.action_space)
 
-    def policy(self, numbers: Array, obs: Any) -> Distribution:
+    def policy(self, outputs: Array, obs: Any) -> Distribution:
         """Return the distribution of discrete actions, with invalid actions masked."""
-        return self.head.distribution(mask_logits(self.observation_space, obs, numbers))
+        return self.head.distribution(mask_logits(self.observation_space, obs, outputs))
 
-    def sample(self, numbers: Array, obs: Any, key: Key, std: Number) -> Any:
+    def sample(self, outputs: Array, obs: Any, key: Key, std: Number) -> Any:
         """Sample discrete actions, or add Gaussian noise to continuous ones and clip them to their bounds.
 
         `std` is in units of half the action range.
         """
         if not isinstance(self.action_space, Box):
-            return self.head.to_action(self.policy(numbers, obs).sample(key))
-        noise = std * half_range(self.action_space) * jax.random.normal(key, numbers.shape)
-        return jnp.clip(squash_to_bounds(self.action_space, numbers) + noise, *self.action_space.float_bounds)
+            return self.head.to_action(self.policy(outputs, obs).sample(key))
+        noise = std * half_range(self.action_space) * jax.random.normal(key, outputs.shape)
+        return jnp.clip(squash_to_bounds(self.action_space, outputs) + noise, *self.action_space.float_bounds)
 
-    def mode(self, numbers: Array, obs: Any) -> Any:
+    def mode(self, outputs: Array, obs: Any) -> Any:
         """Return the most probable discrete actions, or the continuous action without noise."""
         if not isinstance(self.action_space, Box):
-            return self.head.to_action(self.policy(numbers, obs).mode())
-        return squash_to_bounds(self.action_space, numbers)
+            return self.head.to_action(self.policy(outputs, obs).mode())
+        return squash_to_bounds(self.action_space, outputs)
 
-    def sample_for_critic(self, numbers: Array, obs: Any, key: Key) -> Float[Array, "*batch features"]:
+    def sample_for_critic(self, outputs: Array, obs: Any, key: Key) -> Float[Array, "*batch features"]:
         """Return actions as the critic's input: sampled and one-hot if discrete, without noise if continuous.
 
         Gradients pass through a discrete sample by the straight-through Gumbel-softmax estimator.
         """
         if not isinstance(self.action_space, Box):
             return sample_straight_through(
-                mask_logits(self.observation_space, obs, numbers), self.head.choice_sizes, key
+                mask_logits(self.observation_space, obs, outputs), self.head.choice_sizes, key
             )
-        return squash_to_bounds(self.action_space, numbers)
+        return squash_to_bounds(self.action_space, outputs)
 
 
 def half_range(space: Box) -> np.ndarray:
@@ -78,7 +78,7 @@ def half_range(space: Box) -> np.ndarray:
     return (high - low) / 2
 
 
-def squash_to_bounds(space: Box, numbers: Array) -> Array:
+def squash_to_bounds(space: Box, outputs: Array) -> Array:
     """Map network outputs to continuous actions within the bounds, by tanh."""
     low, _ = space.float_bounds
-    return jnp.asarray(low + half_range(space) * (1 + jnp.tanh(numbers)))
+    return jnp.asarray(low + half_range(space) * (1 + jnp.tanh(outputs)))

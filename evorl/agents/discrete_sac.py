@@ -86,7 +86,7 @@ class DiscreteSAC(SoftActorCritic):
         return Categorical(jnp.asarray(logits)).probs()
 
     def policy(self, method: str, params: Params, batch: Transition) -> Categorical:
-        """Return the policy on the training steps (method "values") or on their successors ("next_values")."""
+        """Return the policy on the training steps (method "outputs") or on their successors ("next_outputs")."""
         return Categorical(jnp.asarray(self.actor.apply(params, batch, batch.memory, method=method)))
 
     def values(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch critics choices"]:
@@ -96,7 +96,7 @@ class DiscreteSAC(SoftActorCritic):
         start of the sequence.
 
         Args:
-            method: "values" for s the observations of the training steps, "next_values" for s their
+            method: "outputs" for s the observations of the training steps, "next_outputs" for s their
                 successors.
             params: Parameters of the critics.
             batch: Transitions, or sequences of them.
@@ -118,8 +118,8 @@ class DiscreteSAC(SoftActorCritic):
         Returns:
             Targets, shape [*batch].
         """
-        log_probs = self.policy("next_values", state.actor.params, batch).log_probs()
-        value = self.values("next_values", state.critic.target_params, batch).min(-2)
+        log_probs = self.policy("next_outputs", state.actor.params, batch).log_probs()
+        value = self.values("next_outputs", state.critic.target_params, batch).min(-2)
         value = (jnp.exp(log_probs) * (value - self.current_temperature(state) * log_probs)).sum(-1)
         return td_target(batch.training_steps, value, self.discount)
 
@@ -129,7 +129,7 @@ class DiscreteSAC(SoftActorCritic):
         """Return the squared error against the target, summed over critics, mean over the batch."""
         del key
         target = jax.lax.stop_gradient(self.critic_target(state, batch))
-        values = self.values("values", params, batch)
+        values = self.values("outputs", params, batch)
         choice = action_to_index(self.action_space, batch.training_steps.action)
         value = jnp.take_along_axis(values, choice[..., None, None], axis=-1)[..., 0]
         return mse_critic_loss(batch, value, target)
@@ -142,9 +142,9 @@ class DiscreteSAC(SoftActorCritic):
         The loss is the mean over the rows in which several actions were valid.
         """
         del key
-        policy = self.policy("values", params, batch)
+        policy = self.policy("outputs", params, batch)
         log_probs = policy.log_probs()
-        value = self.values("values", state.critic.params, batch).min(-2)
+        value = self.values("outputs", state.critic.params, batch).min(-2)
         temperature = jax.lax.stop_gradient(self.current_temperature(state))
         weight = choice_mask(self.observation_space, batch)
         loss = mean_of_rows(weight, (jnp.exp(log_probs) * (temperature * log_probs - value)).sum(-1))

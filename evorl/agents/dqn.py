@@ -132,7 +132,7 @@ class DQN(BaseAgent):
         Returns:
             Values at the observations of the training steps and at their successors, each [*batch, choices].
         """
-        both: Any = self.network.apply(params, batch, batch.memory, method="values_and_next")
+        both: Any = self.network.apply(params, batch, batch.memory, method="outputs_and_next")
         return both
 
     def q_taken(self, values: Float[Array, "*batch choices"], batch: Transition) -> Float[Array, "*batch"]:

@@ -181,15 +181,15 @@ class MADDPG(BaseAgent):
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         """Sample discrete actions of each member, or add Gaussian noise to its deterministic continuous action."""
-        actions, numbers = {}, self.actor_outputs(params, obs, 0)
-        for (name, x), key_group in zip(numbers.items(), split_key(key, len(numbers)), strict=True):
+        actions, outputs = {}, self.actor_outputs(params, obs, 0)
+        for (name, x), key_group in zip(outputs.items(), split_key(key, len(outputs)), strict=True):
             actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, self.explore_std)
         return actions, memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:
         del key
-        numbers = self.actor_outputs(params, obs, 0)
-        return {name: self.differentiable_actions(name).mode(x, obs[name]) for name, x in numbers.items()}, memory, {}
+        outputs = self.actor_outputs(params, obs, 0)
+        return {name: self.differentiable_actions(name).mode(x, obs[name]) for name, x in outputs.items()}, memory, {}
 
     def actor_outputs(self, params: Params, obs: Any, axis: int) -> dict[str, Float[Array, "*batch members size"]]:
         """Return the outputs of the actor networks.
@@ -208,19 +208,19 @@ class MADDPG(BaseAgent):
         actors = {name: vmap_members(self.actor(name).apply, self.shared, axis) for name in self.groups}
         return {name: actor(params[name], obs[name]) for name, actor in actors.items()}
 
-    def sample_for_critic(self, numbers: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
+    def sample_for_critic(self, outputs: dict[str, Array], obs: Any, key: Key) -> dict[str, Array]:
         """Return differentiable actions in the form that the critics take; discrete ones are sampled.
 
         Args:
-            numbers: Outputs of the actor networks by group, [*batch, members, size].
+            outputs: Outputs of the actor networks by group, [*batch, members, size].
             obs: Observations, leaves [*batch, members, ...] by group.
             key: Random key.
 
         Returns:
             Actions by group, [*batch, members, features].
         """
-        keys = split_key(key, len(numbers))
-        drawn = zip(numbers.items(), keys, strict=True)
+        keys = split_key(key, len(outputs))
+        drawn = zip(outputs.items(), keys, strict=True)
         return {
             name: self.differentiable_actions(name).sample_for_critic(x, obs[name], key) for (name, x), key in drawn
         }
@@ -283,10 +283,10 @@ class MADDPG(BaseAgent):
         """
         t, axis = batch.training_steps, batch.training_steps.terminated.ndim
         actions = {name: features(self.spaces(name)[1], t.action[name]) for name in self.groups}
-        numbers = self.actor_outputs(params, t.obs, axis)
-        own = self.sample_for_critic(numbers, t.obs, key)
+        outputs = self.actor_outputs(params, t.obs, axis)
+        own = self.sample_for_critic(outputs, t.obs, key)
         total, found = jnp.float32(0), {}
-        for name, x in numbers.items():
+        for name, x in outputs.items():
             value = self.values(name, state.critic.params[name], t.obs, actions, own[name], axis)[..., 0]
             small = self.logit_weight * (x**2).mean(-1)
             weight = choice_mask(self.spaces(name)[0], member_transitions(t, name, self.groups[name]))

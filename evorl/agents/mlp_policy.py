@@ -77,8 +77,8 @@ class MLPPolicy(BaseAgent):
         Returns:
             The distribution and the recurrent state after the observation.
         """
-        memory, numbers = self.network.apply(params, memory, obs, method="step")
-        return self.head.distribution(jnp.asarray(numbers), jnp.zeros(self.head.num_stds)), memory
+        memory, outputs = self.network.apply(params, memory, obs, method="step")
+        return self.head.distribution(jnp.asarray(outputs), jnp.zeros(self.head.num_stds)), memory
 
     def action_probabilities(self, params: Params, obs: Any) -> Float[Array, " choices"]:
         return require_categorical(self.distribution(params, obs, self.initial_memory())[0]).probs()

@@ -69,25 +69,25 @@ class SAC(SoftActorCritic):
 
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """Sample an action from the policy."""
-        memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.head.to_action(self.distribution(numbers).sample(key)), memory, {}
+        memory, outputs = self.actor.apply(params, memory, obs, method="step")
+        return self.head.to_action(self.distribution(outputs).sample(key)), memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         del key
-        memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.head.to_action(self.distribution(numbers).mode()), memory, {}
+        memory, outputs = self.actor.apply(params, memory, obs, method="step")
+        return self.head.to_action(self.distribution(outputs).mode()), memory, {}
 
-    def distribution(self, numbers: Any) -> Distribution:
+    def distribution(self, outputs: Any) -> Distribution:
         """Return the distribution of samples; `head` maps samples to actions.
 
         Args:
-            numbers: Outputs of the actor, shape [*batch, 2 * action].
+            outputs: Outputs of the actor, shape [*batch, 2 * action].
         """
-        mean, log_std = jnp.split(numbers, 2, axis=-1)
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
         return self.head.distribution(mean, jnp.clip(log_std, *LOG_STD_RANGE))
 
     def policy(self, method: str, params: Params, batch: Transition) -> Distribution:
-        """Return the policy on the training steps (method "values") or on their successors ("next_values")."""
+        """Return the policy on the training steps (method "outputs") or on their successors ("next_outputs")."""
         return self.distribution(self.actor.apply(params, batch, batch.memory, method=method))
 
     def values(self, method: str, params: Params, batch: Transition, action: Array) -> Float[Array, "*batch critics"]:
@@ -97,7 +97,7 @@ class SAC(SoftActorCritic):
         start of the sequence.
 
         Args:
-            method: "values" for s the observations of the training steps, "next_values" for s their
+            method: "outputs" for s the observations of the training steps, "next_outputs" for s their
                 successors.
             params: Parameters of the critics.
             batch: Transitions, or sequences of them.
@@ -122,9 +122,9 @@ class SAC(SoftActorCritic):
         Returns:
             Targets, shape [*batch].
         """
-        policy = self.policy("next_values", state.actor.params, batch)
+        policy = self.policy("next_outputs", state.actor.params, batch)
         sample = policy.sample(key)
-        value = self.values("next_values", state.critic.target_params, batch, self.head.to_action(sample)).min(-1)
+        value = self.values("next_outputs", state.critic.target_params, batch, self.head.to_action(sample)).min(-1)
         value -= self.current_temperature(state) * policy.log_prob(sample)
         return td_target(batch.training_steps, value, self.discount)
 
@@ -133,17 +133,17 @@ class SAC(SoftActorCritic):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return the squared error against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.critic_target(state, batch, key))
-        value = self.values("values", params, batch, batch.training_steps.action)
+        value = self.values("outputs", params, batch, batch.training_steps.action)
         return mse_critic_loss(batch, value, target)
 
     def actor_loss(
         self, params: Params, state: SACState, batch: Transition, key: Key
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return temperature log pi(a|s) - min_i Q_i(s, a), with a sampled now, mean over the batch (eq. 9)."""
-        policy = self.policy("values", params, batch)
+        policy = self.policy("outputs", params, batch)
         sample = policy.sample(key)
         log_prob = policy.log_prob(sample)
-        value = min_over_critics(self.values("values", state.critic.params, batch, self.head.to_action(sample)))
+        value = min_over_critics(self.values("outputs", state.critic.params, batch, self.head.to_action(sample)))
         loss = jax.lax.stop_gradient(self.current_temperature(state)) * log_prob - value
         weight = choice_mask(self.observation_space, batch)
         loss, entropy = mean_of_rows(weight, loss), -mean_of_rows(weight, log_prob)

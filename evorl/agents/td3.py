@@ -112,26 +112,26 @@ class TD3(BaseAgent):
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         del key
-        memory, numbers = self.actor.apply(params, memory, obs, method="step")
-        return self.to_action(numbers), memory, {}
+        memory, outputs = self.actor.apply(params, memory, obs, method="step")
+        return self.to_action(outputs), memory, {}
 
-    def to_action(self, numbers: Any) -> Float[Array, "*batch action"]:
+    def to_action(self, outputs: Any) -> Float[Array, "*batch action"]:
         """Scale outputs of the actor to the bounds of the action space.
 
         Args:
-            numbers: Outputs of the actor in [-1, 1], shape [*batch, action].
+            outputs: Outputs of the actor in [-1, 1], shape [*batch, action].
 
         Returns:
             Actions, shape [*batch, action].
         """
         low, high = self.bounds
-        return (low + high) / 2 + self.half_range * numbers
+        return (low + high) / 2 + self.half_range * outputs
 
     def greedy_action(self, method: str, params: Params, batch: Transition) -> Float[Array, "*batch action"]:
         """Return the greedy action of the actor.
 
         Args:
-            method: "values" for the observations of the training steps, "next_values" for their successors.
+            method: "outputs" for the observations of the training steps, "next_outputs" for their successors.
             params: Parameters of the actor.
             batch: Transitions, or sequences of them.
 
@@ -149,7 +149,7 @@ class TD3(BaseAgent):
         start of the sequence.
 
         Args:
-            method: "values" for s the observations of the training steps, "next_values" for s their
+            method: "outputs" for s the observations of the training steps, "next_outputs" for s their
                 successors.
             params: Parameters of all critics.
             batch: Transitions, or sequences of them.
@@ -198,9 +198,9 @@ class TD3(BaseAgent):
         noise = self.target_std * jax.random.normal(key, batch.training_steps.action.shape)
         noise = jnp.clip(noise, -self.target_clip, self.target_clip)
         action = self.clip(
-            self.greedy_action("next_values", state.actor.target_params, batch) + self.half_range * noise
+            self.greedy_action("next_outputs", state.actor.target_params, batch) + self.half_range * noise
         )
-        value = self.values("next_values", state.critic.target_params, batch, action).min(-1)
+        value = self.values("next_outputs", state.critic.target_params, batch, action).min(-1)
         return td_target(batch.training_steps, value, self.discount)
 
     def critic_loss(
@@ -208,7 +208,7 @@ class TD3(BaseAgent):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return the squared error against the target, summed over critics, mean over the batch."""
         target = jax.lax.stop_gradient(self.critic_target(state, batch, key))
-        value = self.values("values", params, batch, batch.training_steps.action)
+        value = self.values("outputs", params, batch, batch.training_steps.action)
         return mse_critic_loss(batch, value, target)
 
     def actor_loss(
@@ -216,7 +216,9 @@ class TD3(BaseAgent):
     ) -> tuple[Float[Array, ""], Metrics]:
         """Return -Q_1(s, actor(s)), mean over the batch (the deterministic policy gradient, eq. 1)."""
         del key
-        value = self.values("values", state.critic.params, batch, self.greedy_action("values", params, batch), first=1)
+        value = self.values(
+            "outputs", state.critic.params, batch, self.greedy_action("outputs", params, batch), first=1
+        )
         loss = -mean_of_rows(choice_mask(self.observation_space, batch), value[..., 0])
         return loss, {"actor_loss": loss}
 

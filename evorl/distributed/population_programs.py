@@ -16,7 +16,7 @@ from evorl.training.devices import compiler_options
 from evorl.types import Key, Metrics, Numbers, State
 from evorl.vector_env import hosts
 from evorl.workflows import base
-from evorl.workflows.members import LifeMetrics, member_keys, train_and_evaluate
+from evorl.workflows.members import PopulationMetrics, member_keys, train_and_evaluate
 from evorl.workflows.pbt import PBT, PBTState
 from evorl.workflows.vmapped import Vmapped
 
@@ -103,7 +103,7 @@ class PopulationPrograms:
     def _learn(self, state: PBTState, results: list[Any], key: Key) -> tuple[PBTState, Metrics]:
         """Select among the members of all parts, and vary their hyperparameters."""
         workflow = self.workflow.bound(state)
-        members, *lived = jax.tree.map(lambda *x: jnp.concatenate(x), *results)
+        members, *results = jax.tree.map(lambda *x: jnp.concatenate(x), *results)
         numbers = workflow.search_space.decode_by_name(state.points)
-        played = LifeMetrics(numbers, self.population.has_no_nan(members), *lived)
+        played = PopulationMetrics(numbers, self.population.has_no_nan(members), *results)
         return workflow.learn_from(replace(state, members=members), None, played, jax.random.split(key, 3)[2])

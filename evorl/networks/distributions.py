@@ -232,17 +232,17 @@ class Head:
         """Return the number of standard deviations that the distribution needs; 0 for discrete actions."""
         return self.space.size if isinstance(self.space, Box) else 0
 
-    def distribution(self, numbers: Float[Array, "*batch size"], log_std: Array | None = None) -> Distribution:
+    def distribution(self, parameters: Float[Array, "*batch size"], log_std: Array | None = None) -> Distribution:
         """Return the distribution of samples; continuous actions need log_std, [*batch, n] or [n]."""
         match self.space:
             case Box():
                 assert log_std is not None
-                normal = Normal(numbers, log_std)
+                normal = Normal(parameters, log_std)
                 return TanhNormal(normal) if self.kind == "tanh_normal" else normal
             case Discrete():
-                return Categorical(numbers)
+                return Categorical(parameters)
         ends = np.cumsum(self.choice_sizes)[:-1]
-        return MultiCategorical(tuple(Categorical(part) for part in jnp.split(numbers, ends, axis=-1)))
+        return MultiCategorical(tuple(Categorical(part) for part in jnp.split(parameters, ends, axis=-1)))
 
     def from_action(self, action: Any) -> Array:
         """Return the sample that corresponds to an environment action.

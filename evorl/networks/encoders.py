@@ -28,10 +28,10 @@ class Convolution(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*batch height width channels"]) -> Float[Array, "*batch rows columns features"]:
         batch, (height, width, channels) = x.shape[:-3], x.shape[-3:]
-        numbers = self.size**2 * channels
-        kernel = self.param("kernel", nn.initializers.lecun_uniform(), (numbers, self.features))
+        fan_in = self.size**2 * channels
+        kernel = self.param("kernel", nn.initializers.lecun_uniform(), (fan_in, self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        if numbers <= MAX_PATCH_SIZE and jax.default_backend() == "cpu":
+        if fan_in <= MAX_PATCH_SIZE and jax.default_backend() == "cpu":
             places = [range(0, extent - self.size + 1, self.stride) for extent in (height, width)]
             squares = [
                 x[..., i : i + places[0][-1] + 1 : self.stride, j : j + places[1][-1] + 1 : self.stride, :]

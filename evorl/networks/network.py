@@ -200,17 +200,17 @@ class Network(nn.Module):
         memories, x = self.core.sequence(memory, self.encode(t.obs), t.is_done)
         return x, self.core.step(memories, self.encode(t.next_obs))[1]
 
-    def values_and_next(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
+    def outputs_and_next(self, batch: Transition, memory: Memory, *args: Any) -> tuple[Any, Any]:
         """Return the outputs of the body for the observations of the training steps and for their successors."""
         x, following = self.encode_batch(batch, memory)
         t = batch.training_steps
         return self.head(t.obs, x, *args), self.head(t.next_obs, following, *args)
 
-    def values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+    def outputs(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """Return the outputs of the body for the observations of the training steps."""
         return self.head(batch.training_steps.obs, self.encode_batch(batch, memory)[0], *args)
 
-    def next_values(self, batch: Transition, memory: Memory, *args: Any) -> Any:
+    def next_outputs(self, batch: Transition, memory: Memory, *args: Any) -> Any:
         """Return the outputs for the successors of the training steps, with the memory after those steps."""
         return self.head(batch.training_steps.next_obs, self.encode_batch(batch, memory)[1], *args)
 

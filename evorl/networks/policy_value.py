@@ -24,7 +24,7 @@ class PolicyValue(nn.Module):
     [*batch, num_stds] of the policy network. `value_hidden` None stands for `hidden`.
     """
 
-    numbers: int
+    num_parameters: int
     num_stds: int
     hidden: tuple[int, ...]
     activation: str
@@ -40,22 +40,22 @@ class PolicyValue(nn.Module):
         if self.shared_trunk and hidden:
             x = ACTIVATIONS[self.activation](MLP(hidden[:-1], hidden[-1], self.activation, name="trunk")(x))
             hidden = of_value = ()
-        numbers, log_std = _apply_policy(self, x, hidden)
+        parameters, log_std = _apply_policy(self, x, hidden)
         names = [f"value_{i}" for i in range(self.num_values)] if self.num_values > 1 else ["value"]
         values = jnp.concatenate([MLP(of_value, 1, self.activation, name=name)(x) for name in names], axis=-1)
-        return numbers, log_std, values if self.num_values > 1 else values[..., 0]
+        return parameters, log_std, values if self.num_values > 1 else values[..., 0]
 
 
 def mask_policy_logits(space: Space, obs: Any, outputs: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
     """Mask the logits of invalid actions in the outputs of PolicyValue."""
-    numbers, log_std, value = outputs
-    return mask_logits(space, obs, numbers), log_std, value
+    parameters, log_std, value = outputs
+    return mask_logits(space, obs, parameters), log_std, value
 
 
 class PolicyHead(nn.Module):
     """Policy network; its outputs are the parameters of a distribution and the log standard deviations."""
 
-    numbers: int
+    num_parameters: int
     num_stds: int
     hidden: tuple[int, ...]
     activation: str
@@ -70,10 +70,10 @@ def _apply_policy(
     module: PolicyValue | PolicyHead, x: Float[Array, "*batch features"], hidden: tuple[int, ...]
 ) -> tuple[Array, Array]:
     """Return the parameters of the distribution and the log standard deviations, with submodules of `module`."""
-    size, stds = module.numbers, module.num_stds
+    size, stds = module.num_parameters, module.num_stds
     if not module.state_dependent_std:
-        numbers = MLP(hidden, size, module.activation, output_scale=0.01, name="policy")(x)
-        return numbers, module.param("log_std", nn.initializers.zeros, (stds,))
+        parameters = MLP(hidden, size, module.activation, output_scale=0.01, name="policy")(x)
+        return parameters, module.param("log_std", nn.initializers.zeros, (stds,))
     both = MLP(hidden, size + stds, module.activation, output_scale=0.01, name="policy")(x)
     return both[..., :size], jnp.log(nn.softplus(both[..., size:]) + MIN_STD)
 
@@ -98,5 +98,5 @@ class CentralizedNetwork:
         """Return the memory and the outputs of PolicyValue, by the method "step" or "sequence" of Network."""
         of_policy: Any = self.policy.apply(params["policy"], memory[0], obs, *ended, method=method)
         of_value: Any = self.value.apply(params["value"], memory[1], obs, *ended, method=method)
-        (numbers, log_std), value = of_policy[1], of_value[1]
-        return (of_policy[0], of_value[0]), mask_policy_logits(self.space, obs, (numbers, log_std, value[..., 0]))
+        (parameters, log_std), value = of_policy[1], of_value[1]
+        return (of_policy[0], of_value[0]), mask_policy_logits(self.space, obs, (parameters, log_std, value[..., 0]))

@@ -133,7 +133,7 @@ def with_visible_obs(space: Space, obs: Any, value: Any) -> Any:
     return obs | {"obs": with_visible_obs(space.space, obs["obs"], value)} if isinstance(space, WITH_PARTS) else value
 
 
-def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
+def mask_logits(space: Space, obs: Any, logits: jax.Array) -> jax.Array:
     """Return the logits of an action with invalid choices set to MASKED_LOGIT.
 
     If the mask allows no choice of an action dimension, all its choices are valid. Without an action mask,
@@ -142,18 +142,18 @@ def mask_logits(space: Space, obs: Any, numbers: jax.Array) -> jax.Array:
     Args:
         space: Observation space.
         obs: Observations, leaves [*batch, ...].
-        numbers: Logits of all action dimensions, concatenated, shape [*batch, choices].
+        logits: Logits of all action dimensions, concatenated, shape [*batch, choices].
 
     Returns:
         Masked logits, shape [*batch, choices].
     """
     if not isinstance(space, ObsWithActionMask):
-        return numbers
+        return logits
     legal = obs["legal"]
     number = np.repeat(np.arange(len(space.choices)), space.choices)
     of_number = jnp.asarray(number[:, None] == np.arange(len(space.choices)), jnp.float32)
     none = (legal.astype(jnp.float32) @ of_number)[..., number] == 0
-    return jnp.where(legal | none, numbers, MASKED_LOGIT)
+    return jnp.where(legal | none, logits, MASKED_LOGIT)
 
 
 def has_choice(space: Space, obs: Any) -> Any:

@@ -27,7 +27,7 @@ class HostStatus(NamedTuple):
 class HostEnvs:
     """The host environments of a training; there may be none."""
 
-    def __init__(self, workflow: Workflow, shapes: State, exam: Any = None) -> None:
+    def __init__(self, workflow: Workflow, shapes: State, evaluator: Any = None) -> None:
         """Collect the host environments of a workflow and of a separate evaluator.
 
         The state has no leases of environments that only the evaluator uses.
@@ -44,7 +44,7 @@ class HostEnvs:
             require(
                 env.batch <= of_one, "env.batch", env.batch, f"must be at most the number of environments, {of_one}"
             )
-        self.envs += [env for env in find_host_envs(exam) if env not in self.envs]
+        self.envs += [env for env in find_host_envs(evaluator) if env not in self.envs]
         self._oldest = pool_registry.newest_lease()
         self._ask = jax.jit(_query_leases)
 

@@ -113,9 +113,9 @@ class LevelBuffer:
         Returns:
             Indices of the levels, shape [n], and the new buffer.
         """
-        places, ledger = self.score_table.sample_indices(key, n, curation)
-        age = jnp.where(active, ledger.age, self.score_table.age)
-        return places, replace(self, score_table=replace(ledger, age=age))
+        places, table = self.score_table.sample_indices(key, n, curation)
+        age = jnp.where(active, table.age, self.score_table.age)
+        return places, replace(self, score_table=replace(table, age=age))
 
     @jax.named_scope("levels")
     def update_scores(
@@ -167,30 +167,30 @@ class LevelBuffer:
             The new buffer.
         """
         scored = jnp.isfinite(score)
-        mark = jax.vmap(fingerprint)(levels)
-        again = self._is_duplicate(levels, mark, scored, equal)
-        known = self._find_levels(levels, mark, equal)
-        ledger = self.score_table.increment_ages(scored.sum())
-        ledger, to = ledger.insert_scores(mark, known, jnp.where(again, jnp.nan, score), best, curation)
+        hashes = jax.vmap(fingerprint)(levels)
+        again = self._is_duplicate(levels, hashes, scored, equal)
+        known = self._find_levels(levels, hashes, equal)
+        table = self.score_table.increment_ages(scored.sum())
+        table, to = table.insert_scores(hashes, known, jnp.where(again, jnp.nan, score), best, curation)
         number = jnp.arange(len(score))
         lost = ((to[:, None] == to) & (number[:, None] < number)).any(1)  # overwritten by a later level of the batch
         to = jnp.where(lost | (to == self.capacity), self.capacity + number, to)  # distinct, so that indices are unique
         put = lambda old, new: old.at[to].set(new, mode="drop", unique_indices=True)  # noqa: E731
-        return LevelBuffer(jax.tree.map(put, self.levels, levels), ledger)
+        return LevelBuffer(jax.tree.map(put, self.levels, levels), table)
 
-    def _find_levels(self, levels: Level, mark: UInt32[Array, "n 2"], equal: Equal) -> Int[Array, " n"]:
+    def _find_levels(self, levels: Level, hashes: UInt32[Array, "n 2"], equal: Equal) -> Int[Array, " n"]:
         """Return the index of the same level in the buffer, or `capacity` if there is none."""
-        place = _find_first(_fingerprints_match(mark, self.score_table.fingerprint) & self.score_table.valid_mask)
+        place = _find_first(_fingerprints_match(hashes, self.score_table.fingerprint) & self.score_table.valid_mask)
         found = jax.vmap(equal)(levels, self.get_levels(jnp.minimum(place, self.capacity - 1)))
         return jnp.where(found, place, self.capacity)
 
     def _is_duplicate(
-        self, levels: Level, mark: UInt32[Array, "n 2"], scored: Bool[Array, " n"], equal: Equal
+        self, levels: Level, hashes: UInt32[Array, "n 2"], scored: Bool[Array, " n"], equal: Equal
     ) -> Bool[Array, " n"]:
         """Return which levels are the same as an earlier level of the batch that has a score."""
         n = len(scored)
         number = jnp.arange(n)
-        first = _find_first(_fingerprints_match(mark, mark) & scored & (number < number[:, None]))
+        first = _find_first(_fingerprints_match(hashes, hashes) & scored & (number < number[:, None]))
         return (first < n) & jax.vmap(equal)(levels, tree.index(levels, jnp.minimum(first, n - 1)))
 
 

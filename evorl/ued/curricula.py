@@ -129,10 +129,10 @@ def sample_levels(env: LevelEnv, key: Key, env_params: Any, *shape: int) -> Leve
 
 def plan_evaluation(student: OnPolicy, state: OnPolicyState, key: Key) -> RolloutPlan:
     """Plan greedy episodes, each on a level that the environment samples."""
-    key_levels, key_exam = jax.random.split(key)
+    key_levels, key_plan = jax.random.split(key)
     most = student.vector_env.max_starts
     levels = sample_levels(require_level_env(student.env), key_levels, state.env_params, most, student.num_envs)
-    return replace(student.plan_evaluation(state, key_exam), starts=LevelStarts(levels, jnp.int32(most)))
+    return replace(student.plan_evaluation(state, key_plan), starts=LevelStarts(levels, jnp.int32(most)))
 
 
 def compute_outcome(

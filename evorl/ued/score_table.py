@@ -52,10 +52,10 @@ class ScoreTable:
         """Return a table without levels; raise OptionError if the prioritization is unknown."""
         if prioritization not in PRIORITIZATIONS:
             raise unknown_name_error("prioritization", prioritization, PRIORITIZATIONS)
-        mark, rank = jnp.zeros((capacity, 2), jnp.uint32), jnp.arange(1, 1 + capacity, dtype=jnp.int32)
+        hashes, rank = jnp.zeros((capacity, 2), jnp.uint32), jnp.arange(1, 1 + capacity, dtype=jnp.int32)
         # two arrays, as one array for both fields could not be donated
         score, best = (jnp.full(capacity, -jnp.inf, jnp.float32) for _ in range(2))
-        return cls(mark, score, best, jnp.zeros(capacity, jnp.int32), rank, jnp.int32(0), prioritization)
+        return cls(hashes, score, best, jnp.zeros(capacity, jnp.int32), rank, jnp.int32(0), prioritization)
 
     @property
     def capacity(self) -> int:
@@ -99,14 +99,14 @@ class ScoreTable:
     def sample_indices(self, key: Key, n: int, curation: Curation) -> tuple[Int[Array, " n"], "ScoreTable"]:
         """Draw n entries sequentially; each draw adds 1 to all ages and sets its own to 0. Entries may repeat."""
 
-        def sample_index(ledger: ScoreTable, uniform: Array) -> tuple[ScoreTable, Array]:
-            chances = SumTree.from_numbers(ledger.replay_probabilities(curation))
+        def sample_index(table: ScoreTable, uniform: Array) -> tuple[ScoreTable, Array]:
+            chances = SumTree.from_numbers(table.replay_probabilities(curation))
             place = chances.find(uniform * chances.total)
-            ledger = ledger.increment_ages(1)
-            return replace(ledger, age=ledger.age.at[place].set(0)), place
+            table = table.increment_ages(1)
+            return replace(table, age=table.age.at[place].set(0)), place
 
-        ledger, places = jax.lax.scan(sample_index, self, jax.random.uniform(key, (n,)))
-        return places, ledger
+        table, places = jax.lax.scan(sample_index, self, jax.random.uniform(key, (n,)))
+        return places, table
 
     def increment_ages(self, n: int | Int[Array, ""]) -> "ScoreTable":
         """Add n to the ages of all levels, after n levels were replayed or new."""
@@ -129,9 +129,9 @@ class ScoreTable:
     ) -> "ScoreTable":
         """Update entries after their levels were replayed, sequentially; a score that is not finite changes nothing."""
         places = jnp.where(jnp.isfinite(score) & (places < self.size), places, self.capacity)
-        rescore = lambda ledger, each: (ledger.set_score(*each), None)  # noqa: E731
-        ledger = jax.lax.scan(rescore, self, (places, score))[0]
-        return replace(ledger, best=self.best.at[places].max(best, mode="drop"))
+        rescore = lambda table, each: (table.set_score(*each), None)  # noqa: E731
+        table = jax.lax.scan(rescore, self, (places, score))[0]
+        return replace(table, best=self.best.at[places].max(best, mode="drop"))
 
     def find_lowest_priority(self, curation: Curation) -> Int[Array, ""]:
         """Return the entry with the lowest replay probability; of several, the one with the last rank."""
@@ -141,7 +141,7 @@ class ScoreTable:
 
     def insert_scores(
         self,
-        mark: UInt32[Array, "n 2"],
+        hashes: UInt32[Array, "n 2"],
         known: Int[Array, " n"],
         score: Float[Array, " n"],
         best: Float[Array, " n"],
@@ -154,26 +154,26 @@ class ScoreTable:
         """
         nowhere = self.capacity
 
-        def enter(ledger: ScoreTable, level: tuple[Array, ...]) -> tuple[ScoreTable, Array]:
-            mark, known, score, best = level
-            scored, free = jnp.isfinite(score), ledger.size < nowhere
+        def enter(table: ScoreTable, level: tuple[Array, ...]) -> tuple[ScoreTable, Array]:
+            level_hash, known, score, best = level
+            scored, free = jnp.isfinite(score), table.size < nowhere
             # whether no earlier level of the batch has replaced the known one
-            stays = (ledger.fingerprint.at[known].get(mode="clip") == mark).all() & (known < nowhere)
-            place = jnp.where(free, ledger.size, ledger.find_lowest_priority(curation))
-            enters = scored & ~stays & (free | (score >= ledger.score[place]))
+            stays = (table.fingerprint.at[known].get(mode="clip") == level_hash).all() & (known < nowhere)
+            place = jnp.where(free, table.size, table.find_lowest_priority(curation))
+            enters = scored & ~stays & (free | (score >= table.score[place]))
             to = jnp.where(enters, place, nowhere)
             changed = jnp.where(scored & stays, known, to)
-            best = jnp.where(enters, best, jnp.maximum(best, ledger.best.at[changed].get(mode="clip")))
-            ledger = replace(
-                ledger.set_score(changed, score),
-                fingerprint=ledger.fingerprint.at[to].set(mark, mode="drop"),
-                best=ledger.best.at[changed].set(best, mode="drop"),
-                age=ledger.age.at[to].set(0, mode="drop"),
-                size=ledger.size + (enters & free),
+            best = jnp.where(enters, best, jnp.maximum(best, table.best.at[changed].get(mode="clip")))
+            table = replace(
+                table.set_score(changed, score),
+                fingerprint=table.fingerprint.at[to].set(level_hash, mode="drop"),
+                best=table.best.at[changed].set(best, mode="drop"),
+                age=table.age.at[to].set(0, mode="drop"),
+                size=table.size + (enters & free),
             )
-            return ledger, to
+            return table, to
 
-        return jax.lax.scan(enter, self, (mark, known, score, best))
+        return jax.lax.scan(enter, self, (hashes, known, score, best))
 
 
 def _normalize(weight: Float[Array, " n"]) -> Float[Array, " n"]:

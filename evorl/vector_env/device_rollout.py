@@ -21,29 +21,33 @@ def build_steps(
     In a step, the active environments interact; the others stay unchanged.
     """
     key_starts, keys = plan.split_keys(key, world.total_envs)
-    begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))
+    begun, starts_state = plan.starts.start_episodes(
+        world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart)
+    )
 
     def find_active(carry: RolloutCarry) -> Bool[Array, " n"]:
         return plan.find_unfinished(*carry[1:], plan.steps)
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
         active = find_active(carry)
-        envs, stats, left = carry
+        envs, stats, starts_state = carry
         after, transition = world.interact(policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts))
         lost = active & ~tree.find_finite_rows((transition.obs, transition.reward, transition.next_obs))
-        counts = active & ~lost
-        ended = transition.is_done & counts
-        stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))
+        valid = active & ~lost
+        ended = transition.is_done & valid
+        stats = stats.add_step(valid, ended, lost, world.summarize_episodes(after))
         stats = replace(stats, bad_rewards=stats.bad_rewards + (lost & ~tree.find_finite_rows(transition.reward)))
         envs = tree.select(active, after, envs)
-        envs, left = plan.starts.restart_ended(world, keys, envs, ended | lost, stats.num_ended_or_cut, left)
-        transition = replace(transition, weight=counts.astype(jnp.float32) + ~active)
-        return (envs, stats, left), (transition, counts)
+        envs, starts_state = plan.starts.restart_ended(
+            world, keys, envs, ended | lost, stats.num_ended_or_cut, starts_state
+        )
+        transition = replace(transition, weight=valid.astype(jnp.float32) + ~active)
+        return (envs, stats, starts_state), (transition, valid)
 
     return RolloutSteps(
-        (begun, EpisodeStats.zeros(begun, world.ranking_group), left),
+        (begun, EpisodeStats.zeros(begun, world.ranking_group), starts_state),
         step,
         find_active,
-        lambda transitions, counts: (truncate_before_lost(transitions), counts),
+        lambda transitions, valid: (truncate_before_lost(transitions), valid),
         lambda envs: envs,
     )

@@ -76,11 +76,11 @@ class EpisodeStats:
             retries_cut_episodes=bool(hosts.collect_leases(envs.env_state)),
         )
 
-    def add_step(self, counts: Any, ended: Any, lost: Any, episode: tuple[Any, Any, Any, Any]) -> "EpisodeStats":
+    def add_step(self, valid: Any, ended: Any, lost: Any, episode: tuple[Any, Any, Any, Any]) -> "EpisodeStats":
         """Return the statistics after a step of all environments.
 
         Args:
-            counts: Whether the step counts, bool [n].
+            valid: Whether the step counts, bool [n].
             ended: Whether the step ended an episode, bool [n].
             lost: Whether the step was lost, which cuts the episode, bool [n].
             episode: Return, length, info summary and learned return of each episode; used only if it ended.
@@ -88,7 +88,7 @@ class EpisodeStats:
         sums = self.returns, self.lengths, self.info, self.learned_returns
         of_episode = tree.select(ended, episode, tree.zeros_like(sums))
         returns, lengths, info, learned = jax.tree.map(jnp.add, sums, of_episode)
-        numbers = {"steps": self.steps + counts, "episodes": self.episodes + ended, "restarts": self.restarts + lost}
+        numbers = {"steps": self.steps + valid, "episodes": self.episodes + ended, "restarts": self.restarts + lost}
         return replace(self, **numbers, returns=returns, lengths=lengths, info=info, learned_returns=learned)
 
     @property

@@ -44,7 +44,7 @@ class HostStarts:
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Bool[Array, " n"],
+        starts_state: Bool[Array, " n"],
     ) -> tuple[EnvInstance, Bool[Array, " n"]]:
         """Start an episode in environments whose episode ended; return them and the idle mask.
 
@@ -59,16 +59,16 @@ class HostStarts:
         def restart_once(
             _: Array, carry: tuple[EnvInstance, Bool[Array, " n"]]
         ) -> tuple[EnvInstance, Bool[Array, " n"]]:
-            envs, left = carry
+            envs, starts_state = carry
             request = hosts.HostRequest(ended, jnp.abs(hosts.get_leases(envs.env_state)))
             first = reset_on_host(world, derive_episode_keys(keys, episodes), request)
-            return _enter_episodes(world, first, envs, ended, left)
+            return _enter_episodes(world, first, envs, ended, starts_state)
 
         # skipped in most steps, which start no episode
-        return tree.masked_fori_loop(ended.any().astype(jnp.int32), restart_once, (envs, left))
+        return tree.masked_fori_loop(ended.any().astype(jnp.int32), restart_once, (envs, starts_state))
 
-    def idle_mask(self, left: Bool[Array, " n"]) -> Bool[Array, " n"]:
-        return left
+    def idle_mask(self, starts_state: Bool[Array, " n"]) -> Bool[Array, " n"]:
+        return starts_state
 
 
 def reset_on_host(world: EnvBatch, keys: Key, asked: hosts.HostRequest) -> tuple[Any, Any]:
@@ -84,7 +84,7 @@ def derive_episode_keys(keys: Key, episodes: Int[Array, " n"]) -> Key:
 
 
 def _enter_episodes(
-    world: EnvBatch, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, " n"], left: Array
+    world: EnvBatch, first: tuple[Any, Any], envs: EnvInstance | None, where: Bool[Array, " n"], starts_state: Array
 ) -> tuple[EnvInstance, Bool[Array, " n"]]:
     envs = world.init_or_restart(first, envs, where)
-    return envs, left | (where & (hosts.get_leases(envs.env_state) <= 0))
+    return envs, starts_state | (where & (hosts.get_leases(envs.env_state) <= 0))

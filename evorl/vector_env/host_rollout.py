@@ -31,7 +31,9 @@ def build_steps(
     key_starts, keys = plan.split_keys(key, world.total_envs)
     if envs is not None:  # an evaluation takes new leases, which it releases at the end
         envs = tree.select(jnp.asarray(plan.releases), hosts.clear_leases(envs), envs)
-    begun, left = plan.starts.start_episodes(world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart))
+    begun, starts_state = plan.starts.start_episodes(
+        world, key_starts, plan.seed_group, envs, jnp.asarray(plan.restart)
+    )
     begun = allocate_pending_step(world, policy, begun)
 
     def find_active(carry: RolloutCarry, steps: Any = plan.steps) -> Bool[Array, " n"]:
@@ -46,11 +48,11 @@ def build_steps(
 
     def step(carry: RolloutCarry, _: None) -> tuple[RolloutCarry, tuple[Transition, Bool[Array, " n"]]]:
         active = find_active(carry)
-        envs, stats, left = carry
+        envs, stats, starts_state = carry
         if_ended = replace(stats, steps=stats.steps + 1, episodes=stats.episodes + 1)
         seeds = hosts.seeds_from_keys(derive_episode_keys(keys, stats.num_ended_or_cut + 1))
         share = wait_count / world.num_envs if wait_count else None
-        goes_on = active & find_going_on((envs, if_ended, left))
+        goes_on = active & find_going_on((envs, if_ended, starts_state))
         asked = hosts.HostRequest(active, autoreset=goes_on, seed=seeds, wait_fraction=share)
         after, transition = interact(
             world, policy, envs, jax.vmap(jax.random.fold_in)(keys, stats.step_attempts), asked
@@ -61,22 +63,22 @@ def build_steps(
             ends = transition.terminated & answered, transition.truncated & answered
             transition = replace(transition, terminated=ends[0], truncated=ends[1])
         lost = hosts.find_host_state(after.env_state).failed & answered
-        counts = answered & ~lost
-        ended = transition.is_done & counts
-        stats = stats.add_step(counts, ended, lost, world.summarize_episodes(after))
+        valid = answered & ~lost
+        ended = transition.is_done & valid
+        stats = stats.add_step(valid, ended, lost, world.summarize_episodes(after))
         envs = tree.select(active, after, envs)
         envs = tree.select(ended, hosts.mark_for_reset(envs), envs)
-        begins = (ended | lost) & find_going_on((envs, stats, left))
-        envs, left = plan.starts.restart_ended(world, keys, envs, begins, stats.num_ended_or_cut, left)
-        transition = replace(transition, weight=counts.astype(jnp.float32) + ~answered)
-        return (envs, stats, left), (transition, counts)
+        begins = (ended | lost) & find_going_on((envs, stats, starts_state))
+        envs, starts_state = plan.starts.restart_ended(world, keys, envs, begins, stats.num_ended_or_cut, starts_state)
+        transition = replace(transition, weight=valid.astype(jnp.float32) + ~answered)
+        return (envs, stats, starts_state), (transition, valid)
 
-    def arrange(transitions: Transition, counts: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
+    def arrange(transitions: Transition, valid: Bool[Array, "steps n"]) -> tuple[Transition, Bool[Array, "steps n"]]:
         if wait_count:
-            transitions, counts = sort_by_answer(transitions, counts)
-        return truncate_before_lost(transitions), counts
+            transitions, valid = sort_by_answer(transitions, valid)
+        return truncate_before_lost(transitions), valid
 
-    start = begun, EpisodeStats.zeros(begun, world.ranking_group), left
+    start = begun, EpisodeStats.zeros(begun, world.ranking_group), starts_state
     releases = jnp.asarray(True if envs is None else plan.releases)
     return RolloutSteps(start, step, find_active, arrange, lambda envs: release_leases(world, envs, releases))
 

@@ -38,11 +38,11 @@ def rollout(
 
     def run_chunk(carry: tuple[RolloutCarry, Stored]) -> tuple[RolloutCarry, Stored]:
         playing, stored = carry
-        playing, (transitions, counts) = jax.lax.scan(steps.step, playing, length=store.chunk)
-        transitions, counts = steps.arrange(transitions, counts)
+        playing, (transitions, valid) = jax.lax.scan(steps.step, playing, length=store.chunk)
+        transitions, valid = steps.arrange(transitions, valid)
         if jax.tree.leaves(stored):
-            transitions, counts = mesh.gather_shards((transitions, counts), mesh.ENVS, at=1)
-        return playing, store.add(stored, transitions, counts)
+            transitions, valid = mesh.gather_shards((transitions, valid), mesh.ENVS, at=1)
+        return playing, store.add(stored, transitions, valid)
 
     def is_running(carry: tuple[RolloutCarry, Stored]) -> Array:
         return mesh.any_device(tree.any_unbatched(steps.find_active(carry[0])), mesh.ENVS)

@@ -20,7 +20,7 @@ UNLIMITED = jnp.iinfo(jnp.int32).max  # number of episodes or steps that no roll
 
 @runtime_checkable
 class EpisodeStarts(Protocol):
-    """Starts of episodes, as a value of a plan; `left`, the remaining starts, is carried from step to step."""
+    """Starts of episodes, as a value of a plan; `starts_state` is carried from step to step."""
 
     def start_episodes(
         self,
@@ -52,7 +52,7 @@ class EpisodeStarts(Protocol):
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Any,
+        starts_state: Any,
     ) -> tuple[EnvInstance, Any]:
         """Place the environments whose episode ended at a new start.
 
@@ -62,18 +62,18 @@ class EpisodeStarts(Protocol):
             envs: Environments, leaves [n, ...].
             ended: Whether an environment needs a new start, shape [n].
             episodes: Number of episodes that ended or were cut in each environment, shape [n].
-            left: Remaining starts.
+            starts_state: State of the starts: those that remain, or what they are computed from.
 
         Returns:
             The environments and the remaining starts.
         """
         ...
 
-    def idle_mask(self, left: Any) -> Bool[Array, " n"] | bool:
+    def idle_mask(self, starts_state: Any) -> Bool[Array, " n"] | bool:
         """Return which environments found no start and are idle.
 
         Args:
-            left: Remaining starts.
+            starts_state: State of the starts: those that remain, or what they are computed from.
 
         Returns:
             A mask [n], or False if none ever is.
@@ -114,9 +114,9 @@ class RolloutPlan:
         keys = jax.random.split(key_play, total_envs)
         return key_starts, keys if self.seed_group is None else keys[self.seed_group]
 
-    def find_unfinished(self, stats: EpisodeStats, left: Any, steps: Any) -> Bool[Array, " n"]:
+    def find_unfinished(self, stats: EpisodeStats, starts_state: Any, steps: Any) -> Bool[Array, " n"]:
         """Return which environments have a start and have not completed their episodes or `steps` steps."""
-        mask = jnp.broadcast_to(~jnp.asarray(self.starts.idle_mask(left)), stats.steps.shape)
+        mask = jnp.broadcast_to(~jnp.asarray(self.starts.idle_mask(starts_state)), stats.steps.shape)
         for done, most in ((stats.num_completed, self.episodes), (stats.step_attempts, steps)):
             mask = mask if most is None else mask & (done < most)
         return mask

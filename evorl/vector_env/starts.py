@@ -50,19 +50,19 @@ class ResetStarts:
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Any,
+        starts_state: Any,
     ) -> tuple[EnvInstance, Any]:
         if not world.env.fresh_reset:
             count = jnp.minimum(self.num_starts, self.max_starts)
-            return _restart_from_table(world, envs, ended, episodes, count, left), left
+            return _restart_from_table(world, envs, ended, episodes, count, starts_state), starts_state
 
         def reset_refill(refills: Array) -> tuple[Any, Any]:
             return world.reset(jax.vmap(_fold_reset_key, (0, None))(keys, refills))
 
-        return left.restart_ended(world, envs, ended, reset_refill)
+        return starts_state.restart_ended(world, envs, ended, reset_refill)
 
-    def idle_mask(self, left: Any) -> bool:
-        del left
+    def idle_mask(self, starts_state: Any) -> bool:
+        del starts_state
         return False
 
 
@@ -104,21 +104,23 @@ class LevelStarts:
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Any,
+        starts_state: Any,
     ) -> tuple[EnvInstance, Any]:
         count = jnp.asarray(self.num_levels)
         if not world.env.fresh_reset:
-            return _restart_from_table(world, envs, ended, episodes, count, left), left
+            return _restart_from_table(world, envs, ended, episodes, count, starts_state), starts_state
 
         def take(_: Array, carry: tuple[EnvInstance, LevelStartPool]) -> tuple[EnvInstance, LevelStartPool]:
             envs, pool = carry
             pool = pool.refill(world, keys, ended, episodes, count)
             return world.restart(envs, pool.starts, ended), replace(pool, used=pool.used | ended)
 
-        return tree.masked_fori_loop(ended.any().astype(jnp.int32), take, (envs, left))  # most steps end no episode
+        return tree.masked_fori_loop(
+            ended.any().astype(jnp.int32), take, (envs, starts_state)
+        )  # most steps end no episode
 
-    def idle_mask(self, left: Any) -> bool:
-        del left
+    def idle_mask(self, starts_state: Any) -> bool:
+        del starts_state
         return False
 
 
@@ -186,10 +188,10 @@ class StartQueue:
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Any,
+        starts_state: Any,
     ) -> tuple[EnvInstance, Any]:
         del keys, episodes
-        (taken, resting), m = left, tree.leading_size(self.states)
+        (taken, resting), m = starts_state, tree.leading_size(self.states)
         everywhere = mesh.gather_shards(ended, mesh.ENVS)
         place = taken + mesh.local_shard(jnp.cumsum(everywhere, dtype=jnp.int32), mesh.ENVS, world.num_envs) - 1
         found = ended & (place < m)
@@ -197,8 +199,8 @@ class StartQueue:
         taken = jnp.minimum(taken + everywhere.sum(dtype=jnp.int32), m)
         return world.restart(envs, start, found), (taken, resting | (ended & ~found))
 
-    def idle_mask(self, left: Any) -> Bool[Array, " n"]:
-        return left[1]
+    def idle_mask(self, starts_state: Any) -> Bool[Array, " n"]:
+        return starts_state[1]
 
 
 @struct.dataclass
@@ -229,13 +231,13 @@ class FixedStarts:
         envs: EnvInstance,
         ended: Bool[Array, " n"],
         episodes: Int[Array, " n"],
-        left: Any,
+        starts_state: Any,
     ) -> tuple[EnvInstance, Any]:
         del keys, episodes
-        return world.restart(envs, mesh.local_shard(self.states, mesh.ENVS, world.num_envs), ended), left
+        return world.restart(envs, mesh.local_shard(self.states, mesh.ENVS, world.num_envs), ended), starts_state
 
-    def idle_mask(self, left: Any) -> bool:
-        del left
+    def idle_mask(self, starts_state: Any) -> bool:
+        del starts_state
         return False
 
 

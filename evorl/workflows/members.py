@@ -69,7 +69,7 @@ def copy_members(inherit: Callable[[State, State], State], state: State, source:
 
 
 @struct.dataclass
-class LifePlan:
+class PopulationPlan:
     """Plan of the members of a population: a number of training steps, then a number of evaluations."""
 
     steps: Int[Array, ""] | int
@@ -77,7 +77,7 @@ class LifePlan:
 
 
 @struct.dataclass
-class LifeMetrics:
+class PopulationMetrics:
     """Metrics of n members that were trained and evaluated, leaves [n, ...]."""
 
     searched_numbers: dict[str, Array]  # searched hyperparameters during the training, by name
@@ -143,8 +143,8 @@ def train_and_evaluate(
             members, step, evaluation = population.step_or_evaluate(members, jax.random.fold_in(key, i), i >= steps)
             return members, metrics_of.weight_by_episodes(step), metrics_of.weight_by_episodes(evaluation)
 
-        def add(totals: Metrics, new: Metrics, counts: Array) -> Metrics:
-            return jax.tree.map(lambda total, x: total + jnp.where(counts, x, 0), totals, new)
+        def add(totals: Metrics, new: Metrics, mask: Array) -> Metrics:
+            return jax.tree.map(lambda total, x: total + jnp.where(mask, x, 0), totals, new)
 
         def run_once(loop: tuple[Any, ...]) -> tuple[Any, ...]:
             i, members, trained, evaluated = loop

@@ -18,7 +18,7 @@ from evorl.population.search import PriorSpace
 from evorl.tree import as_arrays
 from evorl.types import Evolver, Key, Metrics, Numbers, Population, State
 from evorl.workflows import base
-from evorl.workflows.members import LifeMetrics, init_members, train_and_evaluate
+from evorl.workflows.members import PopulationMetrics, init_members, train_and_evaluate
 
 
 @struct.dataclass
@@ -100,15 +100,19 @@ class MetaES(base.BaseStagedWorkflow):
         del key
         return tree.broadcast(UNIT_CUBE.fold(self.evolver.solution(state.evolver)), self.population.size)
 
-    def rollout(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, LifeMetrics]:
+    def rollout(self, state: MetaESState, plan: Array, key: Key) -> tuple[MetaESState, PopulationMetrics]:
         """Train members from scratch with the hyperparameters at the points, and evaluate them."""
-        key_birth, key_life = jax.random.split(key)
-        members = init_members(self.population, key_birth, self.search_space.decode(plan), state.env_params)
-        members, *lived = train_and_evaluate(self.population, members, key_life, jnp.int32(self.lifetime), jnp.int32(1))
-        return state, LifeMetrics(self.search_space.decode_by_name(plan), self.population.has_no_nan(members), *lived)
+        key_init, key_train = jax.random.split(key)
+        members = init_members(self.population, key_init, self.search_space.decode(plan), state.env_params)
+        members, *results = train_and_evaluate(
+            self.population, members, key_train, jnp.int32(self.lifetime), jnp.int32(1)
+        )
+        return state, PopulationMetrics(
+            self.search_space.decode_by_name(plan), self.population.has_no_nan(members), *results
+        )
 
     def learn_from(
-        self, state: MetaESState, carry: tuple[Any, Any], played: LifeMetrics, key: Key
+        self, state: MetaESState, carry: tuple[Any, Any], played: PopulationMetrics, key: Key
     ) -> tuple[MetaESState, Metrics]:
         genomes, evolver = carry
         fitness = self.evolver.compute_fitness({"return": played.fitness})
@@ -117,7 +121,7 @@ class MetaES(base.BaseStagedWorkflow):
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, evolver=evolver, generation=state.generation + 1, env_steps=env_steps), metrics
 
-    def evaluation_metrics(self, state: MetaESState, played: LifeMetrics) -> Metrics:
+    def evaluation_metrics(self, state: MetaESState, played: PopulationMetrics) -> Metrics:
         """Return the means over all members, with the standard error of the return between members."""
         del state
         returns = played.evaluation["return"]

@@ -20,7 +20,7 @@ from evorl.population.select import Selection, Truncation
 from evorl.population.variation import Generation, Perturb, Variation
 from evorl.types import Agent, Env, Key, Metrics, Numbers, PolicyFn, Population, State, Workflow
 from evorl.workflows import base
-from evorl.workflows.members import LifeMetrics, LifePlan, init_members, train_and_evaluate
+from evorl.workflows.members import PopulationMetrics, PopulationPlan, init_members, train_and_evaluate
 
 
 @struct.dataclass
@@ -116,27 +116,29 @@ class PBT(base.BaseStagedWorkflow):
         memory = bind(self, numbers).variation.init(key_memory, points)
         return PBTState(numbers, env_params, members, points, memory, jnp.zeros(n), jnp.int32(0), jnp.float32(0))
 
-    def plan(self, state: PBTState, key: Key) -> tuple[LifePlan, None]:
+    def plan(self, state: PBTState, key: Key) -> tuple[PopulationPlan, None]:
         """Plan steps_per_generation training steps of each member and one evaluation.
 
         PBT carries nothing to `learn_from`, hence the None.
         """
         del key
         first = tree.any_unbatched(state.generation == 0)  # all vmapped copies are at the same generation
-        return LifePlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), None
+        return PopulationPlan(self.steps_per_generation + jnp.where(first, self.warmup_steps, 0), 1), None
 
-    def plan_evaluation(self, state: PBTState, key: Key) -> LifePlan:
+    def plan_evaluation(self, state: PBTState, key: Key) -> PopulationPlan:
         """Plan eval_rounds evaluations."""
         del state, key
-        return LifePlan(0, self.eval_rounds)
+        return PopulationPlan(0, self.eval_rounds)
 
-    def rollout(self, state: PBTState, plan: LifePlan, key: Key) -> tuple[PBTState, LifeMetrics]:
+    def rollout(self, state: PBTState, plan: PopulationPlan, key: Key) -> tuple[PBTState, PopulationMetrics]:
         """Train and evaluate the members; the state then holds the trained members."""
-        members, *lived = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
+        members, *results = train_and_evaluate(self.population, state.members, key, plan.steps, plan.evaluations)
         numbers = self.search_space.decode_by_name(state.points)
-        return replace(state, members=members), LifeMetrics(numbers, self.population.has_no_nan(members), *lived)
+        return replace(state, members=members), PopulationMetrics(
+            numbers, self.population.has_no_nan(members), *results
+        )
 
-    def learn_from(self, state: PBTState, carry: None, played: LifeMetrics, key: Key) -> tuple[PBTState, Metrics]:
+    def learn_from(self, state: PBTState, carry: None, played: PopulationMetrics, key: Key) -> tuple[PBTState, Metrics]:
         del carry
         key_select, key_vary = jax.random.split(key)
         space, fitness = self.search_space, played.fitness
@@ -154,7 +156,7 @@ class PBT(base.BaseStagedWorkflow):
         env_steps = state.env_steps + metrics["env_steps"]
         return replace(state, generation=state.generation + 1, env_steps=env_steps, **taken), metrics
 
-    def evaluation_metrics(self, state: PBTState, played: LifeMetrics) -> Metrics:
+    def evaluation_metrics(self, state: PBTState, played: PopulationMetrics) -> Metrics:
         """Return the evaluation of the member that was the fittest before, and the returns of all members."""
         evaluation, best = played.evaluation, self.fittest_index(state)
         reported = {name: x[best] for name, x in evaluation.items() if not name.startswith(metrics_of.MEMBERS_PREFIX)}
