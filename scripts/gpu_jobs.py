@@ -23,7 +23,7 @@ FAMILIES = {
     "accel": "agent=accel env=maze",
     "paired": "agent=paired env=maze",
     "puffer": "agent=puffer env=cartpole",
-    "learnable": "agent=learnable env=maze",
+    "sfl": "agent=sfl env=maze",
     "plr": "agent=plr env=maze",
     "pga_me": "agent=pga_me env=feet",
     "low_rank_es": "agent=low_rank_es env=cartpole",
@@ -67,7 +67,7 @@ TINY = {  # further options of the families in a rehearsal
     "accel": FEW_MAZES,
     "paired": f"{FEW_MAZES} agent.teacher.workflow.num_envs=2",
     "puffer": "agent.workflow.num_envs=8 agent.workflow.batch_size=128",
-    "learnable": f"{FEW_MAZES} agent.inner.workflow.num_steps=10 agent.inner.workflow.batch_size=20"
+    "sfl": f"{FEW_MAZES} agent.inner.workflow.num_steps=10 agent.inner.workflow.batch_size=20"
     " agent.workflow.capacity=4 agent.workflow.num_candidates=4",
     "plr": FEW_MAZES,
     "pga_me": f"{NO_ROBOT} {FEW_EPISODES} agent.workflow.num_learners=2 agent.workflow.critic_updates=2"

@@ -77,8 +77,8 @@ from evorl.schedules import Linear
 from evorl.ued import (
     PAIRED,
     PLR,
+    SFL,
     Learnability,
-    Learnable,
 )
 from evorl.workflows import (
     CEMRL,
@@ -279,7 +279,7 @@ OTHERS = [
     Case("pga_me", replace(PGA, policy_lr=1e-2)),
     Case("plr", PLR(LEVELS, capacity=8)),
     Case("paired", PAIRED(LEVELS, TEACHER)),
-    Case("learnable", Learnable(LEVELS, Learnability(), 4, 6, 2, 2, 2)),
+    Case("sfl", SFL(LEVELS, Learnability(), 4, 6, 2, 2, 2)),
     Case("accel", PLR(LEVELS, capacity=6, num_edits=1, parallel=True)),
     Case("recurrent_sac", off_policy(SAC, **RECURRENT | {"of_agent": SOFTLY | {"core": GRU(4)}})),
     Case("shared_recurrent_dqn", SharedReplay(off_policy(DQN, CHOICES, **RECURRENT), 2)),

@@ -14,7 +14,7 @@ from evorl.networks.recurrent import GRU, LSTM
 from evorl.networks.s5 import S5
 from evorl.population import Resample, Truncation
 from evorl.priors import LogUniform
-from evorl.ued import PAIRED, PLR, Learnable
+from evorl.ued import PAIRED, PLR, SFL
 from evorl.ued.generators import BredLevels
 from evorl.workflows import PBT, Vmapped
 from evorl.workflows.base import step_or_evaluate
@@ -38,7 +38,7 @@ def curricula(env, core):
         "plr": PLR(learner, capacity=8, num_edits=2, parallel=True),
         "bred": PLR(learner, BredLevels(2), capacity=8),
         "paired": PAIRED(learner, OnPolicy(editor, teacher, 2, num_steps=0, batch_size=0)),
-        "learnable": Learnable(learner, capacity=4, num_candidates=6, num_batches=2, episodes=2, every=2),
+        "sfl": SFL(learner, capacity=4, num_candidates=6, num_batches=2, episodes=2, trial_interval=2),
     }
 
 

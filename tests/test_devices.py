@@ -49,7 +49,7 @@ EXCEPTIONS = {
 }
 OTHERS = [case.name for case in CASES if case.name not in [*FAMILIES, *EXCEPTIONS]]
 NUM_GROUPS = 12
-ROUNDING = {"learnable": {"least": 5e-7}}  # its loss is a mean of standardized advantages, which cancel
+ROUNDING = {"sfl": {"least": 5e-7}}  # its loss is a mean of standardized advantages, which cancel
 
 
 def on_eight(names):

@@ -57,7 +57,7 @@ def test_every_agent_has_its_hyperparameters_on_a_page_or_none_of_its_own():
     for page in (ROOT / "docs").rglob("*.md"):
         shown |= set(re.findall(r"<!-- hyperparameters of (\w+)", page.read_text(encoding="utf-8")))
     independent = {"ia2c", "iimpala", "idqn", "iddpg", "itd3", "isac", "idiscrete_sac"}  # the agents' own
-    without = {"random", "evosax", "search", "minimax", "learnable", "psro_exact", "pipeline_psro", "xfp"}
+    without = {"random", "evosax", "search", "minimax", "sfl", "psro_exact", "pipeline_psro", "xfp"}
     assert agents - shown <= independent | without | {"accel", "evolved_levels", "paired", "sep_cma_es"}
 
 

@@ -142,9 +142,9 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
 def test_divergence_beyond_its_bound_ends_the_epochs():
     workflow = on_policy(probe.ObsActionReward(), num_epochs=8)
     steps = {}
-    for max_kl in (0.0, 1e9):
-        state = workflow.init(jax.random.key(0), {"agent": {"max_kl": max_kl}})
-        steps[max_kl] = int(jax.jit(workflow.step)(state, jax.random.key(1))[1]["gradient_steps"])
+    for target_kl in (0.0, 1e9):
+        state = workflow.init(jax.random.key(0), {"agent": {"target_kl": target_kl}})
+        steps[target_kl] = int(jax.jit(workflow.step)(state, jax.random.key(1))[1]["gradient_steps"])
     assert steps == {0.0: 3, 1e9: 24}
 
 

@@ -95,9 +95,9 @@ def nearest(levels):
 
 
 @pytest.mark.program
-def test_learnable_keeps_the_levels_that_are_solved_half_of_the_time():
+def test_sfl_keeps_the_levels_that_are_solved_half_of_the_time():
     """Compare how many levels of each rate are kept with a simulation of the trials."""
-    workflow = shipped("learnable")
+    workflow = shipped("sfl")
     tried, n = workflow.num_candidates, workflow.episodes
 
     def kept(key):

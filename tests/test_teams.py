@@ -219,7 +219,7 @@ def test_agents_that_do_not_learn_do_not_stop_the_epochs():
         team = Team(agents, observation_space=observed, action_space=acting)
         return bool(team.early_stop({f"kl/{name}": jnp.float32(kl) for name in agents}))
 
-    ppo = PPO(max_kl=0.1)
+    ppo = PPO(target_kl=0.1)
     assert [stop(kl, a=ppo, b=Random()) for kl in (0.0, 1.0)] == [False, True]
     assert [stop(kl, a=ppo, b=ppo) for kl in (0.0, 1.0)] == [False, True]
     assert stop(0.0, a=Random(), b=Random())

@@ -36,7 +36,7 @@ class PPO(PolicyGradient):
         0,
         about="clip range of the value around its old prediction, in the units of the value network (see value_scale)",
     )
-    max_kl: Number = number(
+    target_kl: Number = number(
         float("inf"), 0, about="mean KL divergence from the policy that acted, above which no further epoch starts"
     )
 
@@ -65,4 +65,4 @@ class PPO(PolicyGradient):
         return self.weigh_losses(actor_loss, critic_loss, mean(entropy), moved)
 
     def early_stop(self, metrics: Metrics) -> Array:
-        return metrics["kl"] > self.max_kl
+        return metrics["kl"] > self.target_kl

@@ -67,7 +67,7 @@ class League:
         env: Multi-agent game, whose players must all have the same observation and action spaces.
         workflow: Workflow of each learner, in the game as a single player plays it.
         roster: Number of learners of each kind, and size of the pool.
-        explores: Whether policies act with exploration, as opponents and in the exact evaluation; otherwise
+        explore: Whether policies act with exploration, as opponents and in the exact evaluation; otherwise
             they are greedy.
         matches: Probabilities of the opponents, and conditions for snapshots.
 
@@ -78,7 +78,7 @@ class League:
     env: Env
     workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
     roster: Roster = field(default_factory=Roster)
-    explores: bool = True
+    explore: bool = True
     matches: Matchmaking = field(default_factory=Matchmaking)
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class League:
     def acting(self) -> WorkflowPolicySet:
         """Return the policy set with which all policies of the league act."""
         alone = with_env(self.workflow, SinglePlayerGame(self.env, self.role))
-        return WorkflowPolicySet(alone, self.explores)
+        return WorkflowPolicySet(alone, self.explore)
 
     @cached_property
     def inner(self) -> PolicyWorkflow:

@@ -49,13 +49,13 @@ class TrainingOracle:
         restarts: Number of trainings of each player.
         warm: Whether a training continues from the state of the last one; otherwise it starts from new
             parameters.
-        explores: Whether policies in the pool act with exploration; otherwise they are greedy.
+        explore: Whether policies in the pool act with exploration; otherwise they are greedy.
     """
 
     workflow: PolicyWorkflow = field(metadata={"env": make_single_player_env})
     restarts: int = 1
     warm: bool = False
-    explores: bool = True
+    explore: bool = True
     iterations: Number = number(32.0, 1, about="maximum number of iterations of a training")
     patience: Number = number(
         float("inf"), 1, about="number of iterations without a higher return after which a training ends"
@@ -223,6 +223,6 @@ def with_env(part: Any, env: Env) -> Any:
 @lru_cache(maxsize=16)
 def _build_policy_sets(oracle: TrainingOracle, game: Env) -> dict[str, WorkflowPolicySet]:
     return {
-        role.name: WorkflowPolicySet(oracle.build_role_workflow(game, role), oracle.explores)
+        role.name: WorkflowPolicySet(oracle.build_role_workflow(game, role), oracle.explore)
         for role in Roles(game).roles
     }

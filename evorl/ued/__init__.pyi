@@ -4,7 +4,6 @@ from evorl.ued.buffer import LevelBuffer as LevelBuffer
 from evorl.ued.generators import BredLevels as BredLevels
 from evorl.ued.generators import EvolvedLevels as EvolvedLevels
 from evorl.ued.generators import SampledLevels as SampledLevels
-from evorl.ued.learnable import Learnable as Learnable
 from evorl.ued.paired import PAIRED as PAIRED
 from evorl.ued.plr import PLR as PLR
 from evorl.ued.score_table import Curation as Curation
@@ -21,3 +20,4 @@ from evorl.ued.scores import Score as Score
 from evorl.ued.scores import TrueRegret as TrueRegret
 from evorl.ued.scores import ValueDisagreement as ValueDisagreement
 from evorl.ued.scores import check_score as check_score
+from evorl.ued.sfl import SFL as SFL

@@ -26,7 +26,7 @@ GREEDY = ("dqn",)  # agents whose greedy policies are stored
 
 def train(agent: str, env: str, iterations: int, seeds: int, minutes: float, options: list[str]) -> None:
     """Train PSRO and print rows of some iterations, and the iteration at which the mean exploitability reached AT."""
-    greedy = ["agent.workflow.oracle.explores=false"] * (agent in GREEDY)
+    greedy = ["agent.workflow.oracle.explore=false"] * (agent in GREEDY)
     inner = [] if agent == "ppo" else [f"agent@agent.inner={agent}"]
     given = ["agent=psro", *inner, f"env={env}", "agent.workflow.episodes=0", *greedy, *options]
     workflow, _ = runs.build(config.compose_config(given))

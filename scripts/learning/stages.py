@@ -89,7 +89,7 @@ BUFFER = "agent.workflow.capacity=1000"
 EMPTY = "env.levels.fewest=0 env.levels.most=0"
 TRIALS = (
     "agent.workflow.num_candidates=100 agent.workflow.num_batches=1 agent.workflow.capacity=20 "
-    "agent.workflow.episodes=4 agent.workflow.every=20"
+    "agent.workflow.episodes=4 agent.workflow.trial_interval=20"
 )
 SETS = {
     "levels": [
@@ -97,7 +97,7 @@ SETS = {
         levels("plr", BUFFER),
         levels("accel", f"{BUFFER} agent.workflow.num_edits=5", EMPTY),
         levels("paired", "agent.teacher.workflow.num_envs=64"),
-        levels("learnable", TRIALS),
+        levels("sfl", TRIALS),
         levels("evolved_levels", BUFFER),
         levels("bred_levels", BUFFER),
     ],

@@ -38,7 +38,7 @@ class RiskSuite:
         workflow: Workflow that trains the policy.
         levels: Number of levels.
         attempts: Number of episodes on each level in each set.
-        explores: Whether actions are sampled instead of greedy.
+        explore: Whether actions are sampled instead of greedy.
 
     Raises:
         OptionError: The environment does not define when a level is solved, or no return solves a level.
@@ -47,7 +47,7 @@ class RiskSuite:
     workflow: PolicyWorkflow
     levels: int = 10_000
     attempts: int = 10
-    explores: bool = True
+    explore: bool = True
 
     def __post_init__(self) -> None:
         require_int("levels", self.levels)
@@ -102,7 +102,7 @@ class RiskSuite:
             key_levels, key_play = jax.random.split(key)
             levels, found = sample_solvable(env, params, jax.random.split(key_levels, self.levels_per_batch))
             several = jax.tree.map(lambda x: jnp.repeat(x, 2 * self.attempts, axis=0), levels)
-            returns = run_on_levels(self.workflow, state, several, self.explores, key_play).returns
+            returns = run_on_levels(self.workflow, state, several, self.explore, key_play).returns
             rates = env.is_solved(returns).reshape(self.levels_per_batch, 2, self.attempts).mean(-1)
             return found, rates[:, 0], rates[:, 1]
 

@@ -81,7 +81,7 @@ def print_risk_table(test: RiskSuite, states: Sequence[State], seed: int) -> dic
         low, high = np.array([stats.mean_interval(column) for column in curves.T]).T
     else:
         low, high = bootstrap_curve_interval(*rates[0])
-    how = f"{test.attempts} {'sampled' if test.explores else 'greedy'} episodes on each"
+    how = f"{test.attempts} {'sampled' if test.explore else 'greedy'} episodes on each"
     print(f"{test.levels:,} random levels, ranked by {how} and evaluated in as many others\n")
     print(f"| worst levels | solved |\n|{'---|' * 2}")
     found = {}

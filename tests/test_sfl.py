@@ -12,15 +12,15 @@ from evorl.agents import PPO
 from evorl.envs.maze import Maze, RandomWalls
 from evorl.errors import OptionError
 from evorl.ued import Learnability, MaxMC, TrueRegret, curricula
-from evorl.ued.learnable import Learnable, LearnableLevels
+from evorl.ued.sfl import SFL, LearnableLevels
 from tests.iterating import iterations
 from tests.tiers import program_fixture
 
 ENV = Maze(RandomWalls(4, 4, fewest=3, most=3), view_size=3, max_episode_steps=6, num_actions=3)
 AGENT = PPO(hidden=(4,))
 STUDENT = OnPolicy(ENV, AGENT, 4, 10, 1, 20, eval_episodes=6)
-SETTINGS = {"capacity": 5, "num_candidates": 6, "num_batches": 2, "episodes": 2, "every": 2}
-WORKFLOW = Learnable(STUDENT, **SETTINGS)
+SETTINGS = {"capacity": 5, "num_candidates": 6, "num_batches": 2, "episodes": 2, "trial_interval": 2}
+WORKFLOW = SFL(STUDENT, **SETTINGS)
 
 
 def walls(levels):
@@ -119,13 +119,13 @@ def test_evaluations_are_of_fresh_levels(history):
 @pytest.mark.parametrize(("options", "message"), [
     ({"capacity": 13}, r"capacity=13: must be at most num_batches \* num_candidates, 12"),
     ({"episodes": 1}, "score=Learnability: needs at least 2 complete episodes"),
-    ({"share": 1.5}, "share=1.5: must be from 0 to 1"),
-    ({"every": 0}, "every=0: must be at least 1"),
+    ({"kept_fraction": 1.5}, "kept_fraction=1.5: must be from 0 to 1"),
+    ({"trial_interval": 0}, "trial_interval=0: must be at least 1"),
     ({"score": MaxMC()}, "score=MaxMC: needs"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        Learnable(**{"student": STUDENT, **SETTINGS} | options)
+        SFL(**{"student": STUDENT, **SETTINGS} | options)
 
 
 @pytest.mark.parametrize("score", [Learnability(), TrueRegret()])

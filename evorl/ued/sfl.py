@@ -32,7 +32,7 @@ class LearnableLevels:
 
 
 @struct.dataclass
-class LearnableState:
+class SFLState:
     numbers: Numbers
     env_params: PyTree
     student: OnPolicyState  # without numbers and env_params, which the state of the curriculum holds
@@ -40,12 +40,12 @@ class LearnableState:
 
 
 @part
-class Learnable(curricula.BaseCurriculum):
+class SFL(curricula.BaseCurriculum):
     """Sampling for learnability: the student plays the most learnable of many sampled levels, and new levels.
 
-    Every `every` iterations, the policy tries num_batches * num_candidates sampled levels, in `episodes`
+    Every `trial_interval` iterations, the policy tries num_batches * num_candidates sampled levels, in `episodes`
     exploring episodes each. The `capacity` levels with the highest scores replace the kept levels. In each
-    iteration, a fraction `share` of the student's environments plays levels drawn uniformly from the kept
+    iteration, a fraction `kept_fraction` of the student's environments plays levels drawn uniformly from the kept
     ones. The others play newly sampled levels. An environment has four levels for an iteration, which it
     plays in turn. The student learns from all of them. An evaluation uses levels that the environment samples.
 
@@ -59,8 +59,8 @@ class Learnable(curricula.BaseCurriculum):
         num_candidates: Number of levels that are tried at the same time.
         num_batches: Number of such batches, which are tried sequentially.
         episodes: Number of episodes on each level that is tried.
-        every: Number of iterations from one trial of levels to the next.
-        share: Fraction of the environments that play kept levels.
+        trial_interval: Number of iterations from one trial of levels to the next.
+        kept_fraction: Fraction of the environments that play kept levels.
 
     Source: Rutherford et al. 2024, arXiv:2408.15099, algorithm 1.
     """
@@ -71,16 +71,16 @@ class Learnable(curricula.BaseCurriculum):
     num_candidates: int = 5000
     num_batches: int = 5
     episodes: int = 8
-    every: int = 100
-    share: float = 0.5
+    trial_interval: int = 100
+    kept_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        base.check_positive(self, "capacity", "num_candidates", "num_batches", "episodes", "every")
+        base.check_positive(self, "capacity", "num_candidates", "num_batches", "episodes", "trial_interval")
         tried = self.num_batches * self.num_candidates
         require(
             self.capacity <= tried, "capacity", self.capacity, f"must be at most num_batches * num_candidates, {tried}"
         )
-        require(0 <= self.share <= 1, "share", self.share, "must be from 0 to 1")
+        require(0 <= self.kept_fraction <= 1, "kept_fraction", self.kept_fraction, "must be from 0 to 1")
         curricula.check_curriculum_score(self.score, self.env, self.episodes)
 
     @property
@@ -88,13 +88,13 @@ class Learnable(curricula.BaseCurriculum):
         """Return the number of devices, at most, that can share both the environments and the candidates."""
         return {mesh.ENVS: math.gcd(self.student.parallel_axes[mesh.ENVS], self.num_candidates)}
 
-    def state_sharding(self, state: LearnableState) -> LearnableState:
+    def state_sharding(self, state: SFLState) -> SFLState:
         nothing: Any = ""
-        return LearnableState(nothing, nothing, self.student.state_sharding(state.student), nothing)
+        return SFLState(nothing, nothing, self.student.state_sharding(state.student), nothing)
 
     @property
     def trial_steps(self) -> int:
-        """Return the number of env steps of a trial of all candidates, which takes place every `every` iterations."""
+        """Return the number of env steps of a trial of all candidates."""
         return self.num_batches * self.num_candidates * self.episodes * self.env.max_episode_steps
 
     @property
@@ -103,24 +103,24 @@ class Learnable(curricula.BaseCurriculum):
         steps = self.student.num_transitions
         return self.student.iteration_cost | {"env_steps": (steps, steps + self.trial_steps)}
 
-    def count_env_steps(self, state: LearnableState) -> Array:
+    def count_env_steps(self, state: SFLState) -> Array:
         """Return the number of env steps so far, with those of the trials that have begun.
 
         Args:
             state: State of the workflow.
         """
-        trials = -(-state.student.iteration // self.every)
+        trials = -(-state.student.iteration // self.trial_interval)
         return super().count_env_steps(state) + trials.astype(jnp.float32) * self.trial_steps
 
-    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> LearnableState:
+    def init(self, key: Key, numbers: Numbers | None = None, env_params: Any = None) -> SFLState:
         numbers = resolve_numbers(self, numbers)
         env_params = resolve_env_params(self.env, env_params)
         student = self.student.init(key, numbers.get("student", {}), env_params)
         level = tree.zeros_like(jax.eval_shape(self.env.sample_level, key, env_params))
         kept = LearnableLevels(tree.broadcast(level, self.capacity), jnp.full(self.capacity, -jnp.inf, jnp.float32))
-        return LearnableState(numbers, env_params, base.drop_shared_fields(student), kept)
+        return SFLState(numbers, env_params, base.drop_shared_fields(student), kept)
 
-    def plan(self, state: LearnableState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
+    def plan(self, state: SFLState, key: Key) -> tuple[RolloutPlan, LearnableLevels]:
         """Try candidates if that is due, and plan num_steps exploring steps per environment on kept or new levels."""
         key_sample, key_fresh, key_kept, key_plan = jax.random.split(key, 4)
         due = self.is_due(state)
@@ -135,20 +135,20 @@ class Learnable(curricula.BaseCurriculum):
         rows, envs = self.student.vector_env.max_starts, self.student.num_envs
         fresh = curricula.sample_levels(self.env, key_fresh, state.env_params, rows, envs)
         place = jax.random.randint(key_kept, (rows, envs), 0, self.capacity)
-        learnable = jnp.broadcast_to(jnp.arange(envs) < round(self.share * envs), (rows, envs))
+        learnable = jnp.broadcast_to(jnp.arange(envs) < round(self.kept_fraction * envs), (rows, envs))
         levels = tree.select(learnable & jnp.isfinite(kept.score[place]), tree.index(kept.levels, place), fresh)
         plan, _ = self.student.plan(self.student_state(state), key_plan)
         return replace(plan, starts=LevelStarts(levels, jnp.int32(rows))), kept
 
-    def is_due(self, state: LearnableState) -> Bool[Array, ""]:
+    def is_due(self, state: SFLState) -> Bool[Array, ""]:
         """Return whether this iteration begins with a trial of candidates, bool [].
 
         Args:
             state: State of the workflow.
         """
-        return state.student.iteration % self.every == 0
+        return state.student.iteration % self.trial_interval == 0
 
-    def update_learnable_levels(self, state: LearnableState, kept: LearnableLevels, key: Key) -> LearnableLevels:
+    def update_learnable_levels(self, state: SFLState, kept: LearnableLevels, key: Key) -> LearnableLevels:
         """Try a batch of newly sampled levels, and keep the best of these and of the levels that are kept so far.
 
         Args:
@@ -180,11 +180,11 @@ class Learnable(curricula.BaseCurriculum):
         return tree.index(both, jax.lax.top_k(both.score, self.capacity)[1])
 
     def learn_from(
-        self, state: LearnableState, carry: LearnableLevels, played: Rollout, key: Key
-    ) -> tuple[LearnableState, Metrics]:
+        self, state: SFLState, carry: LearnableLevels, played: Rollout, key: Key
+    ) -> tuple[SFLState, Metrics]:
         student = replace(self.student_state(state), envs=played.envs)
         student, metrics = self.student.learn(student, played.stored, key)
         metrics = played.metrics() | metrics
         metrics["env_steps"] = metrics["env_steps"] + jnp.where(self.is_due(state), self.trial_steps, 0)
-        after = LearnableState(state.numbers, state.env_params, base.drop_shared_fields(student), carry)
+        after = SFLState(state.numbers, state.env_params, base.drop_shared_fields(student), carry)
         return after, metrics | {"levels/score": carry.score.mean(where=jnp.isfinite(carry.score))}
