@@ -41,11 +41,10 @@ class ForgetfulReplayBuffer(ReplayBuffer, Protocol):
 class FrameBuffer:
     """Replay buffer with a ring of frames, and rows that hold indices of frames instead of observations.
 
-    A row holds `count` indices for its observation and as many for the next one, and both action masks and
-    privileged states, which are no frames. A new frame is stored unless
-    it is bitwise identical to a frame in the last rows of the same environment. A sample therefore has
-    exactly the observations that were added. If the ring of frames is full before the rows are, the oldest
-    rows are dropped.
+    A row holds `count` indices for its observation and as many for the next one. Action masks and privileged
+    states are no frames; the row holds them whole. A new frame is stored unless it is bitwise identical to a
+    frame in the last rows of the same environment. A sample therefore has exactly the observations that were
+    added. If the ring of frames is full before the rows are, the oldest rows are dropped.
     """
 
     rows: ForgetfulReplayBuffer

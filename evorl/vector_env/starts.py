@@ -115,9 +115,8 @@ class LevelStarts:
             pool = pool.refill(world, keys, ended, episodes, count)
             return world.restart(envs, pool.starts, ended), replace(pool, used=pool.used | ended)
 
-        return tree.masked_fori_loop(
-            ended.any().astype(jnp.int32), take, (envs, starts_state)
-        )  # most steps end no episode
+        once = ended.any().astype(jnp.int32)  # most steps end no episode
+        return tree.masked_fori_loop(once, take, (envs, starts_state))
 
     def idle_mask(self, starts_state: Any) -> bool:
         del starts_state
