@@ -274,6 +274,32 @@ def test_what_is_told_again_is_there_once_and_nan_is_none(tmp_path):
         assert len(store.read_trials()[0].curve) == 1
 
 
+def test_scores_and_costs_of_any_finite_size_are_read_as_they_were_written(tmp_path):
+    with made(tmp_path) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 1, SPACE, RandomSearch())
+        told = Evaluation(0.5, 1e19, -3e20), Evaluation(1.0, 2.0**63, 1e38)
+        for one in told:
+            store.observe(0, one)
+        assert store.read_trials()[0].curve == told
+    with closing(SweepStore(tmp_path)) as again:
+        assert again.read_trials()[0].curve == told
+
+
+def test_a_running_trial_that_is_damaged_stays_damaged(tmp_path):
+    with (
+        made(tmp_path) as store,
+        closing(sqlite3.connect(tmp_path / database.NAME, isolation_level=None)) as file,
+        store.register_owner() as owner,
+    ):
+        store.claim_trials(owner, 2, SPACE, RandomSearch())
+        file.execute("INSERT INTO curves VALUES (0, 0.5, 1.0, 'much')")
+        for _ in range(2):
+            with pytest.raises(OptionError, match="damaged: its trial 0 is not valid"):
+                store.read_trials()
+        with pytest.raises(OptionError, match="damaged: its trial 0 is not valid"):
+            store.claim_trials(owner, 3, SPACE, RandomSearch())  # it had suggested trials forever
+
+
 def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
     (tmp_path / database.PARTIAL_NAME).write_bytes(b"half")
     assert stores.is_empty_or_partial(tmp_path)

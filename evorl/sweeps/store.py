@@ -116,7 +116,7 @@ class SweepStore:
             else:
                 known[trial.number] = trial
         if not self._file.is_writing:  # what is written now may be rolled back
-            self._remember(known, first_unseen)
+            self._remember(known, first_unseen, open_numbers)
         found = [known[number] for number in sorted(known)]
         if space is None:
             return found, damage
@@ -132,13 +132,13 @@ class SweepStore:
         damage += [self._file.make_damage_error(f"its trial {one.number} has another search space") for one in others]
         return [one for one in found if one not in others] if others else found, damage
 
-    def _remember(self, trials: Mapping[int, SweepTrial], first_unseen: int) -> None:
-        """Put the trials that have ended into the cache, and mark the others as open."""
+    def _remember(self, trials: Mapping[int, SweepTrial], first_unseen: int, open_numbers: frozenset[int]) -> None:
+        """Put the trials that have ended into the cache, and mark the others, also damaged ones, as open."""
         self._cache.ended.update({number: one for number, one in trials.items() if one.state != RUNNING})
         while first_unseen in trials:
             first_unseen += 1
-        running = frozenset(number for number, one in trials.items() if one.state == RUNNING and number < first_unseen)
-        self._cache.rest = first_unseen, running
+        running = {number for number, one in trials.items() if one.state == RUNNING and number < first_unseen}
+        self._cache.rest = first_unseen, frozenset(running | open_numbers - self._cache.ended.keys())
 
     def _parse_trial(self, row: Sequence[Any], curve: Sequence[Any]) -> SweepTrial:
         number, point, values, state, message = row
@@ -297,7 +297,7 @@ class SweepStore:
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 2**63
+    return abs(value) < 2**63 if type(value) is int else type(value) is float and math.isfinite(value)
 
 
 def _is_value(value: Any) -> bool:
