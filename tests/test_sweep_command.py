@@ -16,8 +16,11 @@ import yaml
 
 from evorl.cli import sweep
 from evorl.errors import OptionError
+from evorl.leagues import PSRO
+from evorl.sweeps import worker
 from evorl.sweeps.store import SweepStore, get_trial_folder
-from evorl.sweeps.trials import DONE
+from evorl.sweeps.trial_queue import StoreQueue
+from evorl.sweeps.trials import DONE, FAILED
 from evorl.training.configuration import config
 from tests.tiers import program_fixture
 
@@ -169,6 +172,37 @@ def test_vmapped_trials_equal_those_of_their_own(tmp_path):
     for a, b in zip(one, other, strict=True):
         assert (a.state, a.point, a.values) == (b.state, b.point, b.values)
         assert a.curve == b.curve  # bit by bit, as in turn each is what it is alone
+
+
+EXACT = ["agent=psro_exact", "env=kuhn", "agent.workflow.capacity=4", "tensorboard=false", "space={}"]
+
+
+@pytest.mark.program
+def test_vmapped_trials_end_when_the_workflow_is_full(tmp_path):
+    more = ["space.env_steps=[600,1200]", "sampler=random", "trials=2", "vmapped=2", "sweep_dir=s"]
+    assert swept(tmp_path, *EXACT, *more)[::2] == (0, "")  # its iterations take no env steps
+    for one in trials(tmp_path / "s"):
+        *_, last = (get_trial_folder(tmp_path / "s", one.number) / "metrics.jsonl").read_text().splitlines()
+        assert (one.state, json.loads(last)["iteration"]) == (DONE, 3)
+
+
+@pytest.mark.program
+def test_vmapped_trials_fail_as_they_would_alone(tmp_path, monkeypatch):
+    refused = "its payoffs are of no game"
+    for name, space, reason, problem in (
+        ("full", "space.iterations=[6,7]", None, "iterations=[67]: must be at most 3, when the policy pool is full"),
+        ("refused", "space.iterations=[1,2]", refused, refused),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(PSRO, "failure_reason", lambda self, state, reason=reason: reason)
+            options = {"trials": 2, "sampler": "random", "vmapped": 2, "sweep_dir": tmp_path / name}
+            store, definition = sweep.create_sweep(options, [*EXACT, space])
+            with closing(store), store.register_owner() as owner:
+                queue = StoreQueue(store, definition, definition.build_sampler(), owner)
+                worker.run_worker(queue, definition, 2, None, lambda: False)
+                assert [one.state for one in store.read_trials()] == [FAILED] * 2
+                for one in store.read_trials():
+                    assert re.match(problem, one.message)
 
 
 @pytest.mark.program

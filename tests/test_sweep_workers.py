@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from multiprocessing.connection import Client, answer_challenge, deliver_challenge
 from pathlib import Path
 from unittest.mock import Mock
@@ -20,7 +21,7 @@ import pytest
 
 from evorl.cli import sweep
 from evorl.errors import LockedError, OptionError
-from evorl.sweeps import messages, store_server, trial_training, worker
+from evorl.sweeps import messages, store_server, trial_batch, trial_training, worker
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.messages import MainProcessAddress
 from evorl.sweeps.remote_queue import connect_to_sweep
@@ -286,6 +287,14 @@ class Recorded:
 
     folder = Path()
     observe = end_trial = lambda *_: None
+
+
+def test_trials_in_one_program_have_one_device(defined):
+    (variant,) = defined[0].variants
+    several = replace(defined[0], variants=(replace(variant, base=variant.base | {"devices": 2}),))
+    trial_batch.require_batchable(several, 1)
+    with pytest.raises(OptionError, match="vmapped=4: needs devices=1, not 2"):
+        trial_batch.require_batchable(several, 4)
 
 
 @pytest.mark.parametrize(("vmapped", "most"), [(1, 5), (4, 3), (4, 10), (8, 1)])

@@ -21,10 +21,12 @@ from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trial_training import LOCK_SECONDS, TrialRecorder, open_recorders, prepare_trial
 from evorl.sweeps.trials import FAILED, SweepTrial
 from evorl.training import runs
+from evorl.training.demonstrations import require_demonstrations
 from evorl.training.devices import compiler_options, fast_compile_options, use_precision
 from evorl.training.driver import BEST_KEY_OFFSET, FINAL_EPISODES
+from evorl.training.dry_run import limit_budget
 from evorl.training.host_envs import find_host_envs
-from evorl.training.nans import DivergenceMonitor, StepMonitor, describe_divergence
+from evorl.training.nans import DivergenceMonitor, StepMonitor, describe_divergence, find_failure_reason
 from evorl.training.program import Program, fold_keys, map_sequentially
 from evorl.training.progress import BudgetUsage, Progress, StepBound
 from evorl.training.records import files
@@ -150,6 +152,7 @@ class TrialBatch:
                     len(self.active_trials),
                     "does not support a budget in minutes; use vmapped=1",
                 )
+                budget = limit_budget(budget, workflow)
                 told = TrialRecorder(self.queue, self.definition, trial.number, budget)
                 stack.enter_context(files.lock_run_dir(run_dir, "resume", LOCK_SECONDS))
                 quiet = lambda line: None  # noqa: E731
@@ -164,6 +167,9 @@ class TrialBatch:
                 else:
                     state = init()
                     training_log.start(jax.device_get(split_replays(state)[0]))
+                require_demonstrations(workflow, state)
+                if (why := find_failure_reason(workflow, state)) is not None:
+                    raise OptionError(why)
                 training_log.notify_resume()
             except LockedError:
                 raise
@@ -271,10 +277,8 @@ class TrialBatch:
             counts = [min(filter(None, counts))] * len(counts)
         self.state, metrics, _ = self._run(self.state, self.keys, *self._build_jobs(counts, False))
         metrics, found = jax.device_get((metrics, self.divergence_monitor.find_nonfinite(self.state)))
-        lost, took = (
-            self.divergence_monitor.find_diverged(found),
-            (time.perf_counter() - now) / len(self._list_active()),
-        )
+        lost = self.divergence_monitor.find_diverged(found)
+        took = (time.perf_counter() - now) / len(self._list_active())
         for i, place in self._list_active():
             place.progress.seconds += took
             one = place.training_log.add_chunk(counts[i], {name: x[i] for name, x in metrics.items()})
@@ -283,6 +287,8 @@ class TrialBatch:
             if leaf is not None:
                 problem = describe_divergence(leaf, place.progress.iteration)
             if problem is not None:
+                why = find_failure_reason(self.workflow, tree.index(self.state, i))
+                problem = problem if why is None else f"{problem}; {why}"
                 self.queue.end_trial(place.trial.number, FAILED, message=problem)
                 place.exit_stack.close()
                 self.active_trials[i] = None
@@ -324,9 +330,10 @@ def require_batchable(definition: SweepDefinition, vmapped: int) -> None:
 
 
 def _require_batchable(data: Mapping[str, Any], vmapped: int) -> None:
-    workflow, budget = runs.build(data)
-    require(not budget.is_timed, "vmapped", vmapped, "does not support a budget in minutes; use vmapped=1")
     require(data["num_seeds"] == 1, "vmapped", vmapped, f"needs num_seeds=1, not {data['num_seeds']}")
+    require(data["devices"] in (None, 1), "vmapped", vmapped, f"needs devices=1, not {data['devices']}")
     require(data.get("suite") is None, "vmapped", vmapped, "does not support suite; use vmapped=1")
     require(data.get("eval_env") is None, "vmapped", vmapped, "does not support eval_env; use vmapped=1")
+    workflow, budget = runs.build(data)
+    require(not budget.is_timed, "vmapped", vmapped, "does not support a budget in minutes; use vmapped=1")
     require(not find_host_envs(workflow), "vmapped", vmapped, "does not support host environments; use vmapped=1")

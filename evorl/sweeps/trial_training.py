@@ -18,7 +18,7 @@ from evorl.sweeps.trial_queue import TrialQueue
 from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
 from evorl.training.configuration import config_file, parts
-from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers
+from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, limit_budget
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
@@ -118,6 +118,7 @@ def train_trial(queue: TrialQueue, definition: SweepDefinition, trial: SweepTria
     try:
         data, run_dir = prepare_trial(definition, trial, queue.folder)
         workflow, budget = runs.build(data)
+        budget = limit_budget(budget, workflow)
         told = TrialRecorder(queue, definition, trial.number, budget)
         with ExitStack() as stack:
             stack.enter_context(files.lock_run_dir(run_dir, "resume", LOCK_SECONDS))

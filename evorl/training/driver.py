@@ -1,6 +1,5 @@
 """Driver of a training: the host loop that dispatches compiled chunks and receives their results."""
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +56,6 @@ class Driver:
         self.program, self.options, self.checkpoints = program, options, checkpoints
         self.budget, self.keys = options.budget, (keys := program.keys)
         self.step_bound = StepBound(*max_env_steps(program.workflow))
-        self._require_reachable_budget()
         self.training_log = TrainingLog(program.seeds, options.budget, callbacks, options.keep_rows)
         self.iteration_seconds: deque[float] = deque(maxlen=3)  # seconds per iteration in the last chunks
         self.snapshot = jax.jit(lambda state: jax.tree.map(jnp.copy, state))
@@ -77,7 +75,7 @@ class Driver:
             return traced.init.lower().compile(fast_compile_options())(keys, numbers)
 
         self.state = self._init_state(traced, init, init_from, new_numbers, demonstrations)
-        if (why := find_failure_reason(program, self.state)) is not None:
+        if (why := find_failure_reason(program.workflow, self.state, len(program.seeds))) is not None:
             raise OptionError(why)
         self._new_state = init if demonstrations is None else lambda: _preload(program, traced, init(), demonstrations)
         self.divergence_monitor = DivergenceMonitor(program, self.state)
@@ -99,13 +97,6 @@ class Driver:
         self.dispatched = self.progress.iteration
         self.in_flight: deque[PendingResult] = deque()
         self.step_monitor = StepMonitor()
-
-    def _require_reachable_budget(self) -> None:
-        """Raise OptionError if only env steps or episodes end the training and its iterations take no env steps."""
-        ends = math.isfinite(min(self.budget.iterations, self.budget.minutes))
-        name = "env_steps" if math.isfinite(self.budget.env_steps) else "episodes"
-        why = "is never reached, because an iteration takes no env steps; use iterations or minutes"
-        require(ends or self.step_bound.subsequent > 0, name, f"{getattr(self.budget, name):.0f}", why)
 
     def _init_state(
         self,
@@ -296,7 +287,7 @@ class Driver:
                 problem = self.step_monitor.check(metrics, self.progress.divergence_iterations)
             self.training_log.record(make_row(self.progress, metrics, "train", duration))
             if problem is not None:
-                why = find_failure_reason(self.program, self.state)
+                why = find_failure_reason(self.program.workflow, self.state, len(self.program.seeds))
                 raise DivergedError(problem if why is None else f"{problem}; {why}")
 
     def run_final_evaluation(self, stop: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ import jax
 
 from evorl import tree
 from evorl.agents.train_state import TrainState
-from evorl.errors import OptionError
+from evorl.errors import OptionError, require
 from evorl.parts import is_part, resolve_numbers
 from evorl.replay.state_replays import split_replays
 from evorl.training import devices
@@ -19,7 +19,7 @@ from evorl.training.configuration.parts import get_fields
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, StepBound
 from evorl.training.records.checkpoint import estimate_disk_size, format_bytes
-from evorl.types import ReplayBuffer, State
+from evorl.types import HasMaxIterations, ReplayBuffer, State, Workflow
 from evorl.workflows import base
 
 OVERRUN_FACTOR = 1.1  # a warning is printed if training may exceed a budget by this factor
@@ -105,6 +105,23 @@ def measure_share(shapes: State) -> int:
     parts = [math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves]
     shared = len(shardings[0].addressable_devices) if jax.default_backend() == "cpu" else 1
     return shared * sum(parts)
+
+
+def limit_budget(budget: Budget, workflow: Workflow) -> Budget:
+    """Return the budget with at most the maximum number of iterations of a workflow, if it has one.
+
+    Raises:
+        OptionError: The budget has more iterations, or it has only env steps or episodes and the workflow takes
+            none.
+    """
+    if isinstance(workflow, HasMaxIterations):
+        budget = budget.with_max_iterations(workflow.max_iterations)
+    ends = math.isfinite(min(budget.iterations, budget.minutes))
+    name = "env_steps" if math.isfinite(budget.env_steps) else "episodes"
+    why = "is never reached, because an iteration takes no env steps; use iterations or minutes"
+    reached = ends or StepBound(*base.max_env_steps(workflow)).subsequent > 0
+    require(reached, name, f"{getattr(budget, name):.0f}", why)
+    return budget
 
 
 def find_unmet_limits(workflow: Any, budget: Budget, chunk: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from evorl.training.callbacks import Callback
 from evorl.training.configuration.options import INTEGER_RANGES
 from evorl.training.devices import trim_heap
 from evorl.training.driver import Driver
-from evorl.training.dry_run import explain_out_of_memory
+from evorl.training.dry_run import explain_out_of_memory, limit_budget
 from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.profile import Profile
 from evorl.training.program import Measure, Program
@@ -23,7 +23,7 @@ from evorl.training.records import display, fit_display
 from evorl.training.records.checkpoint import Checkpoints
 from evorl.training.records.rows import Row
 from evorl.training.training_options import TrainingOptions
-from evorl.types import Env, HasMaxIterations, State, Transition, Workflow
+from evorl.types import Env, State, Transition, Workflow
 from evorl.vector_env import hosts
 
 EVALUATION_TIME_SHARE = 0.15  # default maximum share of evaluations, if the budget has minutes
@@ -137,8 +137,7 @@ def fit(
     for name, value in counts.items():
         require_int(name, value, *INTEGER_RANGES[name])
     require(isinstance(budget, Budget), "budget", budget, "must be a Budget, such as Budget(env_steps=1e6)")
-    if isinstance(workflow, HasMaxIterations):
-        budget = budget.with_max_iterations(workflow.max_iterations)
+    budget = limit_budget(budget, workflow)
     share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     started = time.perf_counter() if started is None else started

@@ -113,12 +113,11 @@ class StepMonitor:
         return None
 
 
-def find_failure_reason(program: Program, state: State) -> str | None:
-    """Return why the workflow cannot continue from the state of one of its runs, or None if it can or does not say."""
-    workflow, runs = program.workflow, len(program.seeds)
+def find_failure_reason(workflow: Workflow, state: State, num_seeds: int = 1) -> str | None:
+    """Return why a workflow cannot continue from the state of one of its runs, or None if it can or does not say."""
     if not isinstance(workflow, HasFailureReason):
         return None
-    states = [state] if runs == 1 else [tree.index(state, i) for i in range(runs)]
+    states = [state] if num_seeds == 1 else [tree.index(state, i) for i in range(num_seeds)]
     return next((why for one in states if (why := workflow.failure_reason(one)) is not None), None)
 
 
