@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from evorl.errors import OptionError
 from evorl.priors import Choice, LogUniform, PowerOfTwo, Uniform
 from evorl.sweeps.gaussian_process import JITTER, GaussianProcess, compute_log_likelihood
-from evorl.sweeps.protein import Protein
+from evorl.sweeps.protein import Protein, _SurrogateModels
 from evorl.sweeps.random_search import RandomSearch
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.tpe import TPE
@@ -20,6 +20,7 @@ from evorl.sweeps.trials import (
     DONE,
     FAILED,
     RUNNING,
+    STOPPED,
     Evaluation,
     SweepTrial,
     collect_observations,
@@ -123,6 +124,20 @@ def test_a_curve_counts_as_trials_that_ended_sooner():
     assert [one.used_share for one in thin_curve(SPACE, trial(0, [0.2, 0.9, 0.7]), 10)] == [0.25, 0.5, 0.75, 1.0]
     fixed = SearchSpace((RATE, ENVS))
     assert len(thin_curve(fixed, replace(trial(0, [0.2, 0.9, 0.7]), point=(0.2, 0.7)), 10)) == 1
+
+
+def test_without_a_searched_budget_all_trials_cost_the_same():
+    """Only the score decides, also if trials are stopped, and if a training exceeds its budget of 10,000 steps."""
+    rng, space = np.random.default_rng(0), SearchSpace((RATE, ENVS))
+    trials = []
+    for i, score in enumerate(rng.uniform(size=9)):
+        ends = (0, 2_500 + i, 5_000 + 3 * i, *([10_048] if i % 2 else []))
+        curve = tuple(Evaluation(min(end / 10_000, 1), float(end), score * end / 10_000) for end in ends)
+        trials.append(SweepTrial(i, tuple(rng.uniform(size=2)), {}, DONE if i % 2 else STOPPED, curve))
+    found = collect_observations(space, trials, 10)
+    np.testing.assert_allclose(found.cost, 10_000, rtol=1e-12)
+    assert np.flatnonzero(find_pareto_points(found.score, found.cost)).tolist() == [found.score.argmax()]
+    assert _SurrogateModels.fit(found).cost is None
 
 
 def test_what_has_failed_is_the_worst():

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from typing_extensions import Protocol, runtime_checkable
 
-from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.space import SIGNIFICANT_DIGITS, SearchSpace
 
 STATES = RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 MIN_USED_SHARE = 0.2  # evaluations in this first share of the budget are ignored
@@ -130,18 +130,26 @@ def thin_curve(space: SearchSpace, trial: SweepTrial, points: int) -> list[Evalu
     """Return up to `points` evaluations of a trial, spread evenly and including the last; [None] if it failed.
 
     Evaluations in the first fifth of the budget, or below the smallest searched budget, are left out, except
-    for the last one. If no budget is searched, or one of a list, only the last evaluation is returned.
+    for the last one. If no budget is searched, or one of a list, only the last evaluation is returned, with
+    the cost of the whole budget.
     """
     if not math.isfinite(trial.score):
         return [None]
     last = trial.curve[-1]
     if space.budget_index is None or space.num_listed_budgets:
-        return [last]
+        return [last._replace(cost=_extrapolate_cost(trial.curve))]
     least = space.compute_min_share(trial.values)
     known = [
         one for one in trial.finite_evaluations[:-1] if one.used_share > MIN_USED_SHARE and one.used_share >= least
     ] + [last]
     return [known[i] for i in _choose_even_indices(len(known), min(points, len(known)))]
+
+
+def _extrapolate_cost(curve: Sequence[Evaluation]) -> float:
+    """Return the cost of the whole budget, from the last evaluation before its end, which training may exceed."""
+    one = next((one for one in reversed(curve) if MIN_USED_SHARE < one.used_share < 1), curve[-1])
+    cost = one.cost / max(one.used_share, MIN_USED_SHARE)
+    return float(f"{cost:.{SIGNIFICANT_DIGITS}g}")  # so that rounding makes no trial cheaper than another
 
 
 @cache
