@@ -18,10 +18,13 @@ from evorl.cli import sweep
 from evorl.errors import OptionError
 from evorl.leagues import PSRO
 from evorl.sweeps import worker
+from evorl.sweeps.definition import open_sweep
 from evorl.sweeps.store import SweepStore, get_trial_folder
 from evorl.sweeps.trial_queue import StoreQueue
+from evorl.sweeps.trial_training import list_metric_names
 from evorl.sweeps.trials import DONE, FAILED
 from evorl.training.configuration import config
+from evorl.training.records.rows import read_rows
 from tests.tiers import program_fixture
 
 TINY = [
@@ -92,6 +95,16 @@ def test_it_sweeps_and_says_what_was_found(whole):
         assert one.values["env_steps"] <= one.cost < one.values["env_steps"] + 32
 
 
+def test_score_and_cost_are_numbers_of_its_rows(whole):
+    store, definition = open_sweep(whole[0] / "s", (), "sweep")
+    store.close()
+    train, evaluation = (
+        read_rows(get_trial_folder(whole[0] / "s", 0), kind).rows[0].keys() - {"kind"}
+        for kind in ("train", "evaluation")
+    )
+    assert list_metric_names(definition) == evaluation | {f"train/{name}" for name in train}
+
+
 def test_a_sweep_that_is_killed_goes_on_and_suggests_the_same(whole, tmp_path):
     process = started(tmp_path, *TINY, "trials=4", "sweep_dir=s")
     while not (get_trial_folder(tmp_path / "s", 1) / "metrics.jsonl").exists():
@@ -126,6 +139,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
         (["space.clip=${uniform:-1,2}"], r"space.clip=Uniform\(low=-1.0, high=2.0\): must be between 0 and inf"),
         (["space.name=${uniform:1,2}"], "space.name=ppo: is not a number"),
         (["score=returns"], "unknown score returns; did you mean return"),
+        (["score=return_dof"], "unknown score return_dof; did you mean return or return_error"),
         (["cost=env_step"], "unknown cost env_step; did you mean env_steps"),
         (["sampler=protien"], r"unknown sampler protien; did you mean protein\?"),
         (["sampler.candidate=3"], "unknown option sampler.candidate; did you mean sampler.candidates"),
@@ -160,6 +174,18 @@ def test_all_trials_failed_is_one_line(tmp_path):
     code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")
     assert code == 2
     assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[567]: must divide.*\n", err)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("vmapped", [1, 2])
+def test_a_cost_that_is_not_finite_fails_its_trial_alone(vmapped, tmp_path):
+    one_episode = [*TINY, "agent.workflow.eval_episodes=1"]  # which has no standard error
+    more = ["cost=return_error", "trials=2", f"vmapped={vmapped}", "sweep_dir=s"]
+    code, out, err = swept(tmp_path, *one_episode, *more)
+    problem = "cost=return_error: is inf after iteration 0, must be finite"
+    assert [one.message for one in trials(tmp_path / "s")] == [problem] * 2
+    assert (code, err) == (2, f"error: all 2 trials have failed; the first one: {problem}\n")
+    assert "a worker" not in out
 
 
 @pytest.mark.program

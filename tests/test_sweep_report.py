@@ -18,6 +18,7 @@ from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.experiment import format_experiment, format_trial_experiment
 from evorl.sweeps.space import Parameter, SearchSpace
 from evorl.sweeps.store import SweepStore
+from evorl.sweeps.trial_training import list_metric_names
 from evorl.sweeps.trials import DONE, FAILED, Evaluation, SweepTrial
 from evorl.training.configuration import config
 
@@ -201,6 +202,25 @@ def test_the_page_loads_nothing_and_shows_everything(tmp_path):
 
 
 @pytest.mark.program
+def test_a_sweep_without_a_finite_score_says_so(tmp_path):
+    found = defined()
+    with closing(SweepStore.create(tmp_path, {"trials": 2, "seed": 0})) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 2, found.space, found.build_sampler())
+        with pytest.raises(OptionError, match="no trial has ended yet"):
+            [*reports.write_report(store, found)]
+        store.observe(0, Evaluation(1.0, 1.0, math.nan))
+        store.end_trial(0, DONE)
+        with pytest.raises(OptionError, match="no trial has a finite return"):
+            [*reports.write_report(store, found)]
+
+
+def test_a_metric_of_a_suite_is_a_score():
+    small = ["agent.inner.workflow.num_envs=4", "agent.workflow.capacity=8"]
+    given = ["agent=plr", "env=maze", "suite=minimax", *small]
+    found = defined_as(*space_options.parse_search(given, ["space={}", "space.env_steps=[1000,2000]"]))
+    assert "minimax/solved" in list_metric_names(found)
+
+
 def test_the_best_is_an_experiment_that_trains_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = defined()

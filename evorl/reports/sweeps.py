@@ -26,13 +26,16 @@ def write_report(store: SweepStore, definition: SweepDefinition, name: Any = Non
     """Write the report, and the best trial as an experiment if `name` is given; yield summary lines.
 
     Raises:
-        OptionError: If all trials have failed, or none has ended; after the report is written, also if a
-            trial is damaged.
+        OptionError: If all trials have failed, or none has ended with a finite score; after the report is
+            written, also if a trial is damaged.
     """
     whole, damage = store.read_intact_trials(definition.space)
     trials = require_any_success(whole)
     top = find_best_trial(trials)
-    require(top is not None, "sweep", store.folder, "no trial has ended yet")
+    none = "no trial has ended yet"
+    if any(one.state != RUNNING for one in trials):
+        none = f"no trial has a finite {definition.score}"
+    require(top is not None, "sweep", store.folder, none)
     assert top is not None
     counts = {state: sum(one.state == state for one in trials) for state in (RUNNING, STOPPED, FAILED)}
     found = f"{len(trials)} trials" + "".join(f", {count} {state}" for state, count in counts.items() if count)

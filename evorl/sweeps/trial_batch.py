@@ -81,7 +81,7 @@ class ActiveTrial:
     def claim_evaluation(self) -> bool:
         """Return whether to evaluate now, and if so, mark the point of the schedule (`Driver.claim_evaluation`)."""
         used, progress = self.compute_used_share(), self.progress
-        if used >= 1 or self.trial_recorder.is_behind:
+        if used >= 1 or self.trial_recorder.must_end:
             return False
         has_room = progress.has_evaluation_room(progress.recent_usage[1].env_steps, self.evaluation_share)
         return progress.claim_evaluation(int(used * self.data["evaluations"]), has_room)
@@ -192,7 +192,7 @@ class TrialBatch:
             ended = [
                 i
                 for i, place in self._list_active()
-                if place.compute_used_share() >= 1 or place.trial_recorder.is_behind
+                if place.compute_used_share() >= 1 or place.trial_recorder.must_end
             ]
             whole = [
                 i

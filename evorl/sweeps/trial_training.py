@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from evorl.errors import LockedError
-from evorl.metrics import COUNTS, MEMBERS_PREFIX
+from evorl.metrics import join_measures
 from evorl.parts import resolve_numbers
+from evorl.replay.state_replays import split_replays
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.store import get_trial_folder
 from evorl.sweeps.trial_queue import TrialQueue
@@ -19,12 +21,15 @@ from evorl.sweeps.trials import DONE, FAILED, STOPPED, Evaluation, SweepTrial
 from evorl.training import dry_run, runs
 from evorl.training.configuration import config_file, parts
 from evorl.training.dry_run import explain_index_overflow, explain_missing_numbers, limit_budget
+from evorl.training.eval_env import EvalEnvEvaluator
 from evorl.training.program import Program, make_run_args
 from evorl.training.progress import Budget, Progress
 from evorl.training.records import files, recorders
 from evorl.training.records.checkpoint import Checkpoints
-from evorl.training.records.rows import TIME_FIELDS, Row, read_rows
+from evorl.training.records.rows import CONTAINER_KEYS, Row, make_row, read_rows
 from evorl.training.suites.mazes import make_suite_measure
+from evorl.training.training_log import TrainingLog
+from evorl.types import Workflow
 
 LOCK_SECONDS = 60  # time for a worker that has lost the main process to save and exit
 TRAIN_PREFIX = "train/"  # prefix of metrics of training steps
@@ -43,6 +48,12 @@ class TrialRecorder:
         self._needs_steps = self._scores_steps or definition.cost.startswith(TRAIN_PREFIX)
         self._train_row: Row = {}
         self.last_share, self.used_share, self.is_behind = 0.0, 0.0, False
+        self._failure = ""  # why the trial has failed
+
+    @property
+    def must_end(self) -> bool:
+        """Return whether to end the trial, because it is behind the others or has failed."""
+        return self.is_behind or bool(self._failure)
 
     def resume(self, progress: Progress) -> None:
         """Continue from the progress of a checkpoint, so that the same points are reported as without a stop.
@@ -57,7 +68,7 @@ class TrialRecorder:
         self.last_share = self._budget.compute_used_share(progress.usage)
 
     def __call__(self, row: Row) -> None:
-        if not self.is_behind and (point := self._find_point(row)) is not None:
+        if not self.must_end and (point := self._find_point(row)) is not None:
             self.used_share = point.used_share
             self.is_behind = self._queue.observe(self._number, point)
 
@@ -70,6 +81,10 @@ class TrialRecorder:
         elif self._needs_steps and not self._train_row:  # before the first training row
             return None
         cost, score = (self._read_metric(row, name) for name in (self._definition.cost, self._definition.score))
+        if not math.isfinite(cost):
+            problem = f"is {cost} after iteration {row['iteration']}, must be finite"
+            self._failure = f"cost={self._definition.cost}: {problem}"
+            return None
         return Evaluation(row["progress"], cost, score)
 
     def _read_metric(self, row: Row, name: str) -> float:
@@ -79,7 +94,9 @@ class TrialRecorder:
 
     def end(self, stopped: bool) -> None:
         """End the trial, unless its training was interrupted."""
-        if self.is_behind:
+        if self._failure:
+            self._queue.end_trial(self._number, FAILED, message=self._failure)
+        elif self.is_behind:
             self._queue.end_trial(self._number, STOPPED, self.used_share)
         elif not stopped:
             self._queue.end_trial(self._number, DONE)
@@ -131,7 +148,7 @@ def train_trial(queue: TrialQueue, definition: SweepDefinition, trial: SweepTria
                 budget,
                 callbacks,
                 checkpoints=checkpoints,
-                stop=lambda: told.is_behind or stop(),
+                stop=lambda: told.must_end or stop(),
                 measure=make_suite_measure(data.get("suite"), workflow),
             )
         told.end(result.stopped)
@@ -168,11 +185,25 @@ def list_metric_names(definition: SweepDefinition) -> set[str]:
 
 def _list_metric_names(definition: SweepDefinition, values: Mapping[str, Any]) -> set[str]:
     data = definition.build_configuration(values)
-    workflow, _ = runs.build(data)
-    program = Program(workflow, [data["seed"]], 1, False)
+    workflow, budget = runs.build(data)
+    rows = list[Row]()
+    training_log = TrainingLog([data["seed"]], budget, [rows.append], False)
+    trained, evaluated = _trace_metrics(data, workflow)
+    training_log.record(make_row(training_log.progress, training_log.add_chunk(1, trained), "train", 0.0))
+    training_log.record_evaluation(None, evaluated, 0.0)
+    of_steps, of_evaluation = (row.keys() - {"kind", *CONTAINER_KEYS} for row in rows)
+    return of_evaluation | {f"{TRAIN_PREFIX}{name}" for name in of_steps}
+
+
+def _trace_metrics(data: Mapping[str, Any], workflow: Workflow) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return metrics of the shapes of those of one training step and of one evaluation; their values are 0."""
+    program, measure = Program(workflow, [data["seed"]], 1, False), make_suite_measure(data.get("suite"), workflow)
     with explain_index_overflow(), explain_missing_numbers():
         state = jax.eval_shape(program.init, program.keys, resolve_numbers(workflow))
         _, trained, evaluated = jax.eval_shape(program.run, state, program.keys, *make_run_args(0, 0, False))
-    found = {"iteration", "seconds", *TIME_FIELDS} | {name for name in trained if name in COUNTS}
-    found |= set(evaluated) | {f"{TRAIN_PREFIX}{name}" for name in trained}
-    return {name for name in found if MEMBERS_PREFIX not in name}
+        light = split_replays(state)[0]
+        if (env := parts.make_eval_env(data)) is not None:
+            evaluated = jax.eval_shape(EvalEnvEvaluator(workflow, env), light, program.keys[0, 2])
+        measured = {} if measure is None else jax.eval_shape(measure, light)
+    zero = lambda metrics: {name: np.zeros(x.shape, x.dtype) for name, x in metrics.items()}  # noqa: E731
+    return zero(trained), join_measures(zero(evaluated), zero(measured))
