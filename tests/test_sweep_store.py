@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -209,6 +210,21 @@ def test_trials_that_have_ended_are_parsed_once_by_all_stores_of_a_process(tmp_p
             parsed.clear()
             assert len(store.read_trials()) == 21
             assert parsed == []
+
+
+def test_a_read_searches_the_index_for_what_is_new_and_scans_no_table(tmp_path):
+    with made(tmp_path, trials=30) as store, store.register_owner() as owner:
+        for number in range(20):
+            store.claim_trials(owner, 2, SPACE, RandomSearch())
+            if number:
+                store.end_trial(number, DONE)  # trial 0 goes on
+        with patch.object(store._file, "fetch_rows", wraps=store._file.fetch_rows) as fetch:
+            assert len(store.read_trials()) == 20
+        queries = [call.args[0] for call in fetch.call_args_list]
+        assert len(queries) == 2
+        for query in queries:
+            plan = store._file.fetch_rows(f"EXPLAIN QUERY PLAN {query}")
+            assert all(step[3].startswith("SEARCH") for step in plan)
 
 
 FLAKY = """

@@ -96,8 +96,11 @@ class SweepStore:
     def read_intact_trials(self, space: SearchSpace | None = None) -> tuple[list[SweepTrial], list[OptionError]]:
         """Return the intact trials in order, and the errors of the damaged ones; see `read_trials`."""
         first_unseen, open_numbers = self._cache.rest
-        still_open = ",".join(map(str, sorted(open_numbers)))
-        new, of_new = (f" WHERE {name} >= {first_unseen} OR {name} IN ({still_open})" for name in ("number", "trial"))
+        first, still_open = min(open_numbers, default=first_unseen), ",".join(map(str, sorted(open_numbers)))
+        new, of_new = (  # the first condition makes SQLite search the index
+            f" WHERE {name} >= {first} AND ({name} >= {first_unseen} OR {name} IN ({still_open}))"
+            for name in ("number", "trial")
+        )
         known = dict(self._cache.ended)
         with self._file.read_transaction():
             rows = self._file.fetch_rows(
