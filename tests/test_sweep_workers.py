@@ -21,7 +21,7 @@ import pytest
 
 from evorl.cli import sweep
 from evorl.errors import LockedError, OptionError
-from evorl.sweeps import messages, store_server, trial_batch, trial_training, worker
+from evorl.sweeps import messages, store_server, trial_batch, trial_training, worker, worker_pool
 from evorl.sweeps.definition import SweepDefinition
 from evorl.sweeps.messages import MainProcessAddress
 from evorl.sweeps.remote_queue import connect_to_sweep
@@ -271,6 +271,61 @@ def test_a_resumed_trial_reports_what_the_main_process_has_missed(stored):
         again(rows[2])
         (found,) = store.read_trials()
     assert [(one.used_share, one.score) for one in found.curve] == [(0.25, 1), (0.5, 2), (0.75, 3)]
+
+
+def test_the_main_process_starts_its_workers_although_a_remote_one_has_a_trial(served):
+    store, definition, _ = served
+    started = []
+
+    class Pool(worker_pool.WorkerPool):
+        def _start_worker(self, place):
+            started.append(place)
+            os.kill(os.getpid(), signal.SIGINT)  # asks the sweep to stop
+
+    with connected(served) as queue:
+        queue.claim_trials(1)
+        too_late = threading.Timer(5, os.kill, (os.getpid(), signal.SIGINT))
+        too_late.start()
+        assert worker_pool.run_sweep(store, definition, 1, lambda line: None, pool=Pool(store.folder, 1, ()))
+        too_late.cancel()
+    assert started == [0]
+
+
+def test_the_main_process_waits_for_workers_of_one_that_has_died_before_it_listens(stored, monkeypatch):
+    store, definition = stored
+    address, waiting = store.folder / messages.ADDRESS_FILE, threading.Event()
+
+    def poll(seconds):
+        waiting.set()
+        assert not address.exists()
+        time.sleep(0.01)
+
+    monkeypatch.setattr(worker_pool, "time", Mock(sleep=poll))
+    monkeypatch.setattr(worker_pool, "run_sweep", lambda *given: address.exists() and has_ended.is_set())
+    has_ended = threading.Event()
+
+    def save():
+        with closing(SweepStore(store.folder)) as own, own.register_owner() as owner:
+            own.claim_trials(owner, 1, definition.space, definition.build_sampler())
+            claimed.set()
+            assert waiting.wait(10)
+            has_ended.set()
+
+    claimed, thread = threading.Event(), threading.Thread(target=save)
+    thread.start()
+    assert claimed.wait(10)
+    with pytest.raises(SystemExit) as stopped:
+        sweep.start_or_resume_sweep([f"resume={store.folder}", f"listen={LOCAL}"])
+    thread.join()
+    assert stopped.value.code == 130
+
+
+def test_a_command_that_is_refused_changes_no_settings(stored):
+    store, _ = stored
+    before = store.settings
+    with lock_run_dir(store.folder, "resume"), pytest.raises(LockedError, match="is writing to it"):
+        sweep.start_or_resume_sweep([f"resume={store.folder}", "trials=3", "workers=7"])
+    assert store.settings == before
 
 
 class Recorded:

@@ -123,19 +123,21 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
     folder = store.folder
     again = [f"{name}={value}" for name, value in placing.items() if value != WORKER_OPTIONS[name]]
     go_on = f"resume: {package.format_command('sweep', f'resume={folder}', *again, trust=definition.packages)}"
-    settings = store.settings
+    changed = {name: value for name, value in options.items() if name in RESUMABLE_OPTIONS}
+    settings = store.settings | changed
     some = settings["workers"] > 0 or takes_workers
     require(some, "workers", 0, "needs listen=HOST, or give a number of workers")
     try:
-        with (
-            files.lock_run_dir(folder, "resume"),
-            open_worker_pool(folder, definition, settings["workers"], placing, trust) as pool,
-        ):
-            say = lambda line: print(line, flush=True)  # noqa: E731
-            say(f"{folder}: {settings['trials']} trials over {', '.join(map(shorten_name, definition.space.defaults))}")
-            for line in trial_training.find_unmet_sweep_limits(definition):
-                say(line)
-            stopped = worker_pool.run_sweep(store, definition, settings["workers"], say, trust, pool)
+        with files.lock_run_dir(folder, "resume"):
+            store.update_settings(**changed)
+            worker_pool.wait_for_owners(store)
+            with open_worker_pool(folder, definition, settings["workers"], placing, trust) as pool:
+                say = lambda line: print(line, flush=True)  # noqa: E731
+                names = ", ".join(map(shorten_name, definition.space.defaults))
+                say(f"{folder}: {settings['trials']} trials over {names}")
+                for line in trial_training.find_unmet_sweep_limits(definition):
+                    say(line)
+                stopped = worker_pool.run_sweep(store, definition, settings["workers"], say, trust, pool)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"stopped without saving; {go_on}") from interrupt
     if stopped:
@@ -249,21 +251,19 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
 
 
 def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[str]) -> tuple[Any, Any]:
-    """Open a sweep and change its numbers of trials and workers if given; raise OptionError for invalid options."""
+    """Open a sweep; raise OptionError if an option is invalid or may not change."""
     from evorl.sweeps import definition, space_options, trial_batch
 
     store, found = definition.open_sweep(Path(str(options.pop("resume"))), trust, "resume")
     for trial in store.read_trials(found.space):
         found.check_values(trial.values)
-    changed = {name: value for name, value in options.items() if name in RESUMABLE_OPTIONS}
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     if searched:
         space_options.require_same_space(searched, found, f"resume={store.folder}")
-    for name in [*(set(options) - set(changed)), *(one for one in rest if one not in searched)]:
+    for name in [*(set(options) - set(RESUMABLE_OPTIONS)), *(one for one in rest if one not in searched)]:
         allowed = f"a resumed sweep keeps its configuration; only {', '.join(RESUMABLE_OPTIONS)} may change"
         raise OptionError(f"{name}: {allowed}")
-    trial_batch.require_batchable(found, changed.get("vmapped", 1))
-    store.update_settings(**changed)
+    trial_batch.require_batchable(found, options.get("vmapped", 1))
     return store, found
 
 

@@ -132,6 +132,12 @@ def make_worker_environment(count: int) -> dict[str, str]:
     return quiet | limit_gpu_memory(1 / count)
 
 
+def wait_for_owners(store: SweepStore) -> None:
+    """Wait until no process owns a running trial: workers whose main process has died still save and exit."""
+    while store.has_active_owner():
+        time.sleep(POLL_SECONDS)
+
+
 def run_sweep(
     store: SweepStore,
     definition: SweepDefinition,
@@ -162,8 +168,6 @@ def run_sweep(
     losses, points = 0, 0  # consecutive losses, and points of all learning curves
     with StopHandler() as stopping:
         try:
-            while store.has_active_owner() and not stopping():  # workers of a dead parent still save and exit
-                time.sleep(POLL_SECONDS)
             while not _is_finished(store, pool) and not stopping():
                 pool.poll_workers()
                 trials = store.read_trials()
