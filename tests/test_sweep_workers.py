@@ -367,13 +367,15 @@ def test_a_worker_begins_no_more_trials_than_it_may(vmapped, most, defined, monk
                 begin(queue, one)
 
         def train(self, stop, more):
-            while (trial := more()) is not None:
+            while (trial := more(0)) is not None:
                 begin(self.queue, trial)
 
     monkeypatch.setattr(worker, "TrialBatch", Batch)
     monkeypatch.setattr("evorl.sweeps.trial_training.train_trial", lambda queue, _, trial, stop: begin(queue, trial))
-    worker.run_worker(Recorded(defined[0].space.defaults), defined[0], vmapped, None, lambda: False, most)
+    queue = Recorded(defined[0].space.defaults)
+    worker.run_worker(queue, defined[0], vmapped, None, lambda: False, most)
     assert begun == list(range(most))
+    assert queue.count == most  # it claims no others
 
 
 def test_a_trial_that_another_process_still_writes_is_not_failed(stored, monkeypatch):

@@ -184,8 +184,11 @@ class TrialBatch:
         self.active_trials[i] = place
         return state
 
-    def train(self, stop: Callable[[], bool], more: Callable[[], SweepTrial | None]) -> None:
-        """Train the trials until none is left or `stop` is true; a trial that ended is replaced by one from `more`."""
+    def train(self, stop: Callable[[], bool], more: Callable[[int], SweepTrial | None]) -> None:
+        """Train the trials until none is left or `stop` is true.
+
+        A trial that ended is replaced by one from `more`, which takes the number of trials in training.
+        """
         num_vacant = 0  # places for which there is no trial
         while not stop() and any(self.active_trials):
             self._evaluate_trials([i for i, place in self._list_active() if place.claim_evaluation()], least=0)
@@ -307,9 +310,9 @@ class TrialBatch:
         place.trial_recorder.end(stopped=not finished)
         self.active_trials[i] = None
 
-    def _refill(self, i: int, more: Callable[[], SweepTrial | None]) -> None:
+    def _refill(self, i: int, more: Callable[[int], SweepTrial | None]) -> None:
         """Give a place to the next trial that can be trained, if there is one."""
-        while self.active_trials[i] is None and (trial := more()) is not None:
+        while self.active_trials[i] is None and (trial := more(len(self._list_active()))) is not None:
             state = self._open_trial(i, trial)
             if state is not None:
                 self.state = self._set_state(self.state, jnp.int32(i), state)

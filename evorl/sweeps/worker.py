@@ -52,23 +52,25 @@ def run_worker(
         set_deterministic_ops()
     before, left, get_program_key = None, sys.maxsize if most is None else most, definition.get_program_key
 
-    def claim_trials() -> list[SweepTrial]:
-        return [] if stopping() or left < 1 else queue.claim_trials(vmapped)
+    def claim_trials(in_training: int = 0) -> list[SweepTrial]:
+        """Return the trials of this worker, those in training included, and as many new ones as it may begin."""
+        return [] if stopping() or left < 1 else queue.claim_trials(min(vmapped, in_training + left))
 
     while trials := claim_trials():
         shape = get_program_key(trials[0].values)
         if before not in (None, shape):
             jax.clear_caches()  # programs of other shapes will hardly be needed again
-        alike = [one for one in trials if get_program_key(one.values) == shape][: min(left, vmapped)]
+        alike = [one for one in trials if get_program_key(one.values) == shape]
         before, left = shape, left - len(alike)
         if vmapped == 1:
             trial_training.train_trial(queue, definition, alike[0], stopping)
             continue
         begun = {one.number for one in alike}
 
-        def take_matching_trial(shape: Any = shape, begun: set[int] = begun) -> SweepTrial | None:
+        def take_matching_trial(in_training: int, shape: Any = shape, begun: set[int] = begun) -> SweepTrial | None:
             nonlocal left
-            new = [one for one in claim_trials() if one.number not in begun and get_program_key(one.values) == shape]
+            new = [one for one in claim_trials(in_training) if one.number not in begun]
+            new = [one for one in new if get_program_key(one.values) == shape]
             begun |= {one.number for one in new[:1]}
             left -= len(new[:1])
             return next(iter(new), None)
