@@ -316,6 +316,18 @@ def test_a_running_trial_that_is_damaged_stays_damaged(tmp_path):
             store.claim_trials(owner, 3, SPACE, RandomSearch())  # it had suggested trials forever
 
 
+def test_a_full_disk_is_named_and_the_store_stays_as_it_was(tmp_path):
+    with made(tmp_path) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 1, SPACE, RandomSearch())
+        ((pages,),) = store._file.fetch_rows("PRAGMA page_count")
+        store._file.fetch_rows(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(OSError, match="database or disk is full"):
+            store.end_trial(0, FAILED, message="x" * 100_000)
+        assert store.read_trials()[0].state == RUNNING
+        store.end_trial(0, FAILED, message="x")
+        assert store.read_trials()[0].state == FAILED
+
+
 def test_a_store_whose_making_was_killed_is_made_anew(tmp_path):
     (tmp_path / database.PARTIAL_NAME).write_bytes(b"half")
     assert stores.is_empty_or_partial(tmp_path)

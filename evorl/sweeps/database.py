@@ -126,7 +126,8 @@ class SweepDatabase:
             try:
                 yield
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite ends it itself if the disk is full
+                    self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
