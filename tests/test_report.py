@@ -6,6 +6,7 @@ import html
 import json
 import re
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from evorl.population.lineage import ancestry
 from evorl.reports import build
 from evorl.reports.page import Grid, Picture, Report, Section, Text, render_page
 from evorl.reports.tables import format_latex, format_markdown
-from evorl.training.records import fit_display
+from evorl.training.records import fit_display, rows
 from tests.test_curve import CFG, write
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&\"'"
@@ -178,6 +179,17 @@ def test_a_population_has_lanes_in_the_colors_of_its_founders(tmp_path):
     assert list(lanes.tables["lines"].columns["y"]) == [0, 0]
     assert fitness.tables["ends"].columns["y"] == [2.0, 3.0, 1.5, 3.0, 1.0, 3.0]
     assert searched.spec["layer"][-1]["encoding"]["y"]["scale"]["type"] == "log"
+
+
+def test_of_the_training_rows_only_those_of_populations_are_parsed(tmp_path):
+    run = tmp_path / "run"
+    write(run)
+    row = {"kind": "train", "iteration": 1, "seconds": 1.0, "env_steps": 1, "return": 1.0}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(100 * (json.dumps(row) + "\n"))
+    with patch.object(rows, "_parse_row", wraps=rows._parse_row) as parse:
+        built(run)
+    assert sum(b'"kind": "train"' in call.args[0] for call in parse.call_args_list) == 1
 
 
 def test_thinned_generations_keep_their_ancestors():

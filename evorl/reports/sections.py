@@ -166,6 +166,8 @@ def _describe_populations(found: Found) -> Iterator[Section]:
             if count == MAX_POPULATIONS:
                 return
             try:
+                if not any("members" in row for row in read_rows(curve.run, "train", most=1).rows):
+                    continue
                 rows, _ = read_rows(curve.run, "train")
                 history = member_history(rows)
                 if "fitness" not in history:

@@ -32,12 +32,13 @@ class RunRows(NamedTuple):
     damage: str
 
 
-def read_rows(run_dir: Path, kind: str) -> RunRows:
+def read_rows(run_dir: Path, kind: str, most: float = math.inf) -> RunRows:
     """Read the rows of one kind, without damaged ones. Rows of other kinds are not parsed.
 
     Args:
         run_dir: Run directory, which need not have rows yet.
         kind: Kind of the rows, "train" or "evaluation".
+        most: Maximum number of rows, at least 1; the file is read no further.
 
     Returns:
         The rows in their order, with NaN for null, and an error message about the damaged rows.
@@ -58,6 +59,8 @@ def read_rows(run_dir: Path, kind: str) -> RunRows:
                 damaged.append(count)
             elif row["kind"] == kind:
                 rows.append(row)
+                if len(rows) >= most:
+                    break
     except OSError as error:
         raise OptionError(f"run={run_dir}: its {JSON_LINES} cannot be read: {error.strerror}") from error
     if not damaged:
