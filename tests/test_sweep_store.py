@@ -316,6 +316,28 @@ def test_a_running_trial_that_is_damaged_stays_damaged(tmp_path):
             store.claim_trials(owner, 3, SPACE, RandomSearch())  # it had suggested trials forever
 
 
+@pytest.mark.parametrize("name", ["trials", "seed", "workers", "vmapped", "side_by_side"])
+def test_a_sweep_without_one_of_its_settings_is_damaged(name, tmp_path):
+    with made(tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / database.NAME, isolation_level=None)) as file:
+        file.execute("DELETE FROM sweep WHERE name = ?", (name,))
+    with pytest.raises(OptionError, match="is damaged: its settings are not complete"):
+        SweepStore(tmp_path)
+
+
+def test_a_value_of_deep_lists_is_damaged(tmp_path):
+    with made(tmp_path) as store, store.register_owner() as owner:
+        store.claim_trials(owner, 2, SPACE, RandomSearch())
+        with closing(sqlite3.connect(tmp_path / database.NAME, isolation_level=None)) as file:
+            file.execute(
+                "UPDATE trials SET options = ? WHERE number = 0", (f'{{"env_steps": {"[" * 600}{"]" * 600}}}',)
+            )
+        found, (damage,) = store.read_intact_trials(SPACE)
+    assert numbers(found) == [1]
+    assert "its trial 0 is not valid" in str(damage)
+
+
 def test_a_full_disk_is_named_and_the_store_stays_as_it_was(tmp_path):
     with made(tmp_path) as store, store.register_owner() as owner:
         store.claim_trials(owner, 1, SPACE, RandomSearch())

@@ -230,11 +230,9 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
             raise OptionError(f"{one}: is for a single training, not for a sweep")
     searched = [one for one in rest if one.partition("=")[0].partition(".")[0] == definition.SPACE]
     chosen = [one for one in rest if one not in searched]
-    node = space_options.build_sampler_node(
-        options.get("sampler", DEFAULT_OPTIONS["sampler"]), options.get("sampler.", {})
-    )
+    score, cost, sampler = (str(options.get(name, DEFAULT_OPTIONS[name])) for name in ("score", "cost", "sampler"))
+    node = space_options.build_sampler_node(sampler, options.get("sampler.", {}))
     variants, space = space_options.parse_search(chosen, searched)
-    score, cost = (str(options.get(name, DEFAULT_OPTIONS[name])) for name in ("score", "cost"))
     found = definition.SweepDefinition(variants, space, node, score, cost, variants[0].base["seed"])
     known = trial_training.list_metric_names(found)
     for name, value in (("score", score), ("cost", cost)):

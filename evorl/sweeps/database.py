@@ -15,6 +15,7 @@ PARTIAL_NAME = f".{NAME}"  # a file that is being created
 SCHEMA_VERSION = 3
 ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # no rollback journal, which can make SQLite delete any file
 MAX_VALUE_LENGTH = files.MB  # characters of a value
+DEFAULT_SETTINGS = {"workers": 1, "vmapped": 1, "side_by_side": None}
 LOCK_TIMEOUT_SECONDS = 60  # how long to wait for the transaction of another process
 CREATE_TABLES = """
 CREATE TABLE sweep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -68,14 +69,14 @@ class SweepDatabase:
 
     @staticmethod
     def create(folder: Path, settings: Mapping[str, Any]) -> None:
-        """Create the file of a new sweep in an existing folder."""
+        """Create the file of a new sweep in an existing folder; settings that are not given have their defaults."""
         for left in folder.glob(f"{PARTIAL_NAME}*"):
             left.unlink()
         new = folder / PARTIAL_NAME  # so that the final file is complete or absent
         file = _connect(new)
         file.execute("PRAGMA journal_mode = WAL")  # persists in the file
         file.executescript(CREATE_TABLES)
-        for name, value in ({"schema": SCHEMA_VERSION} | dict(settings)).items():
+        for name, value in ({"schema": SCHEMA_VERSION} | DEFAULT_SETTINGS | dict(settings)).items():
             file.execute("INSERT INTO sweep VALUES (?, ?)", (name, json.dumps(value)))
         file.close()
         new.rename(folder / NAME)
@@ -90,11 +91,13 @@ class SweepDatabase:
         found = {}
         for name, value in self.fetch_rows("SELECT name, value FROM sweep"):
             found[name] = self.parse_json(value, "its settings")
+        if not {"schema", "trials", "seed", *DEFAULT_SETTINGS} <= found.keys():
+            raise self.make_damage_error("its settings are not complete")
         for name in ("schema", "trials", "seed", "workers", "vmapped"):
-            if not isinstance(found.get(name, 1), int) or not -1 < found.get(name, 1) < 2**31:
+            if not isinstance(found[name], int) or not -1 < found[name] < 2**31:
                 raise self.make_damage_error(f"its {name} is not a whole number")
-        if found.get("side_by_side") not in (None, True, False) or not {"schema", "trials", "seed"} <= set(found):
-            raise self.make_damage_error("its settings are not valid")
+        if found["side_by_side"] not in (None, True, False):
+            raise self.make_damage_error("its side_by_side is not true, false or null")
         return found
 
     def update_settings(self, **settings: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from evorl.errors import OptionError, is_number, require, to_printable
 from evorl.parts import iterate_numbers
 from evorl.priors import Choice
-from evorl.sweeps.space import Parameter, SearchSpace, Value, shorten_name
+from evorl.sweeps.space import Parameter, SearchSpace, Value, is_value, shorten_name
 from evorl.sweeps.store import SweepStore
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
@@ -26,7 +26,6 @@ from evorl.types import Prior
 
 SPACE = "space"
 MAX_WORD_LENGTH = 1000  # characters of a command-line argument
-MAX_CATEGORY_LENGTH, MAX_CATEGORY_DEPTH = 100, 3  # characters of a string, nesting of lists
 CATEGORY_PLACES = "agent.", "env.", "problem."  # prefixes of options that may have categories
 
 
@@ -178,7 +177,7 @@ class SweepDefinition:
         for one in self.space.parameters:
             if one.categories:
                 indices = Choice(tuple(range(len(one.categories))))
-                if one.prior != indices or not all(map(is_category, one.categories)):
+                if one.prior != indices or not all(map(is_value, one.categories)):
                     raise ValueError("no categories")
             else:
                 require(is_number(one.default), one.name, one.default, "must be a number")
@@ -259,15 +258,6 @@ def require_category_place(option: str, value: Any) -> None:
     require(right, name, to_printable(value), only)
     instead = "is a component; search its options, or a group such as space.core=[gru,lstm]"
     require(not isinstance(value, dict), name, to_printable(value), instead)
-
-
-def is_category(value: Any, depth: int = MAX_CATEGORY_DEPTH) -> bool:
-    """Return whether a value may be a category: a number, a string, a bool, None, or a list of those."""
-    if isinstance(value, list):
-        return depth > 0 and all(is_category(one, depth - 1) for one in value)
-    if isinstance(value, str):
-        return value.isprintable() and len(value) <= MAX_CATEGORY_LENGTH
-    return value is None or isinstance(value, bool) or (is_number(value) and math.isfinite(value))
 
 
 def is_prior(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Search space of a sweep: options of a training with priors, whose values are points of the unit cube."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,22 @@ from evorl.training.configuration.discovery import BUDGET_OPTIONS, GROUPS, resol
 from evorl.types import Prior
 
 SIGNIFICANT_DIGITS = 6  # of the values tried, about float32 precision
+MAX_VALUE_CHARACTERS, MAX_VALUE_DEPTH = 100, 3  # of a string, and the nesting of lists
 Value = Any  # of a searched option: a number or a category (a string, a bool, None, or a list of those)
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite float, or an int that fits into 64 bits."""
+    return abs(value) < 2**63 if type(value) is int else type(value) is float and math.isfinite(value)
+
+
+def is_value(value: Any, depth: int = MAX_VALUE_DEPTH) -> bool:
+    """Return whether an option may have a value: a number, a string, a bool, None, or a list of those."""
+    if isinstance(value, list):
+        return depth > 0 and all(is_value(one, depth - 1) for one in value)
+    if isinstance(value, str):
+        return value.isprintable() and len(value) <= MAX_VALUE_CHARACTERS
+    return value is None or isinstance(value, bool) or is_finite(value)
 
 
 def shorten_name(name: str) -> str:
@@ -108,8 +124,12 @@ class SearchSpace:
     def __post_init__(self) -> None:
         wanted = "has nothing to search; give space.NAME='${log_uniform:1e-5,1e-2}'"
         require(bool(self.parameters), "space", "{}", wanted)
-        budgets = [one.name for one in self.parameters if one.name in BUDGET_OPTIONS]
-        require(len(budgets) <= 1, "space", " ".join(budgets), "must have at most one budget")
+        budgets = [one for one in self.parameters if one.name in BUDGET_OPTIONS]
+        require(len(budgets) <= 1, "space", " ".join(one.name for one in budgets), "must have at most one budget")
+        for one in budgets:
+            least = min(one.prior.bounds)
+            least = round(least) if isinstance(one.default, int) else least
+            require(least > 0, f"space.{one.name}", one.prior, "must be above 0")
 
     @property
     def size(self) -> int:

@@ -21,11 +21,10 @@ from evorl.sweeps.definition import (
     SweepDefinition,
     Variant,
     find_numbers,
-    is_category,
     is_prior,
     require_category_place,
 )
-from evorl.sweeps.space import Parameter, SearchSpace, Value, format_value, shorten_name
+from evorl.sweeps.space import Parameter, SearchSpace, Value, format_value, is_value, shorten_name
 from evorl.sweeps.trials import Sampler
 from evorl.training import runs
 from evorl.training.configuration import config, config_file, nodes, parts
@@ -294,7 +293,7 @@ def _require_number(name: str, value: Any, numeric: bool) -> None:
 def _make_categories(name: str, values: Sequence[Any]) -> Categories | Choice:
     """Return the categories of an option or, for a budget, the prior of its values."""
     right = len(values) >= 2 and len({json.dumps(one) for one in values}) == len(values)
-    right = right and all(map(is_category, values))
+    right = right and all(map(is_value, values))
     given = f"{SPACE}.{name.removeprefix(f'{SPACE}.')}"
     wanted = "must be at least two different values: numbers, strings, true, false, null or lists of these"
     require(right, given, values, wanted)
@@ -357,7 +356,7 @@ def _update(cfg: DictConfig, option: str, value: Any) -> None:
 def _check_ends(numbers: Mapping[str, Any], found: Sequence[tuple[Parameter, Sequence[str]]]) -> None:
     """Raise OptionError if the prior of a number exceeds the range of that number."""
     for one, places in found:
-        low, high = (0 if one.name in BUDGET_OPTIONS else -math.inf), math.inf
+        low, high = -math.inf, math.inf
         for place in places:
             _, declared = numbers.get(place, (None, {}))
             low, high = declared.get("low", low), declared.get("high", high)

@@ -14,7 +14,7 @@ from filelock import FileLock
 from evorl.errors import OptionError, to_printable
 from evorl.sweeps import owners
 from evorl.sweeps.database import MAX_VALUE_LENGTH, PARTIAL_NAME, SweepDatabase
-from evorl.sweeps.space import SearchSpace
+from evorl.sweeps.space import SearchSpace, is_finite, is_value
 from evorl.sweeps.trials import FAILED, RUNNING, STATES, Evaluation, Sampler, SweepTrial, is_behind
 
 WORKERS, TRIALS = "workers", "trials"  # subfolders of a sweep
@@ -149,10 +149,10 @@ class SweepStore:
         point, values = self._file.parse_json(point, named), self._file.parse_json(values, named)
         whole = state in STATES
         whole &= isinstance(message, str) and len(message) <= MAX_VALUE_LENGTH
-        whole &= isinstance(point, list) and all(_is_finite(x) and 0 <= x <= 1 for x in point)
-        whole &= isinstance(values, dict) and all(map(_is_value, values.values()))
-        whole &= all(_is_finite(used) and 0 <= used <= 1 and _is_finite(cost) for used, cost, _ in curve)
-        whole &= all(score is None or _is_finite(score) for _, _, score in curve)
+        whole &= isinstance(point, list) and all(is_finite(x) and 0 <= x <= 1 for x in point)
+        whole &= isinstance(values, dict) and all(map(is_value, values.values()))
+        whole &= all(is_finite(used) and 0 <= used <= 1 and is_finite(cost) for used, cost, _ in curve)
+        whole &= all(score is None or is_finite(score) for _, _, score in curve)
         if not (isinstance(number, int) and 0 <= number < 2**31 and whole):
             raise self._file.make_damage_error(f"{named} is not valid")
         told = [Evaluation(used, cost, math.nan if score is None else score) for used, cost, score in curve]
@@ -297,17 +297,6 @@ class SweepStore:
             problem = f"an owner is {to_printable(owner)}, must be 16 hexadecimal digits"
             raise self._file.make_damage_error(problem)
         return owners.is_alive(self.folder / WORKERS, owner)
-
-
-def _is_finite(value: Any) -> bool:
-    return abs(value) < 2**63 if type(value) is int else type(value) is float and math.isfinite(value)
-
-
-def _is_value(value: Any) -> bool:
-    """Return whether a value may belong to an option: a number, a category, or a list of such values."""
-    if isinstance(value, list):
-        return all(map(_is_value, value))
-    return value is None or isinstance(value, (bool, str)) or _is_finite(value)
 
 
 def is_empty_or_partial(folder: Path) -> bool:
