@@ -2,6 +2,7 @@
 
 import os
 import random
+import shlex
 import threading
 
 import pytest
@@ -66,6 +67,12 @@ def test_the_command_writes_what_was_fastest_and_remembers_it(tmp_path, monkeypa
     assert out.endswith("train with it: PJRT_NPROC=1 python -m evorl.train experiment=fast\n")
     written = yaml.safe_load((tmp_path / "configs/experiment/fast.yaml").read_text(encoding="utf-8"))
     assert written["devices"] == 1
+    given = [*PPO, "learning_rate=${linear:1e-3,0}", "wrappers=[{frames: {count: 2}}]", "again=true"]
+    autotune.main(given)
+    (command,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("train with it: "))
+    options = [f"{name}={value}" for name, value in best.items() if name != "PJRT_NPROC"]
+    words = ["PJRT_NPROC=1", "python", "-m", "evorl.train", *config.compose_expanded(given[:-1])[1], *options]
+    assert shlex.split(command.removeprefix("train with it: ")) == words
     assert written["agent"]["workflow"] == {"num_envs": 32, "num_steps": 64}
     assert config.to_plain_data(config.compose_config(["experiment=fast"]))["agent"]["workflow"]["num_envs"] == 32
     autotune.main([*PPO, "num_epochs=2", "write=short"])

@@ -45,6 +45,8 @@ TINY = [
     "space.learning_rate=${log_uniform:1e-5,1e-2}",
 ]
 
+EXACT = ["agent=psro_exact", "env=kuhn", "agent.workflow.capacity=4", "tensorboard=false", "space={}"]
+
 
 def started(folder, *arguments):
     command = [sys.executable, "-m", "evorl.sweep", *arguments]
@@ -142,6 +144,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
         (["score=return_dof"], "unknown score return_dof; did you mean return or return_error"),
         (["cost=env_step"], "unknown cost env_step; did you mean env_steps"),
         (["sampler=protien"], r"unknown sampler protien; did you mean protein\?"),
+        (["side_by_side=true"], "side_by_side=True: needs vmapped above 1"),
         (["sampler=5"], "unknown sampler 5; allowed: protein, random, tpe"),
         (["sampler=null"], "unknown sampler None; allowed: protein, random, tpe"),
         (["sampler=[a]"], r"unknown sampler \['a'\]; allowed: protein, random, tpe"),
@@ -176,10 +179,10 @@ def test_a_store_of_another_space_and_what_may_not_change_are_refused(whole, mon
 
 @pytest.mark.program
 def test_all_trials_failed_is_one_line(tmp_path):
-    impossible = "space.workflow.batch_size=${integer:5,7}"
-    code, _, err = swept(tmp_path, *TINY, impossible, "sampler=random", "trials=2", "sweep_dir=s")
+    too_long = "space.iterations=[6,7]"
+    code, _, err = swept(tmp_path, *EXACT, too_long, "sampler=random", "trials=2", "sweep_dir=s")
     assert code == 2
-    assert re.fullmatch(r"error: all 2 trials have failed; the first one: .*batch_size=[567]: must divide.*\n", err)
+    assert re.fullmatch(r"error: all 2 trials have failed; the first one: iterations=[67]: must be at most 3.*\n", err)
 
 
 @pytest.mark.program
@@ -204,9 +207,6 @@ def test_vmapped_trials_equal_those_of_their_own(tmp_path):
     for a, b in zip(one, other, strict=True):
         assert (a.state, a.point, a.values) == (b.state, b.point, b.values)
         assert a.curve == b.curve  # bit by bit, as in turn each is what it is alone
-
-
-EXACT = ["agent=psro_exact", "env=kuhn", "agent.workflow.capacity=4", "tensorboard=false", "space={}"]
 
 
 @pytest.mark.program

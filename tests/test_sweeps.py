@@ -212,6 +212,15 @@ def test_a_sampler_is_a_function_of_the_trials_and_the_seed(sampler):
     assert len({tuple(point) for point in first.tolist()}) == 3
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda x: type(x).__name__)
+def test_a_search_begins_with_the_defaults(sampler):
+    several = sampler.suggest(SPACE, [], 3, 5)
+    np.testing.assert_array_equal(several[0], SPACE.center)
+    np.testing.assert_array_equal(sampler.suggest(SPACE, [], 1, 5), several[:1])
+    pending = [trial(0, SPACE.center, state=RUNNING)]
+    assert not np.array_equal(sampler.suggest(SPACE, pending, 1, 5)[0], SPACE.center)
+
+
 def test_protein_begins_with_the_defaults_and_then_stays_within_reach_of_what_is_best():
     first = Protein().suggest(SPACE, [], 4, 0)
     np.testing.assert_array_equal(first[0], SPACE.center)

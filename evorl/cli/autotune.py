@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from evorl import package
 from evorl.command import command, wants_help
 from evorl.errors import OptionError, require, unknown_name_error
 from evorl.machine import THREADS_VARIABLE
@@ -67,15 +68,15 @@ def _main(given: Sequence[str]) -> None:
     else:
         print(f"cached result for this machine (again=true measures again): {format_candidate(best)}")
     values = {name: value for name, value in best.items() if name != THREADS_VARIABLE}
-    arguments = " ".join([*chosen, *(f"{name}={value}" for name, value in values.items())])
+    words = [*chosen, *(f"{name}={value}" for name, value in values.items())]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         title = f"{config.format_title(data)}, fastest settings on a machine with {describe_machine()[1]}"
         path.write_text(experiment.format_experiment(chosen, values, title), encoding="utf-8")
         print(f"written: {path}")
-        arguments = f"experiment={options['write']}"
+        words = [f"experiment={options['write']}"]
     threads = f"{THREADS_VARIABLE}={best[THREADS_VARIABLE]} " if THREADS_VARIABLE in best else ""
-    print(f"train with it: {threads}python -m evorl.train {arguments}")
+    print(f"train with it: {threads}{package.format_command('train', *words)}")
 
 
 def is_candidate(found: Any) -> TypeGuard[Candidate]:

@@ -239,11 +239,12 @@ def create_sweep(options: dict[str, Any], rest: Sequence[str]) -> tuple[Any, Any
         if value not in known:
             raise unknown_name_error(name, value, known)
     trial_batch.require_batchable(found, options.get("vmapped", DEFAULT_OPTIONS["vmapped"]))
+    settings = {name: options.get(name, DEFAULT_OPTIONS[name]) for name in RESUMABLE_OPTIONS}
+    require_several_trials(settings)
     folder = Path(str(options["sweep_dir"])) if options.get("sweep_dir") else SWEEPS_DIR / _default_name(found.base)
     if folder.exists() and not store.is_empty_or_partial(folder):
         raise OptionError(f"sweep_dir={folder}: exists already; use resume={folder} to continue it")
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {name: options.get(name, DEFAULT_OPTIONS[name]) for name in RESUMABLE_OPTIONS}
     settings |= {"definition": found.to_data(), "seed": found.seed}
     return store.SweepStore.create(folder, settings), found
 
@@ -262,7 +263,14 @@ def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[s
         allowed = f"a resumed sweep keeps its configuration; only {', '.join(RESUMABLE_OPTIONS)} may change"
         raise OptionError(f"{name}: {allowed}")
     trial_batch.require_batchable(found, options.get("vmapped", 1))
+    require_several_trials(store.settings | options)
     return store, found
+
+
+def require_several_trials(settings: Mapping[str, Any]) -> None:
+    """Raise OptionError if side_by_side=true has no effect, because a program trains one trial."""
+    has_effect = not settings["side_by_side"] or settings["vmapped"] > 1
+    require(has_effect, "side_by_side", settings["side_by_side"], "needs vmapped above 1")
 
 
 def parse_sweep_options(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

@@ -12,12 +12,15 @@ from evorl.sweeps.trials import SweepTrial
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Random search: points drawn independently from the priors.
+    """Random search: points drawn independently from the priors. The first trial uses the defaults.
 
     Source: Bergstra and Bengio 2012.
     """
 
     def suggest(self, space: SearchSpace, trials: Sequence[SweepTrial], n: int, seed: int) -> Float[np.ndarray, "n d"]:
-        """Return points drawn uniformly from the unit cube."""
+        """Return points drawn uniformly from the unit cube; the first of a sweep is its center."""
         drawn = [np.random.default_rng([seed, len(trials) + i]).uniform(size=space.size) for i in range(n)]
-        return np.reshape(drawn, (n, space.size))
+        found = np.reshape(drawn, (n, space.size))
+        if not trials:
+            found[:1] = space.center
+        return found

@@ -19,11 +19,11 @@ from evorl.sweeps.trials import RUNNING, SweepTrial
 class TPE:
     """Tree-structured Parzen estimator (TPE): Optuna's TPESampler on the unit cube.
 
-    It ignores the cost. Pending trials count as bad (`constant_liar`). Failed trials count as having the
-    worst score.
+    The first trial uses the defaults. The cost is ignored. Pending trials count as bad (`constant_liar`), and
+    failed trials as having the worst score.
 
     Args:
-        startup_trials: Number of random trials at the start.
+        startup_trials: Number of random trials at the start, including the one with the defaults.
 
     Raises:
         OptionError: If Optuna is not installed.
@@ -56,7 +56,10 @@ class TPE:
             study.add_trials(list(_to_optuna_trials(optuna, trials, axes)))
             asked = np.array([list(study.ask(axes).params.values()) for _ in range(n)], float)
         counts = space.num_categories
-        return np.where(counts, (asked + 0.5) / np.maximum(counts, 1), asked)
+        found = np.where(counts, (asked + 0.5) / np.maximum(counts, 1), asked)
+        if not trials:
+            found[:1] = space.center
+        return found
 
 
 def _to_optuna_trials(optuna: Any, trials: Sequence[SweepTrial], axes: dict[str, Any]) -> list[Any]:
