@@ -176,7 +176,7 @@ def off_policy(which: str, name: str, tiny: bool, envs: int, updates: int = 2) -
     agent, envs = {"td3": TD3, "sac": SAC}[which](hidden=(8,) if tiny else HIDDEN), min(envs, 2) if tiny else envs
     workflow = OffPolicy(make_physics(name, tiny), agent, num_envs=envs, num_steps=1, num_updates=updates)
     workflow = replace(workflow, capacity=max(200 * envs, 1024), random_steps=max(2 * envs, 256))
-    return replace(workflow, actor_interval=1, normalize_observations=True) if which == "sac" else workflow
+    return replace(workflow, policy_delay=1, normalize_observations=True) if which == "sac" else workflow
 
 
 def pbt(tiny: bool, members: int) -> Any:
@@ -211,9 +211,7 @@ def configured(options: str, tiny: bool, tiny_options: str = "") -> Any:
     return runs.build(config.compose_config(given))[0]
 
 
-def compile_training(
-    workflow: Any, seeds: int = 1, count: int = 1, side_by_side: bool = True, devices: int = 1
-) -> Begin:
+def compile_training(workflow: Any, seeds: int = 1, count: int = 1, vectorized: bool = True, devices: int = 1) -> Begin:
     """Compile `Program` as trainings do; a call runs `count` iterations and returns the metrics of the last one."""
     import jax
 
@@ -221,7 +219,7 @@ def compile_training(
     from evorl.training.devices import compiler_options
     from evorl.training.program import Program, make_run_args
 
-    program, numbers = Program(workflow, range(seeds), count, side_by_side, devices), resolve_numbers(workflow)
+    program, numbers = Program(workflow, range(seeds), count, vectorized, devices), resolve_numbers(workflow)
     traced = program.trace(numbers)
     run, init = traced.run.compile(compiler_options()), traced.init.lower().compile()
 

@@ -47,7 +47,7 @@ class Case:
 
     @cached_property
     def program(self):
-        return Program(self.workflow, [0], chunk=4, side_by_side=True)
+        return Program(self.workflow, [0], chunk=4, vectorized=True)
 
     @cached_property
     def init(self):
@@ -140,7 +140,9 @@ def check_numbers(case):
         others = [weights(case.steps(moved(case, name, up), 4)) for up in (False, True)]
         if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
             dead.append(name)
-    expected = ["agent.explore_std"] if case.name == "cem_rl" else []  # its population acts without noise by default
+    expected = (
+        ["agent.exploration_noise"] if case.name == "cem_rl" else []
+    )  # its population acts without noise by default
     assert dead == expected
     assert case.run._cache_size() == compiled
 

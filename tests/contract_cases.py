@@ -142,7 +142,7 @@ SINGLE = [
         "puffer",
         on_policy(Puffer(**MOVING), num_epochs=3, batch_size=8, sampling=PrioritizedSegments(2), refresh="minibatch"),
     ),
-    Case("bc", off_policy(BC, CHOICES, of_agent=MOVING | {"entropy_weight": 0.1})),
+    Case("bc", off_policy(BC, CHOICES, of_agent=MOVING | {"entropy_coef": 0.1})),
     Case(
         "dqn",
         off_policy(
@@ -195,10 +195,10 @@ SHARED = [
     Case("shared_sac", SharedReplay(off_policy(SAC), 2)),
     Case("shared_dqn", SharedReplay(off_policy(DQN, CHOICES, n_step=2), 2)),
 ]
-CELLS = GridArchive((-4.0,), (4.0,), (5,), lowest=-9.0)
+CELLS = GridArchive((-4.0,), (4.0,), (5,), threshold_min=-9.0)
 KIND = {"descriptors": ("return",)}
 FROM_ELITES = MapElites(CELLS, TwoEmitters(IsoLineEmitter(3), EliteEmitter(3)), **KIND)
-PGA = PGAME(ENV, AGENT, FROM_ELITES, 3, 2, 2, batch_size=8, capacity=64, eval_episodes=6, chunk=3)
+PGA = PGAME(ENV, AGENT, FROM_ELITES, 3, 2, 2, batch_size=8, capacity=64, eval_episodes=6, scan_length=3)
 EVOLVERS = [
     Case(name, evolution(evolver, "none"))
     for name, evolver in (
@@ -215,7 +215,7 @@ EVOLVERS = [
         ("vanilla_es", VanillaES(4, 2)),
         ("xnes", XNES(4)),
         ("snes", Evosax(SNES, 4)),
-        ("map_elites", MapElites(CELLS, IsoLineEmitter(4), threshold_rate=0.5, **KIND)),
+        ("map_elites", MapElites(CELLS, IsoLineEmitter(4), archive_learning_rate=0.5, **KIND)),
         ("cma_me", MapElites(CELLS, ImprovementEmitter(2, CMAES(3, active=False)), **KIND)),
         ("novelty", Novelty(GA(6, 1, initial_std=0.5), ("return",), 1, 2, 1, 4, novelty_weight=0.7)),
         ("novelty_es", NoveltyES(OpenES(4, std=0.5), 2, ("return",), 1, 2, 4)),
@@ -268,7 +268,7 @@ PLAYER = PPO(hidden=(4,))
 PLAYER = OnPolicy(OPPOSED, PLAYER, 4, 4, 1, 16, eval_episodes=6)
 PIPELINE = PipelinePSRO(KUHN, oracle=TrainingOracle(PLAYER, warm=True, iterations=2), capacity=6, episodes=4, levels=2)
 RESPONSE = DQN(hidden=(4,))
-RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, actor_interval=1, **SMALL)
+RESPONSE = OffPolicy(OPPOSED, RESPONSE, num_envs=4, num_steps=4, num_updates=2, policy_delay=1, **SMALL)
 AVERAGE = AveragePolicy(hidden=(4,))
 SELF_PLAY = NFSP(KUHN, RESPONSE, AVERAGE, reservoir=16, anticipation=0.5)
 MATCHES = Matchmaking(snapshot_steps=16.0, timeout=32.0)

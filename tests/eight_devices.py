@@ -34,11 +34,11 @@ from tests.contract_cases import AVERAGE, CASES, CEM_RL, LEVELS, OFF_POLICY, RES
 from tests.tiny import ENV  # noqa: E402
 
 
-def computed(case, devices=8, seeds=(0,), side_by_side=True):
+def computed(case, devices=8, seeds=(0,), vectorized=True):
     """After three steps and an evaluation; each device has its part of what is spread."""
     parts = math.prod(base.parallel_axes(case.workflow).values())
     devices = max(n for n in range(1, devices + 1) if parts % n == 0)
-    program = Program(case.workflow, seeds, 4, side_by_side, devices)
+    program = Program(case.workflow, seeds, 4, vectorized, devices)
     with jax.set_mesh(program.mesh):
         places = program.get_shardings(jax.eval_shape(program.init, program.keys, case.numbers))
         state = jax.jit(program.init, out_shardings=places)(program.keys, case.numbers)
@@ -55,7 +55,7 @@ def computed(case, devices=8, seeds=(0,), side_by_side=True):
 def exchanged(evolver, **options):
     """Return counts of numbers: exchanged in an iteration of 16 members, in the largest all-gather, of one member."""
     policy = MLPPolicy(hidden=(24, 24))
-    workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, chunk=3, **options)
+    workflow = Evolution(ENV, policy, evolver, normalization="none", eval_episodes=16, scan_length=3, **options)
     program = Program(workflow, [0], 1, True, 8)
     with jax.set_mesh(program.mesh):
         state = jax.eval_shape(program.init, program.keys, {})
@@ -93,7 +93,7 @@ FOUR = replace(LEVELS, num_envs=4, batch_size=24)
 REPLAYING = {"capacity": 8, "replay_prob": 1.0}  # new levels, then replays and, where they have any, their children
 GAME = MatrixGame("matching_pennies")  # of fixed starts; of drawn ones each device has its own
 OF_PLAYER = make_single_player_env(GAME)
-IN_BLOCKS = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(16), members_at_once=4, eval_episodes=8, chunk=3)
+IN_BLOCKS = Evolution(ENV, MLPPolicy(hidden=(4,)), OpenES(16), members_at_once=4, eval_episodes=8, scan_length=3)
 ON_FOUR = [
     Case("four_plr", PLR(FOUR, **REPLAYING)),
     Case("four_accel", PLR(FOUR, num_edits=2, **REPLAYING)),
@@ -109,7 +109,7 @@ if __name__ == "__main__":
             found |= {case.name: computed(case), f"{case.name} on one": computed(case, 1)}
     for case in [*CASES, *ON_FOUR]:
         if f"seeds_{case.name}" in sys.argv:
-            of_seeds = {"seeds": (0, 1), "side_by_side": False}
+            of_seeds = {"seeds": (0, 1), "vectorized": False}
             several, one = computed(case, **of_seeds), computed(case, 1, **of_seeds)
             found |= {f"seeds_{case.name}": several, f"seeds_{case.name} on one": one}
     if "exchanged" in sys.argv:

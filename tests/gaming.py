@@ -11,7 +11,7 @@ from evorl.spaces import Box, Dict, Discrete, Members, ObsWithActionMask
 from evorl.types import MemberEnds, TimeStep
 from evorl.workflows import OffPolicy
 
-SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "chunk": 3}
+SMALL = {"num_updates": 4, "batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 4, "scan_length": 3}
 
 
 @struct.dataclass

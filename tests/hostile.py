@@ -467,7 +467,7 @@ variants, space = space_options.parse_search(sys.argv[1:], ["space={}", "space.c
 sampler = space_options.build_sampler_node("random", {})
 found = definition.SweepDefinition(variants, space, sampler, "return", "env_steps", 0)
 Path("sweep").mkdir()
-settings = {"definition": found.to_data(), "trials": 3, "seed": 0, "workers": 1, "vmapped": 1, "side_by_side": None}
+settings = {"definition": found.to_data(), "trials": 3, "seed": 0, "workers": 1, "vmapped": 1, "vectorized": None}
 store = SweepStore.create(Path("sweep"), settings | {"trust": []})  # which was one until schema 2
 with store.register_owner() as owner:
     for trial in store.claim_trials(owner, 3, found.space, found.build_sampler()):

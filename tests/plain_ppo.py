@@ -18,7 +18,7 @@ class Config(NamedTuple):
     discount: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
-    entropy_weight: float = 0.01
+    entropy_coef: float = 0.01
     max_grad_norm: float = 10.0
     learning_rate: float = 3e-4
 
@@ -128,7 +128,7 @@ def compute_loss(params, obs, action, log_prob, advantage, target, config):
     actor_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
     critic_loss = 0.5 * ((value - target) ** 2).mean()
     entropy = -(jnp.exp(log_probs) * log_probs).sum(-1).mean()
-    return actor_loss + critic_loss - config.entropy_weight * entropy
+    return actor_loss + critic_loss - config.entropy_coef * entropy
 
 
 def update_by_adam(state, gradient, config):

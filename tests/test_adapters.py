@@ -437,14 +437,14 @@ def test_experiments_with_ppo_have_the_settings_of_playground(experiment, task, 
     assert (agent["value_hidden"] or agent["hidden"]) == [*networks["value_hidden_layer_sizes"]]
     assert (agent["activation"], networks["activation"]) == ("swish", nn.swish)
     assert agent["distribution"] == networks["distribution_type"]
-    own = {"learning_rate": "learning_rate", "entropy_cost": "entropy_weight", "discounting": "discount"}
+    own = {"learning_rate": "learning_rate", "entropy_cost": "entropy_coef", "discounting": "discount"}
     for theirs, ours in own.items():
         assert agent[ours] == wanted[theirs]
     assert agent["reward_scale"] == wanted.get("reward_scaling", 1)
     assert agent["max_grad_norm"] == wanted.get("max_grad_norm", float("inf"))
     signature = inspect.signature(importlib.import_module("brax.training.agents.ppo.train").train).parameters
     assert agent["clip"] == signature["clipping_epsilon"].default
-    assert agent["critic_weight"] == signature["vf_loss_coefficient"].default
+    assert agent["value_coef"] == signature["vf_loss_coefficient"].default
     assert agent["gae_lambda"] == signature["gae_lambda"].default
 
 
@@ -458,7 +458,7 @@ def test_experiments_with_sac_have_the_settings_of_playground(experiment, task):
     workflow = cfg["agent"]["workflow"]
     agent = workflow["agent"]
     assert (cfg["env_steps"], cfg["env"]["name"]) == (wanted.num_timesteps, task)
-    assert (workflow["num_envs"], workflow["num_steps"], workflow["actor_interval"]) == (wanted.num_envs, 1, 1)
+    assert (workflow["num_envs"], workflow["num_steps"], workflow["policy_delay"]) == (wanted.num_envs, 1, 1)
     assert (workflow["num_updates"], workflow["batch_size"]) == (wanted.grad_updates_per_step, wanted.batch_size)
     assert (workflow["capacity"], workflow["random_steps"]) == (wanted.max_replay_size, wanted.min_replay_size)
     assert agent["actor_lr"] == agent["critic_lr"] == wanted.learning_rate

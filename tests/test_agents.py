@@ -53,7 +53,7 @@ def rows(rng):
 
 def test_ppo_loss(rows):
     batch, log_prob, value, entropy = rows
-    agent = PPO(clip=0.3, value_clip=0.4, actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    agent = PPO(clip=0.3, value_clip=0.4, policy_coef=1.5, value_coef=0.7, entropy_coef=0.02)
     loss, metrics = agent.loss_of_rows(batch, log_prob, value, entropy)
     terms = []
     for old, a, v0, target, new, v, h in zip(
@@ -73,7 +73,7 @@ def test_ppo_loss(rows):
 @pytest.mark.parametrize("cls", [A2C, IMPALA])
 def test_policy_gradient_loss(rows, cls):
     batch, log_prob, value, entropy = rows
-    agent = cls(actor_weight=1.5, critic_weight=0.7, entropy_weight=0.02)
+    agent = cls(policy_coef=1.5, value_coef=0.7, entropy_coef=0.02)
     loss, _ = agent.loss_of_rows(batch, log_prob, value, entropy)
     squares = (np.asarray(value) - np.asarray(batch.target)) ** 2
     expected = -1.5 * np.asarray(log_prob) * np.asarray(batch.advantage) + 0.35 * squares - 0.02 * np.asarray(entropy)

@@ -151,7 +151,7 @@ def test_an_archive_without_cells_keeps_its_elites_apart():
 
 def test_thresholds_move_part_of_the_way_and_what_is_above_them_becomes_the_elite():
     """CMA-MAE by hand: from 0, rate 0.5; 4 and 2 enter at once: 0.25 * 0 + 0.75 * 3; then 3 enters, less fit than 4."""
-    archive = GridArchive((0.0,), (1.0,), (1,), lowest=0.0)
+    archive = GridArchive((0.0,), (1.0,), (1,), threshold_min=0.0)
     elites, here = archive.empty(jnp.zeros((1, 1))), jnp.full((3, 1), 0.5)
     told = lambda *fitness: QDEvaluation(jnp.array(fitness), here)  # noqa: E731
     elites, entry = archive.add(elites, jnp.array([[1.0], [2.0], [3.0]]), told(4.0, 2.0, -1.0), jnp.float32(0.5))
@@ -173,8 +173,8 @@ RIBS_RESULTS = [57, 12, 41, 44, 5, 32, 55, 9, 25, 54, 62, 47]  # of a second arc
 
 def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     """Four batches of 20 into twelve cells: several come to one at once, and seven elites are not the fittest."""
-    archive = GridArchive((0.0,), (1.0,), (12,), lowest=0.0)
-    evolver, random = MapElites(archive, IsoLineEmitter(20), threshold_rate=0.3), np.random.default_rng(0)
+    archive = GridArchive((0.0,), (1.0,), (12,), threshold_min=0.0)
+    evolver, random = MapElites(archive, IsoLineEmitter(20), archive_learning_rate=0.3), np.random.default_rng(0)
     state = evolver.init(jax.random.key(0), jnp.zeros(1))
     metrics, tell = {}, jax.jit(evolver.tell)
     for batch in range(4):
@@ -190,7 +190,9 @@ def test_elites_thresholds_and_results_of_cma_mae_are_pyribs():
     np.testing.assert_allclose(metrics["archive/qd_score"], found.fitness.sum(), rtol=1e-6)
     assert evolver.solution(state) == found.params[found.fitness.argmax()]
     assert evolver.init(jax.random.key(0), jnp.zeros(1)).result_elites.threshold.tolist() == [-np.inf] * 12
-    assert MapElites(GridArchive(), threshold_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites is None
+    assert (
+        MapElites(GridArchive(), archive_learning_rate=0.3).init(jax.random.key(0), jnp.zeros(1)).result_elites is None
+    )
 
 
 def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
@@ -206,7 +208,7 @@ def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
 
 
 def test_iso_line_is_elites_with_noise_along_the_line_to_others():
-    """Of the elites 0 and e_1, on which line_std counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
+    """Of the elites 0 and e_1, on which line_sigma counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
     n, size = 20_000, 3
     parents = jnp.array([[0.0, 0, 0], [1, 0, 0]])
     elites = fill(GridArchive((0.0,), (1.0,), (2,)).empty(parents), jnp.arange(2), parents)
@@ -277,7 +279,7 @@ def run(workflow, iterations, seed=0):
 @pytest.mark.program
 def test_map_elites_fills_what_an_arm_reaches():
     archive = GridArchive((-1.0, -1.0), (1.0, 1.0), (8, 8))
-    state, metrics = run(Search(Arm(6), MapElites(archive, IsoLineEmitter(64), offset=-4.0)), 60)
+    state, metrics = run(Search(Arm(6), MapElites(archive, IsoLineEmitter(64), qd_score_offset=-4.0)), 60)
     elites: Elites = state.evolver.elites
     coverage, score = np.asarray(metrics["archive/coverage"]), np.asarray(metrics["archive/qd_score"])
     assert coverage[-1] > 0.7

@@ -158,7 +158,7 @@ class Stuck(Walk):
 )
 def test_an_agent_must_fit_its_environment(env, agent, message):
     with pytest.raises(OptionError, match=message):
-        VectorEnv(env, agent, num_envs=4, eval_episodes=6, chunk=3)
+        VectorEnv(env, agent, num_envs=4, eval_episodes=6, scan_length=3)
 
 
 class Whole(Walk):

@@ -35,7 +35,7 @@ from tests.tiers import program_fixture
 def cem_rl(env, evolver=CEM(6), of_agent=(), **options):  # noqa: B008
     agent = TD3(hidden=(16, 16), layer_norm=True, **dict(of_agent))
     defaults = {"min_updates": 4, "max_updates": 8, "batch_size": 16, "capacity": 2048, "random_steps": 60}
-    return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
+    return CEMRL(env, agent, evolver, **defaults | {"eval_episodes": 20, "scan_length": 4} | options)
 
 
 @program_fixture(scope="module")
@@ -133,8 +133,8 @@ def test_evaluation_plays_the_center_and_changes_nothing(run):
 def test_physics_is_lowered_once(run):
     """Prefill, rollout and evaluation of a whole training program share one env.step and one env.reset."""
     workflow = run[0]
-    for seeds, side_by_side in (([0], True), ([0, 1], True), ([0, 1], False)):
-        program = Program(workflow, seeds, chunk=2, side_by_side=side_by_side)
+    for seeds, vectorized in (([0], True), ([0, 1], True), ([0, 1], False)):
+        program = Program(workflow, seeds, chunk=2, vectorized=vectorized)
         state = jax.eval_shape(program.init, program.keys, {})
         job = jnp.uint32(0), jnp.int32(1), jnp.bool_(False)
         text = jax.jit(program.run).lower(state, program.keys, *job).as_text()
@@ -178,7 +178,7 @@ EVOLVERS = {
     "CMAES": CMAES(6, covariance=DiagonalCovariance()),
 }
 LEARNERS = {
-    "DDPG": TD3(hidden=(8,), num_critics=1, target_std=0.0),
+    "DDPG": TD3(hidden=(8,), num_critics=1, policy_noise=0.0),
     "TD3": TD3(hidden=(8,)),
     "SAC": SAC(hidden=(8,), temperature_lr=1e-2),
 }
@@ -194,7 +194,7 @@ PAIRS = [
 @pytest.mark.program
 @pytest.mark.parametrize(("learner", "evolver"), PAIRS)
 def test_any_agent_learns_beside_any_evolver(learner, evolver):
-    sizes = {"batch_size": 8, "capacity": 256, "random_steps": 30, "eval_episodes": 6, "chunk": 4}
+    sizes = {"batch_size": 8, "capacity": 256, "random_steps": 30, "eval_episodes": 6, "scan_length": 4}
     workflow = CEMRL(Counting(), LEARNERS[learner], EVOLVERS[evolver], min_updates=3, max_updates=3, **sizes)
     start = jax.jit(workflow.init)(jax.random.key(0))
     step = jax.jit(workflow.step)

@@ -40,7 +40,7 @@ WRONG = {
     "train agent.workflow.batch_size=2_000_000": "agent.workflow.capacity=1000000: must be at least batch_size, 2000",
     "train agent.workflow.random_steps=-1": "agent.workflow.random_steps=-1: must not be negative",
     "train agent.workflow.explore=3": "agent.workflow.explore=3: must be of type bool",
-    "train agent.workflow.chunk=0": "agent.workflow.chunk=0: must be at least 1",
+    "train agent.workflow.scan_length=0": "agent.workflow.scan_length=0: must be at least 1",
     "train agent.workflow.learners=0": (
         "agent.workflow.learners=0.0: must be a fraction of the population that gives 1 to 10 members of 10"
     ),
@@ -50,7 +50,7 @@ WRONG = {
     "train agent.workflow.agent.hidden=[0]": "agent.workflow.agent.hidden=[0]: widths must be whole numbers, at ",
     "train agent=td3 agent.workflow.num_envs=0": "agent.workflow.num_envs=0: must be at least 1",
     "train agent=td3 agent.workflow.num_updates=3": (
-        "agent.workflow.num_updates=3: must be a multiple of actor_interval, 2"
+        "agent.workflow.num_updates=3: must be a multiple of policy_delay, 2"
     ),
     "train agent=td3 agent.workflow.agent.discount=1.5": "agent.workflow.agent.discount=1.5: must be between 0 and 1",
     "train agent=td3 agent.workflow.agent.actor_lr=-1": "agent.workflow.agent.actor_lr=-1: must be between 0 and 1",
@@ -61,11 +61,11 @@ WRONG = {
     "train agent=dqn env=fast": "DQN needs a discrete action space, not Box(",
     "train agent=cemrl agent/learner=sac env=cartpole": "SAC needs continuous actions, a Box with one axis, not ",
     "train agent=cemrl env=fast core=gru": "agent.workflow.replay=UniformReplay: stores single transitions, and ",
-    "train agent=cemrl env=fast agent.workflow.agent.explore_std=0.5": (
-        "agent.workflow.agent.explore_std=0.5: has no effect with explore=false"
+    "train agent=cemrl env=fast agent.workflow.agent.exploration_noise=0.5": (
+        "agent.workflow.agent.exploration_noise=0.5: has no effect with explore=false"
     ),
-    "train agent=pbt agent/inner=pga_me env=position agent.inner.workflow.agent.explore_std=0.5": (
-        "agent.inner.workflow.agent.explore_std=0.5: has no effect with individuals that act without noise"
+    "train agent=pbt agent/inner=pga_me env=position agent.inner.workflow.agent.exploration_noise=0.5": (
+        "agent.inner.workflow.agent.exploration_noise=0.5: has no effect with individuals that act without noise"
     ),
     "train agent=pbt agent/inner=bc env=fast": "agent.inner.workflow.num_steps=0: must be at least 1: demonstrations ",
     "train agent=meta_es agent/evolver=map_elites env=fast": "unknown option agent.workflow.evolver.population_size; ",

@@ -99,7 +99,7 @@ def ends(pbt):
 @pytest.mark.program
 def test_pbt_of_the_paper_is_that_of_its_tables():
     """arXiv:2501.15129, tables 5 and 6, which give the entropy's weight the opposite sign."""
-    table5 = {"actor_weight": (0.01, 10), "critic_weight": (0.01, 10), "entropy_weight": (1e-5, 1)}
+    table5 = {"policy_coef": (0.01, 10), "value_coef": (0.01, 10), "entropy_coef": (1e-5, 1)}
     table5 |= {"discount": (0.86466, 0.99999), "gae_lambda": (0.63212, 0.99999), "clip": (0.01, 0.5)}
     for name, generations in (("ant", 500), ("hopper", 500), ("halfcheetah", 500), ("swimmer", 200)):
         for kind, selection in (("pbt", Truncation(0.2)), ("pbt_cso", Pairs())):
@@ -114,7 +114,7 @@ def test_pbt_of_the_paper_is_that_of_its_tables():
     pbt, _ = built("experiment=paper/pbt_sac")
     sac = pbt.population.inner
     assert isinstance(pbt.population, SharedReplay)
-    assert (sac.capacity, sac.batch_size, sac.actor_interval, sac.agent.learned_temperature) == (10**6, 256, 1, False)
+    assert (sac.capacity, sac.batch_size, sac.policy_delay, sac.agent.learned_temperature) == (10**6, 256, 1, False)
     assert (sac.agent.actor_lr, sac.agent.critic_lr) == (Fixed(3e-4), Fixed(3e-4))
     assert ends(pbt) == of_member({"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)})
 
@@ -135,7 +135,7 @@ def test_any_agent_and_any_evolver_compose(name, evolver):
     assert workflow.agent.num_critics == (1 if name == "ddpg" else 2)
     assert workflow.agent.layer_norm
     if name != "sac":
-        assert workflow.agent.target_std == (0 if name == "ddpg" else 0.2)
+        assert workflow.agent.policy_noise == (0 if name == "ddpg" else 0.2)
     assert isinstance(workflow.evolver, Evosax) == (evolver in ("snes", "open_es"))
     assert workflow.evolver.population_size == 10
 
@@ -195,11 +195,11 @@ def of_member(priors):
 
 RATE, DISCOUNT = (1e-5, 1e-2), (0.9, 0.999)
 SEARCHED = {
-    "a2c": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT},
-    "ppo": {"learning_rate": RATE, "entropy_weight": (1e-5, 0.1), "discount": DISCOUNT, "gae_lambda": (0.7, 0.99)}
+    "a2c": {"learning_rate": RATE, "entropy_coef": (1e-5, 0.1), "discount": DISCOUNT},
+    "ppo": {"learning_rate": RATE, "entropy_coef": (1e-5, 0.1), "discount": DISCOUNT, "gae_lambda": (0.7, 0.99)}
     | {"clip": (0.05, 0.5)},
     "dqn": {"learning_rate": RATE, "discount": DISCOUNT},
-    "td3": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "explore_std": (0.02, 0.5)},
+    "td3": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "exploration_noise": (0.02, 0.5)},
     "sac": {"actor_lr": RATE, "critic_lr": RATE, "discount": DISCOUNT, "target_entropy": (-2, 0)},
     "openes": {"evolver.learning_rate": (1e-3, 0.1), "evolver.std": (5e-3, 0.5)},
     "ga": {"evolver.mutation.std": (1e-3, 0.5)},
@@ -218,17 +218,15 @@ def test_the_space_of_an_agent_follows_from_its_numbers(name):
 
 def test_a_space_is_changed_where_that_is_asked_for():
     given = ["clip=0.3", "learning_rate=${log_uniform:1e-4,1e-3}", "gae_lambda=${uniform:0.8,0.99}"]
-    given += ["critic_weight=${uniform:1,2}", "entropy_weight=${fixed:0.01}"]
+    given += ["value_coef=${uniform:1,2}", "entropy_coef=${fixed:0.01}"]
     pbt, _ = built("env=fast", "agent=pbt", *given)
-    changed = {"learning_rate": (1e-4, 1e-3), "gae_lambda": (0.8, 0.99), "critic_weight": (1, 2)}
+    changed = {"learning_rate": (1e-4, 1e-3), "gae_lambda": (0.8, 0.99), "value_coef": (1, 2)}
     assert ends(pbt) == of_member({"discount": DISCOUNT} | changed)
     assert pbt.population.inner.agent.clip == 0.3
     found = pbt.search_space.decode(jnp.full(len(pbt.search_space.priors), 0.5))
-    assert (found["agent"]["clip"], found["agent"]["entropy_weight"]) == (np.float32(0.3), np.float32(0.01))
-    only, _ = built(
-        "env=fast", "agent=pbt", "agent.workflow.search=[clip,agent.discount]", "critic_weight=${uniform:1,2}"
-    )
-    assert sorted(only.search_space.priors) == ["agent.clip", "agent.critic_weight", "agent.discount"]
+    assert (found["agent"]["clip"], found["agent"]["entropy_coef"]) == (np.float32(0.3), np.float32(0.01))
+    only, _ = built("env=fast", "agent=pbt", "agent.workflow.search=[clip,agent.discount]", "value_coef=${uniform:1,2}")
+    assert sorted(only.search_space.priors) == ["agent.clip", "agent.value_coef", "agent.discount"]
     with pytest.raises(
         OptionError, match=r"search=value_clip: must be a hyperparameter with a prior: agent\.learning_rate, "
     ):

@@ -414,8 +414,10 @@ def test_groups_learn_beside_each_other(env, agent, options):
 def test_agents_learn_the_dominant_action_of_the_prisoners_dilemma(agent):
     """Each earns 3 if both cooperate, and 1 if both defect, which alone is an equilibrium (Axelrod and Hamilton)."""
     learner = agent(hidden=(16,), actor_lr=1e-2, critic_lr=1e-2)
-    sizes = {"num_envs": 8, "num_steps": 4, "num_updates": 4, "actor_interval": 1, "batch_size": 64, "capacity": 2_000}
-    workflow = OffPolicy(MatrixGame("prisoners_dilemma"), learner, **sizes, random_steps=200, eval_episodes=4, chunk=50)
+    sizes = {"num_envs": 8, "num_steps": 4, "num_updates": 4, "policy_delay": 1, "batch_size": 64, "capacity": 2_000}
+    workflow = OffPolicy(
+        MatrixGame("prisoners_dilemma"), learner, **sizes, random_steps=200, eval_episodes=4, scan_length=50
+    )
     rows = fit(workflow, budget=Budget(iterations=150), num_seeds=3, evaluations=1, progress=False).rows
     first, last = (row["seeds"]["return"] for row in (rows[0], rows[-1]))
     assert first != [1.0] * 3
@@ -455,7 +457,7 @@ def test_the_two_step_game_tells_a_sum_from_a_mixer():
     for mixer, plays_for in ((SumMixer(), 7), (MonotonicMixer(), 8)):
         sizes = {"num_updates": 8, "batch_size": 128, "capacity": 16_384, "random_steps": 512, "eval_episodes": 1}
         agents = decomposed(TWO_STEP, mixer, hidden=(64,), **numbers)
-        one = OffPolicy(TWO_STEP, agents, 16, 2, actor_interval=1, **sizes)
+        one = OffPolicy(TWO_STEP, agents, 16, 2, policy_delay=1, **sizes)
         population = Vmapped(one, 8)
 
         @jax.jit

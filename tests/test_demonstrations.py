@@ -193,7 +193,7 @@ def test_without_demonstrations_nothing_is_learned_from():
 
 @pytest.mark.program
 def test_a_run_whose_checkpoint_has_no_replay_buffer_does_not_learn_from_nothing(tmp_path):
-    workflow = OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, num_updates=2, actor_interval=1, **SMALL)
+    workflow = OffPolicy(CHOICES, BC(hidden=(8,)), num_steps=0, num_updates=2, policy_delay=1, **SMALL)
     like = jax.eval_shape(lambda key: workflow.init(key).replay.sample(key, (10,)), jax.random.key(0)).rows
     rows = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), like)
     for iterations in (1, 2):

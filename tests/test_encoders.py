@@ -63,10 +63,10 @@ def test_pixels_are_fractions_and_frames_are_channels():
     encoder = CNN(channels=(2,), sizes=(2,))
     params = encoder.init(jax.random.key(1), several, frames)
     assert params["params"]["Convolution_0"]["kernel"].shape == (2 * 2 * 3, 2)
-    side_by_side = Box(0, 255, (4, 4, 3), "uint8")
+    vectorized = Box(0, 255, (4, 4, 3), "uint8")
     as_channels = jnp.moveaxis(frames[..., 0], 0, -1)
     np.testing.assert_array_equal(
-        encoder.apply(params, several, frames), encoder.apply(params, side_by_side, as_channels)
+        encoder.apply(params, several, frames), encoder.apply(params, vectorized, as_channels)
     )
     as_fractions = encoder.apply(params, Box(0.0, 1.0, (4, 4, 3)), as_channels / jnp.float32(255))
     np.testing.assert_allclose(encoder.apply(params, several, frames), as_fractions, rtol=1e-6)

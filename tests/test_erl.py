@@ -47,7 +47,7 @@ STILL = TD3(hidden=(8,), actor_lr=0.0)
 
 def erl(env, evolver=REMEMBERING, agent=STILL, **options):
     defaults = {"min_updates": 2, "max_updates": 50, "batch_size": 16, "capacity": 2048}
-    return ERL(env, agent, evolver, **defaults | {"eval_episodes": 20, "chunk": 4} | options)
+    return ERL(env, agent, evolver, **defaults | {"eval_episodes": 20, "scan_length": 4} | options)
 
 
 def run(workflow, steps):
@@ -161,7 +161,7 @@ def test_evaluation_plays_the_center_and_the_agents_and_changes_nothing():
 
 @pytest.mark.program
 def test_physics_is_lowered_once():
-    program = Program(erl(Counting(), random_steps=20), [0, 1], chunk=2, side_by_side=True)
+    program = Program(erl(Counting(), random_steps=20), [0, 1], chunk=2, vectorized=True)
     state = jax.eval_shape(program.init, program.keys, {})
     text = jax.jit(program.run).lower(state, program.keys, jnp.uint32(0), jnp.int32(1), jnp.bool_(False)).as_text()
     assert text.count("chlo.lgamma") + text.count("call @lgamma") == 1, "env.step"

@@ -38,7 +38,9 @@ ES = {"learning_rate": 0.1, "std": 0.3}
 
 def evolution(env, evolver, normalization="none", hidden=(4,), **options):
     policy = MLPPolicy(hidden=hidden)
-    return Evolution(env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "chunk": 3} | options)
+    return Evolution(
+        env, policy, evolver, normalization=normalization, **{"eval_episodes": 6, "scan_length": 3} | options
+    )
 
 
 def started(workflow, seed=0):
@@ -100,7 +102,7 @@ def test_virtual_batch_normalization_is_that_of_random_steps_and_stays():
         RolloutPlan(workflow.vector_env.make_starts(every=True), steps=63),
         None,
         jax.random.split(jax.random.split(jax.random.key(0), 3)[1], 1)[0],
-        TransitionStore(workflow.chunk, None, seen_rows),
+        TransitionStore(workflow.scan_length, None, seen_rows),
     )
     seen = np.concatenate(rows)
     np.testing.assert_allclose(state.obs_statistics.mean, seen.mean(0), rtol=1e-4)

@@ -133,7 +133,7 @@ class Guess:
 @pytest.mark.program
 def test_the_best_policy_is_evaluated_anew_so_that_its_return_is_no_maximum():
     """Over 200 seeds of chance the highest of several evaluations is far above 0, its new evaluation 0 +- 0.07."""
-    training = fit(Guess(), 0, Budget(iterations=8), evaluations=4, num_seeds=200, side_by_side=True)
+    training = fit(Guess(), 0, Budget(iterations=8), evaluations=4, num_seeds=200, vectorized=True)
     *before, last = [row for row in training.rows if row["kind"] == "evaluation"]
     assert len(before) >= 3
     assert not any("best_return" in row for row in before)
@@ -291,14 +291,14 @@ def test_seed_k_of_many_one_by_one_is_bit_for_bit_the_run_of_seed_k(monkeypatch)
     as_users_compile = devices.CPU_OPTIONS | ({emitters: True} if emitters in os.environ["XLA_FLAGS"] else {})
     monkeypatch.setattr("evorl.training.driver.compiler_options", lambda: as_users_compile)
     alone = fit(OFF_POLICY, 3, Budget(iterations=4), chunk=2)
-    many = fit(OFF_POLICY, 2, Budget(iterations=4), chunk=2, num_seeds=3, side_by_side=False)
+    many = fit(OFF_POLICY, 2, Budget(iterations=4), chunk=2, num_seeds=3, vectorized=False)
     assert leaves_equal(tree.index(many.state, 1), alone.state)
 
 
-@pytest.mark.parametrize("side_by_side", [False, True])
-def test_seed_k_of_many_is_the_run_of_seed_k(whole, side_by_side):
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_seed_k_of_many_is_the_run_of_seed_k(whole, vectorized):
     budget = Budget(iterations=10)
-    many = fit(OFF_POLICY, 2, budget, chunk=2, evaluations=2, num_seeds=3, side_by_side=side_by_side)
+    many = fit(OFF_POLICY, 2, budget, chunk=2, evaluations=2, num_seeds=3, vectorized=vectorized)
     alone = [row for row in whole.rows if row["kind"] == "train"]
     together = [row for row in many.rows if row["kind"] == "train"]
     for a, b in zip(alone, together, strict=True):

@@ -314,7 +314,7 @@ def test_a_training_of_two_seeds_counts_what_was_answered():
 def test_what_is_stored_over_several_steps_is_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(hidden=(8,))
-    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 400, "chunk": 4}
+    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 400, "scan_length": 4}
     workflow = OffPolicy(env, agent, n_step=3, random_steps=8, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=2).state
     rows = jax.device_get(state.replay.gather_rows(jnp.arange(int(state.replay.size))))
@@ -332,7 +332,7 @@ def test_what_is_stored_over_several_steps_is_of_one_env(tmp_path):
 def test_sequences_are_of_one_env(tmp_path):
     env = slow(3, tmp_path, 0.02)
     agent = DQN(hidden=(8,))
-    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "chunk": 4}
+    sizes = {"num_envs": NUM_ENVS, "num_steps": 4, "num_updates": 2, "batch_size": 4, "capacity": 480, "scan_length": 4}
     replay = SequenceReplay(3, 1, 1, alpha=0)
     workflow = OffPolicy(env, agent, random_steps=16, replay=replay, eval_episodes=2, **sizes)
     state = fit(workflow, budget=Budget(iterations=12), evaluations=1).state

@@ -275,7 +275,7 @@ def test_a_policy_may_read_hyperparameters():
 @pytest.mark.program
 def test_the_main_agent_of_a_league_approaches_an_equilibrium_of_kuhn_poker():
     """It starts about uniform, with an exploitability of 0.458 (OpenSpiel: NashConv 0.916667)."""
-    learner = replace(LEAGUE.workflow, agent=PPO(hidden=(16,), learning_rate=3e-3, entropy_weight=0.05), num_envs=64)
+    learner = replace(LEAGUE.workflow, agent=PPO(hidden=(16,), learning_rate=3e-3, entropy_coef=0.05), num_envs=64)
     learner = replace(learner, num_steps=8, num_epochs=2, batch_size=128)
     matches = Matchmaking(snapshot_steps=5_000.0, timeout=10_000.0)
     league = replace(LEAGUE, workflow=learner, roster=Roster(1, 1, 1, 8), matches=matches)

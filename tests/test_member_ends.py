@@ -251,7 +251,7 @@ def test_a_longer_transition_ends_where_a_member_is_truncated():
 def test_pressing_a_button_that_ends_the_presser_is_unlearned():
     """The clock goes on for 100 steps, a rollout takes 16. With a discount near 1, to wait would be worth as little."""
     workflow = ippo(BUTTON)
-    numbers = {"agent": {"agents": {"learning_rate": 0.01, "entropy_weight": 0.0, "discount": 0.8}}}
+    numbers = {"agent": {"agents": {"learning_rate": 0.01, "entropy_coef": 0.0, "discount": 0.8}}}
     state, step = workflow.init(jax.random.key(0), numbers), jax.jit(workflow.step)
 
     def pressed(state):

@@ -161,7 +161,7 @@ SEARCHED = replace(LEARNER, agent=PPO(hidden=(8,), learning_rate=LogUniform(1e-4
 @pytest.mark.program
 def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
     """Two seeds, side by side."""
-    settings = {"evaluations": 1, "num_seeds": 2, "side_by_side": True}
+    settings = {"evaluations": 1, "num_seeds": 2, "vectorized": True}
     at_once = fit(LEARNER, 0, Budget(iterations=4), **settings)
     with closing(Checkpoints(tmp_path)) as first:
         fit(LEARNER, 0, Budget(iterations=2), checkpoints=first, **settings)
@@ -172,7 +172,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_by_bit(tmp_path):
 
 
 POLICY = MLPPolicy(hidden=(8,))
-SIZES = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 2, "chunk": 3}
+SIZES = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 2, "scan_length": 3}
 
 
 @pytest.mark.program

@@ -36,7 +36,7 @@ def nfsp(env=KUHN, hidden=(32,), reservoir=50_000, **options):
     one = make_single_player_env(env)
     spaces = one.observation_space, one.action_space
     agent = DQN(hidden=hidden, **options.pop("of_agent", {}), observation_space=spaces[0], action_space=spaces[1])
-    sizes = {"num_envs": 32, "num_steps": 4, "num_updates": 4, "actor_interval": 1, "batch_size": 128}
+    sizes = {"num_envs": 32, "num_steps": 4, "num_updates": 4, "policy_delay": 1, "batch_size": 128}
     sizes |= {"capacity": 20_000, "random_steps": 64} | options
     return NFSP(
         env,

@@ -98,7 +98,7 @@ def test_a_chunk_stores_no_more_steps_than_are_left(left):
     env = Counting()
     agent = TD3(hidden=(4,))
     workflow = OffPolicy(
-        env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, chunk=3, batch_size=4, random_steps=0
+        env, agent, num_envs=2, num_steps=8, capacity=32, n_step=4, scan_length=3, batch_size=4, random_steps=0
     )
     state = jax.jit(workflow.init)(jax.random.key(0))
     given = (state.replay, state.window, jnp.int32(left), None), state.window.rows, jnp.ones((3, 2), bool)

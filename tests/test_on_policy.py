@@ -129,7 +129,7 @@ def test_one_step_of_a2c_is_adam_on_the_gradient_over_all_rows():
     def loss(params):
         policy, value = workflow.agent.apply(params, t.obs)
         actor = -(policy.log_prob(t.extras["sample"]) * advantage).mean()
-        return actor + 0.5 * ((value - t.reward) ** 2).mean() - agent.entropy_weight * policy.entropy().mean()
+        return actor + 0.5 * ((value - t.reward) ** 2).mean() - agent.entropy_coef * policy.entropy().mean()
 
     gradient = jax.grad(loss)(params)
     moved = jax.tree.map(lambda a, b: a - b, after.agent.actor.params, params)

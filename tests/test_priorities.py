@@ -18,7 +18,7 @@ from tests.tiers import program_fixture
 from tests.tiny import CHOICES, SMALL, UPDATES
 
 SPACES = CHOICES.observation_space, CHOICES.action_space
-ONE = {"num_envs": 4, "num_steps": 2, "num_updates": 1, "actor_interval": 1, "replay": Ranked()}
+ONE = {"num_envs": 4, "num_steps": 2, "num_updates": 1, "policy_delay": 1, "replay": Ranked()}
 WORKFLOW = OffPolicy(CHOICES, DQN(hidden=(8,), observation_space=SPACES[0], action_space=SPACES[1]), **ONE, **SMALL)
 
 

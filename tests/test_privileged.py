@@ -99,7 +99,7 @@ AGENTS = {
     "impala": IMPALA(hidden=(4,)),
     "puffer": Puffer(hidden=(4,)),
     "td3": TD3(hidden=(4,)),
-    "ddpg": TD3(hidden=(4,), num_critics=1, target_std=0.0),
+    "ddpg": TD3(hidden=(4,), num_critics=1, policy_noise=0.0),
     "sac": SAC(hidden=(4,)),
     "discrete_sac": DiscreteSAC(hidden=(4,)),
     "dqn": DQN(hidden=(4,), epsilon=0.5),
@@ -112,13 +112,13 @@ DISCRETE = ("discrete_sac", "dqn")
 def make_workflow(name):
     agent, env = AGENTS.get(name), CHOICES if name in DISCRETE else ENV
     if name == "evolution":
-        return Evolution(env, AGENTS["policy"], OpenES(4), 1, normalization="running", eval_episodes=4, chunk=3)
+        return Evolution(env, AGENTS["policy"], OpenES(4), 1, normalization="running", eval_episodes=4, scan_length=3)
     if name == "virtual batch":
         return Evolution(env, AGENTS["policy"], OpenES(4), 1, normalization="vbn", vbn_steps=6, eval_episodes=4)
     if name == "cemrl":
         return CEMRL(env, TD3(hidden=(4,)), CEM(4), capacity=64, batch_size=4, random_steps=12, eval_episodes=4)
     if name in ("td3", "ddpg", "sac", *DISCRETE):
-        return OffPolicy(env, agent, actor_interval=1, eval_episodes=4, normalize_observations=name == "sac", **SMALL)
+        return OffPolicy(env, agent, policy_delay=1, eval_episodes=4, normalize_observations=name == "sac", **SMALL)
     return OnPolicy(env, agent, **OF_ROLLOUTS)
 
 

@@ -73,13 +73,13 @@ ONE_STEP = {"num_epochs": 1, "batch_size": 128, "normalize_advantages": False}
 SURE = {**FAST, "temperature": 0.02, "temperature_lr": 0.0}
 LEARNERS = {
     "td3": (off_policy(TD3(**FAST), 0), 30),
-    "sac": (off_policy(SAC(**SURE), 0, actor_interval=1), 30),
+    "sac": (off_policy(SAC(**SURE), 0, policy_delay=1), 30),
     "ppo": (on_policy(PPO(learning_rate=3e-3), 0, batch_size=32), 100),
     "a2c": (on_policy(A2C(learning_rate=5e-3), 0, **ONE_STEP), 600),
     "impala": (on_policy(IMPALA(learning_rate=5e-3), 0, staleness=2, **ONE_STEP), 600),
-    "dqn": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, actor_interval=1), 30),
-    "dqn_n_step": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, actor_interval=1, n_step=2), 30),
-    "discrete_sac": (off_policy(DiscreteSAC(**SURE), 5, actor_interval=1), 30),
+    "dqn": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, policy_delay=1), 30),
+    "dqn_n_step": (off_policy(DQN(learning_rate=3e-3, tau=0.05), 5, policy_delay=1, n_step=2), 30),
+    "discrete_sac": (off_policy(DiscreteSAC(**SURE), 5, policy_delay=1), 30),
     "discrete_ppo": (on_policy(PPO(learning_rate=3e-3), 5, batch_size=32), 100),
     "discrete_a2c": (on_policy(A2C(learning_rate=5e-3), 5, **ONE_STEP), 600),
 }

@@ -185,7 +185,7 @@ def test_trainings_answer_mixtures(learned):
 @pytest.mark.program
 def test_learned_responses_approach_an_equilibrium_of_kuhn_poker():
     """The policies at the start are about uniform, whose exploitability is 0.458 (OpenSpiel: NashConv 0.916667)."""
-    learner = OnPolicy(PLAYER.env, PPO(hidden=(16,), learning_rate=3e-3, entropy_weight=0.05), 64, 8, 2, 128)
+    learner = OnPolicy(PLAYER.env, PPO(hidden=(16,), learning_rate=3e-3, entropy_coef=0.05), 64, 8, 2, 128)
     workflow = PSRO(KUHN, TrainingOracle(learner, iterations=40, restarts=1), capacity=4, episodes=0)
     rows = fit(workflow, budget=Budget(iterations=2), evaluations=2, chunk=1, progress=False).rows
     exploitability = [row["exploitability"] for row in rows if row["kind"] == "evaluation"]

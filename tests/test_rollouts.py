@@ -229,7 +229,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(ahead, tmp_path):
 
 @pytest.mark.program
 def test_what_diverges_is_told_and_not_saved(tmp_path):
-    rows, endless = [], replace(AHEAD, agent=replace(AHEAD.agent, critic_weight=float("inf")))
+    rows, endless = [], replace(AHEAD, agent=replace(AHEAD.agent, value_coef=float("inf")))
     told = "diverged: agent.* is not finite after iteration 1; there is no checkpoint yet"
     with pytest.raises(DivergedError, match=told):
         list(

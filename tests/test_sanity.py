@@ -310,7 +310,7 @@ def test_evolvers_and_populations_take_part(agent, check, capsys):
 @pytest.mark.program
 @pytest.mark.usefixtures("optimized")
 def test_an_agent_with_memory_passes_memory(capsys):
-    explores = "agent.workflow.agent.entropy_weight=0.1 agent.workflow.agent.learning_rate=${linear:3e-4,0,200_000}"
+    explores = "agent.workflow.agent.entropy_coef=0.1 agent.workflow.agent.learning_rate=${linear:3e-4,0,200_000}"
     out, err, code = said(f"agent=ppo core=gru {explores} only=memory", capsys)
     assert code == 0, out + err
     assert out.splitlines()[1].endswith("  passed")

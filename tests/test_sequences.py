@@ -185,14 +185,14 @@ def test_values_are_rescaled_and_back():
     np.testing.assert_allclose(unrescale_value(rescale_value(x)), x, rtol=1e-3, atol=1e-6)
 
 
-TRAINED = {"num_envs": 4, "num_steps": 8, "num_updates": 2, "actor_interval": 1, "batch_size": 8, "eval_episodes": 4}
+TRAINED = {"num_envs": 4, "num_steps": 8, "num_updates": 2, "policy_delay": 1, "batch_size": 8, "eval_episodes": 4}
 REPLAY = SequenceReplay(length=6, burn_in=3, stride=3)
 
 
 def off_policy(agent, env, **options):
     core = options.pop("core", GRU(6))
     agent = agent(hidden=(8,), core=core)
-    given = TRAINED | {"capacity": 400, "random_steps": 0, "chunk": 8, "replay": REPLAY}
+    given = TRAINED | {"capacity": 400, "random_steps": 0, "scan_length": 8, "replay": REPLAY}
     return OffPolicy(env, agent, **given | options)
 
 
@@ -309,7 +309,7 @@ def test_every_agent_learns_from_them(agent):
 def test_populations_and_hybrids_take_them():
     shared = SharedReplay(off_policy(DQN, CHOICES, capacity=800), 2)
     agent = SAC(hidden=(8,), core=GRU(6))
-    sizes = {"min_updates": 1, "max_updates": 2, "batch_size": 8, "capacity": 600, "chunk": 8, "random_steps": 0}
+    sizes = {"min_updates": 1, "max_updates": 2, "batch_size": 8, "capacity": 600, "scan_length": 8, "random_steps": 0}
     erl = ERL(CONTINUOUS, agent, replay=REPLAY, fitness_episodes=4, **sizes)
     uniform = replace(REPLAY, alpha=0.0)
     cem_rl = CEMRL(CONTINUOUS, agent, CEM(4), replay=uniform, fitness_episodes=4, **sizes)

@@ -144,7 +144,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(whole, tmp_path):
         (["score=return_dof"], "unknown score return_dof; did you mean return or return_error"),
         (["cost=env_step"], "unknown cost env_step; did you mean env_steps"),
         (["sampler=protien"], r"unknown sampler protien; did you mean protein\?"),
-        (["side_by_side=true"], "side_by_side=True: needs vmapped above 1"),
+        (["vectorized=true"], "vectorized=True: needs vmapped above 1"),
         (["sampler=5"], "unknown sampler 5; allowed: protein, random, tpe"),
         (["sampler=null"], "unknown sampler None; allowed: protein, random, tpe"),
         (["sampler=[a]"], r"unknown sampler \['a'\]; allowed: protein, random, tpe"),
@@ -242,7 +242,7 @@ def test_vmapped_trials_are_the_same_to_rounding_and_refill_their_places(tmp_pat
     """Of a policy that hardly learns, so that rounding grows into nothing else."""
     slow = [*TINY[:-1], "space.learning_rate=${log_uniform:1e-9,1e-8}", "agent.workflow.agent.learning_rate=1e-9"]
     for name, beside in (("turn", "false"), ("vmapped", "true")):
-        more = ["sampler=random", "trials=4", "vmapped=2", f"side_by_side={beside}", f"sweep_dir={name}"]
+        more = ["sampler=random", "trials=4", "vmapped=2", f"vectorized={beside}", f"sweep_dir={name}"]
         assert swept(tmp_path, *slow, *more)[::2] == (0, "")
     for a, b in zip(trials(tmp_path / "turn"), trials(tmp_path / "vmapped"), strict=True):
         assert a.point == b.point

@@ -101,7 +101,7 @@ def test_a_prior_in_place_of_a_number_is_searched_kept_and_written():
     assert [(one.name, one.prior, one.default) for one in space.parameters] == [(rate, LogUniform(1e-4, 1e-3), 3e-4)]
     kept = SweepDefinition.from_data(defined_as((variant,), space).to_data())
     space_options.require_same_space(["space={}"], kept, "sweep=x")
-    with pytest.raises(OptionError, match=r"sweep=x: has another search space: there .*entropy_weight is not searched"):
+    with pytest.raises(OptionError, match=r"sweep=x: has another search space: there .*entropy_coef is not searched"):
         space_options.require_same_space([], kept, "sweep=x")
     assert variant.searched_numbers == {rate}
     assert kept.get_program_key({rate: 1e-4}) == kept.get_program_key({rate: 1e-3})

@@ -316,7 +316,7 @@ def test_a_running_trial_that_is_damaged_stays_damaged(tmp_path):
             store.claim_trials(owner, 3, SPACE, RandomSearch())  # it had suggested trials forever
 
 
-@pytest.mark.parametrize("name", ["trials", "seed", "workers", "vmapped", "side_by_side"])
+@pytest.mark.parametrize("name", ["trials", "seed", "workers", "vmapped", "vectorized"])
 def test_a_sweep_without_one_of_its_settings_is_damaged(name, tmp_path):
     with made(tmp_path):
         pass

@@ -76,7 +76,7 @@ def test_a_worker_gets_trials_and_the_main_process_its_results(served):
     store, definition, _ = served
     with connected(served) as queue:
         assert queue.definition == definition
-        assert (queue.vmapped, queue.side_by_side) == (1, None)
+        assert (queue.vmapped, queue.vectorized) == (1, None)
         first, *others = queue.claim_trials(1)
         assert not others
         assert queue.claim_trials(1)[0] == first  # it still belongs to this worker
@@ -361,7 +361,7 @@ def test_a_worker_begins_no_more_trials_than_it_may(vmapped, most, defined, monk
         queue.open.remove(trial)
 
     class Batch:
-        def __init__(self, queue, definition, trials, side_by_side):
+        def __init__(self, queue, definition, trials, vectorized):
             self.queue = queue
             for one in trials:
                 begin(queue, one)

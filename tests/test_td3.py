@@ -52,7 +52,7 @@ def setting(key):
 @pytest.mark.program
 def test_target_and_losses_equal_numpy(setting):
     agent, state, batch, key = setting
-    agent = replace(agent, discount=0.9, target_std=0.4, target_clip=0.3)
+    agent = replace(agent, discount=0.9, policy_noise=0.4, noise_clip=0.3)
     s, b = jax.tree.map(np.asarray, (state, batch))
     noise = np.clip(0.4 * np.asarray(jax.random.normal(key, (64, 2))), -0.3, 0.3)
     assert (np.abs(noise) == np.float32(0.3)).any()
@@ -79,12 +79,14 @@ def test_truncated_transitions_bootstrap_and_terminated_ones_do_not(setting):
 
 def test_noise_and_bounds_are_in_the_units_of_the_action(setting):
     agent, state, batch, key = setting
-    agent = replace(agent, explore_std=0.1)
+    agent = replace(agent, exploration_noise=0.1)
     greedy = agent.mode(state.actor.params, batch.obs[0], None, key)[0]
     keys = jax.random.split(key, 4000)
     explored = jax.vmap(lambda key: agent.act(state.actor.params, batch.obs[0], None, key)[0])(keys)
     np.testing.assert_allclose((explored - greedy).std(0), [0.2, 0.05], rtol=0.05)
-    wild = jax.vmap(lambda key: replace(agent, explore_std=9.0).act(state.actor.params, batch.obs[0], None, key)[0])
+    wild = jax.vmap(
+        lambda key: replace(agent, exploration_noise=9.0).act(state.actor.params, batch.obs[0], None, key)[0]
+    )
     np.testing.assert_array_equal(wild(keys).max(0), [2, 1])
     np.testing.assert_array_equal(wild(keys).min(0), [-2, 0])
 
@@ -103,7 +105,7 @@ def test_adam_step_clipping_and_soft_target_equal_hand_computation():
 
 def test_ddpg_is_one_critic_without_smoothing(setting):
     _, _, batch, key = setting
-    agent = TD3(hidden=(8, 8), num_critics=1, observation_space=OBS, action_space=ACTION, target_std=0.0)
+    agent = TD3(hidden=(8, 8), num_critics=1, observation_space=OBS, action_space=ACTION, policy_noise=0.0)
     state = agent.init(key)
     action = agent.to_action(agent.actor.apply(state.actor.target_params, batch.next_obs))
     value = agent.critic.apply(state.critic.target_params, batch.next_obs, action)

@@ -150,7 +150,7 @@ def test_rows_without_a_choice_weigh_nothing():
 
     def loss(of, weight):
         batch = Batch(None, None, log_prob[of], value[of], advantage[of], target[of], weight=weight)
-        return PPO(entropy_weight=0.3).loss_of_rows(batch, now[of], new[of], entropy[of])
+        return PPO(entropy_coef=0.3).loss_of_rows(batch, now[of], new[of], entropy[of])
 
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), loss(np.arange(30), weight), loss(there, None)

@@ -21,7 +21,7 @@ class Walk(Probe):
 
 ENV = Walk()
 AGENT = TD3(hidden=(8, 8))
-SMALL = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 6, "chunk": 3}
+SMALL = {"batch_size": 8, "capacity": 64, "random_steps": 12, "eval_episodes": 6, "scan_length": 3}
 OFF_POLICY = OffPolicy(ENV, AGENT, num_envs=4, num_steps=2, num_updates=4, **SMALL)
 
 
@@ -47,4 +47,4 @@ UPDATES = {"min_updates": 2, "max_updates": 3}
 
 def evolution(evolver, normalization):
     policy = MLPPolicy(hidden=(8,))
-    return Evolution(ENV, policy, evolver, 2, normalization=normalization, vbn_steps=12, eval_episodes=6, chunk=3)
+    return Evolution(ENV, policy, evolver, 2, normalization=normalization, vbn_steps=12, eval_episodes=6, scan_length=3)

@@ -49,9 +49,7 @@ class BC(BaseAgent):
     encoder: Encoder = FLAT
     optimizer: Optimizer = ADAM
     learning_rate: Number = number(1e-3, 0, 1, "learning rate", LEARNING_RATE_PRIOR)
-    entropy_weight: Number = number(
-        0.0, 0, about="entropy coefficient: weight of the entropy bonus", prior=LogUniform(1e-5, 1e-1)
-    )
+    entropy_coef: Number = number(0.0, 0, about="coefficient of the entropy bonus", prior=LogUniform(1e-5, 1e-1))
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -106,7 +104,7 @@ class BC(BaseAgent):
         entropy = batch_mean(batch, policy.entropy())
         loss = -batch_mean(batch, policy.log_prob(self.head.from_action(t.action)))
         metrics = {"actor_loss": loss, "entropy": entropy}
-        return loss - self.entropy_weight * entropy, jax.lax.stop_gradient(metrics)
+        return loss - self.entropy_coef * entropy, jax.lax.stop_gradient(metrics)
 
     def update_critic(self, state: BCState, loss: LossFn) -> tuple[BCState, Metrics]:
         actor, metrics = state.actor.apply_gradients(loss, self.learning_rate, self.max_grad_norm)

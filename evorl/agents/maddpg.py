@@ -73,7 +73,7 @@ class MADDPG(BaseAgent):
     critic_lr: Number = number(1e-2, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     discount: Number = number(0.95, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = number(0.01, 0, 1, "step size of the soft update of the target networks")
-    explore_std: Number = number(
+    exploration_noise: Number = number(
         0.1,
         0,
         10,
@@ -99,7 +99,7 @@ class MADDPG(BaseAgent):
         """Return the names of hyperparameters that have no effect, each with the reason."""
         known = () if self.action_space is None else self.groups
         has_noise = not known or any(isinstance(self.spaces(name)[1], Box) for name in known)
-        return {} if has_noise else {"explore_std": "discrete actions, which are sampled"}
+        return {} if has_noise else {"exploration_noise": "discrete actions, which are sampled"}
 
     @property
     def groups(self) -> dict[str, int]:
@@ -183,7 +183,7 @@ class MADDPG(BaseAgent):
         """Sample discrete actions of each member, or add Gaussian noise to its deterministic continuous action."""
         actions, outputs = {}, self.actor_outputs(params, obs, 0)
         for (name, x), key_group in zip(outputs.items(), split_key(key, len(outputs)), strict=True):
-            actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, self.explore_std)
+            actions[name] = self.differentiable_actions(name).sample(x, obs[name], key_group, self.exploration_noise)
         return actions, memory, {}
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Any, Memory, dict[str, Any]]:

@@ -67,11 +67,9 @@ class PolicyGradient(BaseAgent, ABC):
     learning_rate: Number = number(
         3e-4, 0, 1, "learning rate of the policy and the value function", LEARNING_RATE_PRIOR
     )
-    actor_weight: Number = number(1.0, 0, about="weight of the policy loss")
-    critic_weight: Number = number(1.0, 0, about="weight of the value loss")
-    entropy_weight: Number = number(
-        0.01, 0, about="entropy coefficient: weight of the entropy bonus", prior=LogUniform(1e-5, 1e-1)
-    )
+    policy_coef: Number = number(1.0, 0, about="coefficient of the policy loss")
+    value_coef: Number = number(1.0, 0, about="coefficient of the value loss")
+    entropy_coef: Number = number(0.01, 0, about="coefficient of the entropy bonus", prior=LogUniform(1e-5, 1e-1))
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(10.0, 0, about="gradients are clipped to this norm")
     reward_scale: Number = number(1.0, 0, about="factor by which rewards are multiplied before learning")
@@ -149,7 +147,7 @@ class PolicyGradient(BaseAgent, ABC):
             entropy: Mean entropy of the policy, [], which is subtracted.
             more: Additional metrics.
         """
-        loss = self.actor_weight * actor_loss + self.critic_weight * critic_loss - self.entropy_weight * entropy
+        loss = self.policy_coef * actor_loss + self.value_coef * critic_loss - self.entropy_coef * entropy
         metrics = {"actor_loss": actor_loss, "critic_loss": critic_loss, "entropy": entropy} | more
         return loss, jax.lax.stop_gradient(metrics)
 

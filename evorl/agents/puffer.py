@@ -26,10 +26,8 @@ class Puffer(PPO):
     learning_rate: Number = number(
         0.015, 0, 1, "learning rate of the policy and the value function", LogUniform(1e-4, 1e-1)
     )
-    critic_weight: Number = number(2.0, 0, about="weight of the value loss")
-    entropy_weight: Number = number(
-        0.001, 0, about="entropy coefficient: weight of the entropy bonus", prior=LogUniform(1e-5, 1e-1)
-    )
+    value_coef: Number = number(2.0, 0, about="coefficient of the value loss")
+    entropy_coef: Number = number(0.001, 0, about="coefficient of the entropy bonus", prior=LogUniform(1e-5, 1e-1))
     discount: Number = number(0.995, 0, 1, "discount factor", DISCOUNT_PRIOR)
     max_grad_norm: Number = number(1.5, 0, about="gradients are clipped to this norm")
     gae_lambda: Number = number(0.9, 0, 1, "lambda: decay of the advantages", OneMinus(LogUniform(5e-3, 4e-1)))

@@ -32,7 +32,7 @@ class TD3State:
 class TD3(BaseAgent):
     """Twin delayed deep deterministic policy gradient (TD3).
 
-    The workflow's `actor_interval` sets how often the actor is updated. The defaults follow the paper; the
+    The workflow's `policy_delay` sets how often the actor is updated. The defaults follow the paper; the
     learning rates and the exploration noise follow table 4c of EvoRL (arXiv:2501.15129).
 
     Args:
@@ -56,11 +56,11 @@ class TD3(BaseAgent):
     critic_lr: Number = number(3e-4, 0, 1, "learning rate of the critics", LEARNING_RATE_PRIOR)
     discount: Number = number(0.99, 0, 1, "discount factor", DISCOUNT_PRIOR)
     tau: Number = number(0.005, 0, 1, "step size of the soft update of the target networks")
-    explore_std: Number = number(
+    exploration_noise: Number = number(
         0.1, 0, 10, "std of the exploration noise, in units of half the action range", LogUniform(0.02, 0.5)
     )
-    target_std: Number = number(0.2, 0, 10, "std of the target smoothing noise, in units of half the action range")
-    target_clip: Number = number(0.5, 0, 10, "bound of the target smoothing noise, in units of half the action range")
+    policy_noise: Number = number(0.2, 0, 10, "std of the target smoothing noise, in units of half the action range")
+    noise_clip: Number = number(0.5, 0, 10, "bound of the target smoothing noise, in units of half the action range")
     max_grad_norm: Number = number(float("inf"), 0, about="gradients are clipped to this norm")
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class TD3(BaseAgent):
     def act(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
         """Return the greedy action plus Gaussian noise, clipped to the bounds."""
         action, memory, extras = self.mode(params, obs, memory, key)
-        noise = self.explore_std * jax.random.normal(key, action.shape)
+        noise = self.exploration_noise * jax.random.normal(key, action.shape)
         return self.clip(action + self.half_range * noise), memory, extras
 
     def mode(self, params: Params, obs: Any, memory: Memory, key: Key) -> tuple[Array, Memory, dict[str, Any]]:
@@ -195,8 +195,8 @@ class TD3(BaseAgent):
         Returns:
             Targets, shape [*batch].
         """
-        noise = self.target_std * jax.random.normal(key, batch.training_steps.action.shape)
-        noise = jnp.clip(noise, -self.target_clip, self.target_clip)
+        noise = self.policy_noise * jax.random.normal(key, batch.training_steps.action.shape)
+        noise = jnp.clip(noise, -self.noise_clip, self.noise_clip)
         action = self.clip(
             self.greedy_action("next_outputs", state.actor.target_params, batch) + self.half_range * noise
         )

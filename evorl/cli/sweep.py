@@ -31,7 +31,7 @@ HELP = """usage: python -m evorl.sweep [option of evorl.train ...] [space.NAME=P
   listen=          address or name of this machine, optionally with :PORT, at which other machines reach it. There,
                    evorl.sweep worker SWEEP trains trials, at most N; SWEEP is on storage that all machines share
   vmapped=1        trials per worker in one program, if they differ only in hyperparameters and budget
-  side_by_side=    with vmapped: true runs them with vmap, false in turns, which is the default on a CPU
+  vectorized=      with vmapped: true runs them with vmap, false in turns, which is the default on a CPU
   score=return     metric to maximize: of evaluations, or train/NAME for a training metric
   cost=env_steps   metric to minimize, or seconds
   sampler=protein  sampler that suggests trials: protein, random, tpe (Optuna); sampler.OPTION= sets its options
@@ -43,13 +43,13 @@ A trial is stopped if its score is below that of 70 % of the other trials, at le
 are in SWEEP/report.html."""
 
 SWEEPS_DIR = Path("sweeps")
-DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "side_by_side": None}
+DEFAULT_OPTIONS = {"trials": 40, "workers": 1, "vmapped": 1, "vectorized": None}
 DEFAULT_OPTIONS |= {"score": "return", "cost": "env_steps", "sampler": "protein"}
 WORKER_OPTIONS: dict[str, Any] = {"executor": "local", "address": None, "cpus_per_worker": 1.0, "gpus_per_worker": 0.0}
 WORKER_OPTIONS |= {"listen": None}  # of one call, and not kept by the sweep
 EXECUTORS = "local", "ray"
 INTEGER_OPTIONS = ("trials", "workers", "vmapped")
-RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "side_by_side")  # options that may change when a sweep is resumed
+RESUMABLE_OPTIONS = (*INTEGER_OPTIONS, "vectorized")  # options that may change when a sweep is resumed
 TRAINING_ONLY_OPTIONS = (
     "run_dir",
     "init_from",
@@ -112,8 +112,8 @@ def start_or_resume_sweep(given: Sequence[str]) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         least = 0 if name == "workers" and takes_workers else 1
         require(whole and value >= least, name, value, f"must be a whole number, at least {least}")
-    beside = options.get("side_by_side")
-    require(beside in (None, True, False), "side_by_side", beside, "must be true, false or null")
+    vectorized = options.get("vectorized")
+    require(vectorized in (None, True, False), "vectorized", vectorized, "must be true, false or null")
     if "resume" in options:
         trust = parse_trust(options.pop("trust", ()))
         store, definition = resume_sweep(options, rest, trust)
@@ -268,9 +268,9 @@ def resume_sweep(options: dict[str, Any], rest: Sequence[str], trust: Sequence[s
 
 
 def require_several_trials(settings: Mapping[str, Any]) -> None:
-    """Raise OptionError if side_by_side=true has no effect, because a program trains one trial."""
-    has_effect = not settings["side_by_side"] or settings["vmapped"] > 1
-    require(has_effect, "side_by_side", settings["side_by_side"], "needs vmapped above 1")
+    """Raise OptionError if vectorized=true has no effect, because a program trains one trial."""
+    has_effect = not settings["vectorized"] or settings["vmapped"] > 1
+    require(has_effect, "vectorized", settings["vectorized"], "needs vmapped above 1")
 
 
 def parse_sweep_options(given: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

@@ -133,14 +133,14 @@ class Archive(Protocol):
         ...
 
 
-def create_elites(cells: int, genomes: Params, num_descriptors: int, lowest: float) -> Elites:
+def create_elites(cells: int, genomes: Params, num_descriptors: int, threshold_min: float) -> Elites:
     """Return empty cells, whose genomes are initialized with the given ones, leaves [n, ...], in turn.
 
-    `lowest` is the threshold of the empty cells.
+    `threshold_min` is the threshold of the empty cells.
     """
     dealt = jnp.arange(cells) % tree.leading_size(genomes)
     none, num_blocks = jnp.zeros(cells), -(-cells // CELLS_PER_BLOCK)
-    thresholds = jnp.full(cells, lowest, jnp.float32)
+    thresholds = jnp.full(cells, threshold_min, jnp.float32)
     empty = jnp.zeros((num_blocks, 1))
     blocks = summarize_blocks(empty > 0, empty)
     descriptors, order = jnp.zeros((cells, num_descriptors)), jnp.zeros(cells, jnp.int32)

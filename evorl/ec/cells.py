@@ -37,7 +37,7 @@ class Tessellation(Protocol):
         ...
 
     @property
-    def lowest(self) -> float:
+    def threshold_min(self) -> float:
         """Return the threshold of an empty cell."""
         ...
 
@@ -60,7 +60,7 @@ def empty(self: Tessellation, genomes: Params) -> Elites:
 
     The genomes, leaves [n, ...], are sampled as parents until the archive has an elite.
     """
-    return create_elites(self.cells, genomes, self.num_descriptors, self.lowest)
+    return create_elites(self.cells, genomes, self.num_descriptors, self.threshold_min)
 
 
 def add(
@@ -71,7 +71,7 @@ def add(
     In each cell, the fittest genome of the batch becomes the elite if its fitness is above the threshold of
     the cell. If several have the same fitness, the first one does.
 
-    If the lowest threshold is -inf, or the rate is 1, the threshold of a cell is the fitness of its elite
+    If `threshold_min` is -inf, or the rate is 1, the threshold of a cell is the fitness of its elite
     (Mouret & Clune 2015, arXiv:1504.04909). Otherwise thresholds move gradually (Fontaine & Nikolaidis 2023,
     arXiv:2205.10752, algorithm 1): if k genomes of a batch enter a cell, its threshold moves k times towards
     their mean fitness, as in pyribs. An elite may then be replaced by a less fit genome, so that a second
@@ -93,7 +93,7 @@ def add(
     first = jnp.full(n, n).at[jnp.where(best, group, n)].min(number, mode="drop")[group]
     to = jnp.where(best & (number == first), cell, elites.cells + number)
     threshold = jnp.maximum(bar, highest)
-    if math.isfinite(self.lowest):
+    if math.isfinite(self.threshold_min):
         count = nothing.at[within].add(1.0, mode="drop")[group]
         mean = nothing.at[within].add(fitness, mode="drop")[group] / jnp.maximum(count, 1)
         stays = (1 - rate) ** count
@@ -123,7 +123,7 @@ class GridArchive:
         low: Lower bound of each descriptor.
         high: Upper bound of each descriptor.
         shape: Number of cells along each descriptor.
-        lowest: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
+        threshold_min: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
             thresholds of CMA-MAE.
 
     Source: Mouret & Clune 2015, arXiv:1504.04909.
@@ -132,7 +132,7 @@ class GridArchive:
     low: Sequence[float] = (0.0, 0.0)
     high: Sequence[float] = (1.0, 1.0)
     shape: Sequence[int] = (32, 32)
-    lowest: float = -float("inf")
+    threshold_min: float = -float("inf")
 
     def __post_init__(self) -> None:
         low, high = check_box(self.low, self.high)
@@ -197,7 +197,7 @@ class CVTArchive:
         cells: Number of cells.
         samples: Number of uniform samples for k-means, at least `cells`.
         seed: Seed of the samples.
-        lowest: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
+        threshold_min: Threshold of an empty cell; fitness must exceed it. A finite value enables the moving
             thresholds of CMA-MAE.
 
     Source: Vassiliades et al. 2018, arXiv:1610.05729.
@@ -208,7 +208,7 @@ class CVTArchive:
     cells: int = 1024
     samples: int = 25_000
     seed: int = 0
-    lowest: float = -float("inf")
+    threshold_min: float = -float("inf")
 
     def __post_init__(self) -> None:
         low, high = check_box(self.low, self.high)

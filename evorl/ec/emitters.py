@@ -84,7 +84,7 @@ def check_size(size: int) -> None:
 class IsoLineEmitter:
     """Iso+line emitter: elites with isotropic noise and a random step along the line to another elite.
 
-    A child of the elites x and y is x + iso_std * e1 + line_std * e2 * (y - x), with standard normal noise e1
+    A child of the elites x and y is x + iso_sigma * e1 + line_sigma * e2 * (y - x), with standard normal noise e1
     for each parameter and a standard normal number e2. The defaults are from QDax's examples.
 
     Args:
@@ -94,10 +94,10 @@ class IsoLineEmitter:
     """
 
     size: int = 128
-    iso_std: Number = number(
+    iso_sigma: Number = number(
         0.005, 0, about="standard deviation of the noise on every parameter", prior=LogUniform(1e-3, 0.1)
     )
-    line_std: Number = number(
+    line_sigma: Number = number(
         0.05, 0, about="standard deviation of the step along the line to another elite, relative to their distance"
     )
 
@@ -111,7 +111,7 @@ class IsoLineEmitter:
         parents = elites.sample(key_first, self.size)
         x, other = flatten_population(parents), flatten_population(elites.sample(key_second, self.size))
         iso, line = normal(key_iso, x.shape), normal(key_line, (self.size, 1))
-        children = x + self.iso_std * iso + self.line_std * line * (other - x)
+        children = x + self.iso_sigma * iso + self.line_sigma * line * (other - x)
         return unflatten_population(children.astype(x.dtype), tree.index(parents, 0))
 
 

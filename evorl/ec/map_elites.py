@@ -53,7 +53,7 @@ class MapElites(Evolver):
         emitter: Emitter that proposes the genomes of each generation.
         descriptors: Names of the episode statistics of the environment, scalars or vectors, that are
             concatenated to the behavior descriptor.
-        offset: Value that is subtracted from the fitness of each elite in the QD score.
+        qd_score_offset: Value that is subtracted from the fitness of each elite in the QD score.
         dtype: Type of the stored elites and thereby of all parameters that are evaluated, "float32" or
             "bfloat16".
         low: Lower bound to which parameters are clipped; a problem sets its own.
@@ -65,11 +65,11 @@ class MapElites(Evolver):
     archive: Archive = field(default_factory=GridArchive)
     emitter: Emitter = field(default_factory=IsoLineEmitter)
     descriptors: Sequence[str] = ("descriptor",)
-    offset: float = 0.0
+    qd_score_offset: float = 0.0
     dtype: str = "float32"
     low: Bound = -float("inf")
     high: Bound = float("inf")
-    threshold_rate: Number = number(
+    archive_learning_rate: Number = number(
         1.0, 0, 1, "alpha of CMA-MAE: fraction by which the threshold of a cell moves to the fitness that enters"
     )
 
@@ -90,9 +90,9 @@ class MapElites(Evolver):
     @property
     def result_archive(self) -> Archive | None:
         """Return the second archive, which keeps the fittest genomes; None if `archive` itself keeps them."""
-        if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.lowest):
+        if not isinstance(self.archive, Tessellation) or not math.isfinite(self.archive.threshold_min):
             return None
-        return replace(cast(Any, self.archive), lowest=-math.inf)
+        return replace(cast(Any, self.archive), threshold_min=-math.inf)
 
     def with_bounds(self, low: Bound, high: Bound, num_objectives: int) -> "MapElites":
         del num_objectives
@@ -136,7 +136,7 @@ class MapElites(Evolver):
         fitness: QDEvaluation,
         state: MapElitesState,
     ) -> tuple[MapElitesState, Metrics]:
-        elites, entry = self.archive.add(state.elites, genomes, fitness, self.threshold_rate)
+        elites, entry = self.archive.add(state.elites, genomes, fitness, self.archive_learning_rate)
         told = to_float32(genomes), fitness, entry
         emitter = self.emitter.tell(key, told, state.emitter, elites)
         results = None
@@ -146,7 +146,7 @@ class MapElites(Evolver):
         after = MapElitesState(elites, emitter, results)
         fittest = after.fittest_elites
         metrics = {
-            "archive/qd_score": fittest.sum_fitness(self.offset),
+            "archive/qd_score": fittest.sum_fitness(self.qd_score_offset),
             "archive/coverage": fittest.count / fittest.cells,
             "archive/best": fittest.blocks.best.max(),
             "archive/entered": entry.entered.mean(),

@@ -221,14 +221,14 @@ class NFSP(base.BaseStagedWorkflow):
                 lost &= (jnp.arange(len(mask)) < left)[:, None]  # no environment is behind, so later rows are idle
             return add_player_experience(self.roles, experience, t, mask & stores, lost, ~anew), left - len(mask)
 
-        store = TransitionStore(self.vector_env.chunk, (experience, jnp.int32(plan.steps)), add)
+        store = TransitionStore(self.vector_env.scan_length, (experience, jnp.int32(plan.steps)), add)
         played = self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
         assert played.stored is not None
         return replace(state, experience=played.stored[0]), replace(played, stored=None)
 
     def learn_from(self, state: NFSPState, carry: None, played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
         del carry
-        rounds = self.response.num_updates // self.response.actor_interval
+        rounds = self.response.num_updates // self.response.policy_delay
         rounds = jnp.where(tree.any_unbatched(state.replay_sizes > 0), rounds, 0)
         agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
         for i, (name, learning) in enumerate(self.learners.items()):

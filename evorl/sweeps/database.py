@@ -15,7 +15,7 @@ PARTIAL_NAME = f".{NAME}"  # a file that is being created
 SCHEMA_VERSION = 3
 ALLOWED_FILES = {NAME, f"{NAME}-wal", f"{NAME}-shm"}  # no rollback journal, which can make SQLite delete any file
 MAX_VALUE_LENGTH = files.MB  # characters of a value
-DEFAULT_SETTINGS = {"workers": 1, "vmapped": 1, "side_by_side": None}
+DEFAULT_SETTINGS = {"workers": 1, "vmapped": 1, "vectorized": None}
 LOCK_TIMEOUT_SECONDS = 60  # how long to wait for the transaction of another process
 CREATE_TABLES = """
 CREATE TABLE sweep (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -96,8 +96,8 @@ class SweepDatabase:
         for name in ("schema", "trials", "seed", "workers", "vmapped"):
             if not isinstance(found[name], int) or not -1 < found[name] < 2**31:
                 raise self.make_damage_error(f"its {name} is not a whole number")
-        if found["side_by_side"] not in (None, True, False):
-            raise self.make_damage_error("its side_by_side is not true, false or null")
+        if found["vectorized"] not in (None, True, False):
+            raise self.make_damage_error("its vectorized is not true, false or null")
         return found
 
     def update_settings(self, **settings: Any) -> None:

@@ -35,9 +35,9 @@ class RemoteQueue:
     def __init__(self, connection: Connection, folder: Path, trust: Sequence[str], lose: Callable[[], None]) -> None:
         self.folder, self._connection, self._lock, self._lose = folder, connection, threading.Lock(), lose
         match self._receive():
-            case {"definition": data, "settings": {"vmapped": int(vmapped), "side_by_side": bool() | None as beside}}:
+            case {"definition": data, "settings": {"vmapped": int(vmapped), "vectorized": bool() | None as vectorized}}:
                 self.definition = SweepDefinition.from_data(data, trust, f"{folder}: the sweep")
-                self.vmapped, self.side_by_side = vmapped, beside
+                self.vmapped, self.vectorized = vmapped, vectorized
             case _:
                 raise ConnectionError("the first message of the main process is not valid")
 

@@ -127,7 +127,7 @@ class StoreServer:
             messages.send(connection, {"reply": reply})
 
     def _read_settings(self, store: SweepStore) -> dict[str, Any]:
-        return {name: value for name, value in store.settings.items() if name in ("vmapped", "side_by_side")}
+        return {name: value for name, value in store.settings.items() if name in ("vmapped", "vectorized")}
 
 
 def authenticate_worker(connection: Connection, token: str) -> bool:

@@ -34,7 +34,7 @@ def run_worker(
     queue: TrialQueue,
     definition: SweepDefinition,
     vmapped: int,
-    side_by_side: bool | None,
+    vectorized: bool | None,
     stopping: Callable[[], bool],
     most: int | None = None,
 ) -> None:
@@ -44,7 +44,7 @@ def run_worker(
         queue: Queue of trials.
         definition: Definition of the sweep.
         vmapped: Number of trials in one program.
-        side_by_side: Whether several trials are vmapped; None for the default of the device.
+        vectorized: Whether several trials are vmapped; None for the default of the device.
         stopping: Returns whether to save and end.
         most: Maximum number of trials; None for all.
     """
@@ -75,7 +75,7 @@ def run_worker(
             left -= len(new[:1])
             return next(iter(new), None)
 
-        TrialBatch(queue, definition, alike, side_by_side).train(stopping, take_matching_trial)
+        TrialBatch(queue, definition, alike, vectorized).train(stopping, take_matching_trial)
 
 
 def run_local_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) -> None:
@@ -84,7 +84,7 @@ def run_local_worker(folder: Path, trust: Sequence[str], stopping: StopHandler) 
     settings = store.settings
     with closing(store), store.register_owner() as owner:
         queue = StoreQueue(store, definition, definition.build_sampler(), owner)
-        run_worker(queue, definition, settings["vmapped"], settings["side_by_side"], stopping)
+        run_worker(queue, definition, settings["vmapped"], settings["vectorized"], stopping)
 
 
 def run_remote_worker(
@@ -97,7 +97,7 @@ def run_remote_worker(
 ) -> None:
     """Train the trials that the main process of a sweep gives to this worker; see `connect_to_sweep`."""
     with connect_to_sweep(address, folder, trust, lose) as queue:
-        run_worker(queue, queue.definition, queue.vmapped, queue.side_by_side, stopping, most)
+        run_worker(queue, queue.definition, queue.vmapped, queue.vectorized, stopping, most)
 
 
 def _stop_with_parent(ask_to_stop: Callable[[], None]) -> None:

@@ -62,7 +62,7 @@ def fit(
     evaluations: int = 20,
     evaluation_share: float | None = None,
     chunk: int = 1,
-    side_by_side: bool | None = None,
+    vectorized: bool | None = None,
     checkpoints: Checkpoints | None = None,
     init_from: State = None,
     demonstrations: Transition | None = None,
@@ -97,7 +97,7 @@ def fit(
             minutes, it is the maximum share of the time, None means 0.15, and it also limits the last
             evaluation.
         chunk: Number of iterations per call of the compiled program and per row.
-        side_by_side: Whether the runs are vectorized (vmap) instead of executed sequentially. None for
+        vectorized: Whether the runs are vectorized (vmap) instead of executed sequentially. None for
             vectorized runs except on a CPU.
         checkpoints: Checkpoints that are saved on their own schedule. If their folder contains a checkpoint,
             training resumes from it.
@@ -141,9 +141,9 @@ def fit(
     share = (EVALUATION_TIME_SHARE if budget.is_timed else 1.0) if evaluation_share is None else evaluation_share
     require(is_number(share) and 0 < share <= 1, "evaluation_share", share, "must be above 0 and at most 1")
     started = time.perf_counter() if started is None else started
-    side_by_side = jax.default_backend() != "cpu" if side_by_side is None else side_by_side
+    vectorized = jax.default_backend() != "cpu" if vectorized is None else vectorized
     with _show_progress(workflow, callbacks, progress) as callbacks:
-        program = Program(workflow, range(seed, seed + num_seeds), chunk, side_by_side, devices)
+        program = Program(workflow, range(seed, seed + num_seeds), chunk, vectorized, devices)
         evaluator = None if eval_env is None else EvalEnvEvaluator(workflow, eval_env)
         options = TrainingOptions(budget, share, started, debug_nans, keep_rows, measure, evaluator)
         numbers = resolve_numbers(workflow)

@@ -49,7 +49,7 @@ class Program:
     workflow: Workflow
     seeds: Sequence[int]
     chunk: int
-    side_by_side: bool
+    vectorized: bool
     devices: int | None = 1  # see choose_mesh_shape
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class Program:
             return evaluator(state, jax.random.fold_in(keys[2], first))
 
         def evaluate_all(state: State, keys: jax.Array, first: jax.Array) -> Metrics:
-            if self.side_by_side:
+            if self.vectorized:
                 return jax.vmap(evaluate_one, (0, 0, None))(state, keys, first)
             return jax.lax.map(lambda given: evaluate_one(given[0], given[1], first), (state, keys))
 
@@ -173,7 +173,7 @@ class Program:
             def run_seed(state: State, keys: jax.Array) -> tuple[State, Metrics, Metrics]:
                 return self.run_one(state, keys, *job)
 
-            return jax.vmap(run_seed)(state, keys) if self.side_by_side else map_sequentially(run_seed, state, keys)
+            return jax.vmap(run_seed)(state, keys) if self.vectorized else map_sequentially(run_seed, state, keys)
 
         if len(self.seeds) == 1:
             return self.run_one(state, keys[0], first, count, evaluating)

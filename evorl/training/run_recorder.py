@@ -98,7 +98,7 @@ class RunRecorder:
         self.schedule, self.keeps, self.share = schedule, keeps, data["evaluation_share"] or 1.0
         self.checkpoints = Checkpoints(run.folder / "checkpoints", **data["checkpoint"])
         self.training_log = TrainingLog([data["seed"]], schedule.budget, run.recorders, keep_rows=False)
-        program = Program(workflow, [data["seed"]], schedule.chunk_size, side_by_side=False)
+        program = Program(workflow, [data["seed"]], schedule.chunk_size, vectorized=False)
         self.evaluate, self.key = jax.jit(workflow.evaluate, compiler_options=compiler_options()), program.keys[0, 2]
         state = jax.jit(workflow.init, compiler_options=fast_compile_options())(
             program.keys[0, 0], resolve_numbers(workflow)

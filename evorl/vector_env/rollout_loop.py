@@ -31,14 +31,14 @@ def rollout(
 ) -> tuple[EnvInstance, EpisodeStats, Stored]:
     """Run a rollout plan, from the state of envs, or from new starts if it restarts or envs is None.
 
-    The rollout ends at most store.chunk steps after the last environment completes. Memory use does not grow
+    The rollout ends at most store.scan_length steps after the last environment completes. Memory use does not grow
     with the length of episodes.
     """
     steps = build_steps(world, policy, plan, envs, key)
 
     def run_chunk(carry: tuple[RolloutCarry, Stored]) -> tuple[RolloutCarry, Stored]:
         playing, stored = carry
-        playing, (transitions, valid) = jax.lax.scan(steps.step, playing, length=store.chunk)
+        playing, (transitions, valid) = jax.lax.scan(steps.step, playing, length=store.scan_length)
         transitions, valid = steps.arrange(transitions, valid)
         if jax.tree.leaves(stored):
             transitions, valid = mesh.gather_shards((transitions, valid), mesh.ENVS, at=1)

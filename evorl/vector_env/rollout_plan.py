@@ -124,14 +124,14 @@ class RolloutPlan:
 
 @dataclass(frozen=True)
 class TransitionStore(Generic[Stored]):
-    """Buffer of transitions, updated every `chunk` steps by add(buffer, transitions, mask).
+    """Buffer of transitions, updated every `scan_length` steps by add(buffer, transitions, mask).
 
-    The transitions have leaves [chunk, n, ...], and the mask [chunk, n] says which of them count.
+    The transitions have leaves [scan_length, n, ...], and the mask [scan_length, n] says which of them count.
     """
 
-    chunk: int
+    scan_length: int
     buffer: Stored
-    add: Callable[[Stored, Transition, Bool[Array, "chunk n"]], Stored]
+    add: Callable[[Stored, Transition, Bool[Array, "scan_length n"]], Stored]
 
 
 RolloutCarry = tuple[EnvInstance, EpisodeStats, Any]  # the last entry is the remaining starts

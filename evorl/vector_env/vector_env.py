@@ -135,7 +135,7 @@ class VectorEnv:
     _: KW_ONLY
     num_envs: int
     eval_episodes: int
-    chunk: int
+    scan_length: int
     num_actors: int = 1
     num_rollout_starts: int = 1  # starts per environment in a rollout
     num_blocks: int = 1

@@ -105,7 +105,7 @@ def rollout_block(
     params, episodes, group = block
     key = jax.random.split(key, 1)[0]  # seeds keep the results that they had when each block had a key of its own
     plan = replace(plan, params=params, episodes=episodes, seed_group=group)
-    store = TransitionStore(workflow.chunk, statistics, update_obs_statistics)
+    store = TransitionStore(workflow.scan_length, statistics, update_obs_statistics)
     behaviour = make_member_behaviour(workflow, state)
     world = workflow.vector_env.divide(workflow.num_envs // len(episodes))
     played = world.rollout(behaviour, state.env_params, plan, None, key, store)

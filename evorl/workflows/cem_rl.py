@@ -82,7 +82,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         fitness_episodes: Number of episodes of each individual whose mean return is its fitness.
         explore: Whether individuals act with exploration noise in these episodes.
         eval_episodes: Number of episodes of an evaluation.
-        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+        scan_length: Number of steps after which transitions are stored and the end of the rollout is tested.
 
     Source: Pourchot & Sigaud 2019, arXiv:1810.01222, algorithm 1.
     """
@@ -101,7 +101,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     fitness_episodes: int = 1
     explore: bool = False
     eval_episodes: int = 10
-    chunk: int = 20
+    scan_length: int = 20
 
     def __post_init__(self) -> None:
         shared_replay_learning.check_hybrid(self)
@@ -112,7 +112,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
     @property
     def unused_numbers(self) -> dict[str, str]:
         """Return the names of hyperparameters that have no effect, each with the reason."""
-        return {} if self.explore else {"agent.explore_std": "explore=false"}
+        return {} if self.explore else {"agent.exploration_noise": "explore=false"}
 
     @property
     def num_learners(self) -> int:
@@ -124,7 +124,7 @@ class CEMRL(shared_replay_learning.BaseHybrid):
         """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
         sizes = {"num_envs": n, "num_actors": n, "eval_episodes": self.eval_episodes}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=self.scan_length, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:

@@ -90,7 +90,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         explore: Whether individuals act with exploration noise in these episodes.
         eval_episodes: Number of evaluation episodes of the center of the evolver; the agents together play as
             many.
-        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+        scan_length: Number of steps after which transitions are stored and the end of the rollout is tested.
 
     Source: Khadka & Tumer 2018, arXiv:1805.07917, algorithm 1.
     """
@@ -112,7 +112,7 @@ class ERL(shared_replay_learning.BaseHybrid):
     fitness_episodes: int = 1
     explore: bool = False
     eval_episodes: int = 10
-    chunk: int = 20
+    scan_length: int = 20
     elite_pull: Number = number(
         0.0,
         0,
@@ -144,7 +144,7 @@ class ERL(shared_replay_learning.BaseHybrid):
         starts, most = max(self.fitness_episodes, self.agent_episodes), -(-self.eval_episodes // self.num_agent_envs)
         n = self.num_envs
         sizes = {"num_envs": n, "num_actors": n, "eval_episodes": most * n}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=self.scan_length, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:

@@ -74,7 +74,7 @@ class Evolution(base.BasePolicyWorkflow):
             size. 0 for all, or on a CPU for so many that their weights stay in its caches. Episodes do not
             depend on it.
         eval_episodes: Number of episodes of an evaluation.
-        chunk: Number of steps after which the statistics are updated and the end of the rollout is tested.
+        scan_length: Number of steps after which the statistics are updated and the end of the rollout is tested.
     """
 
     env: Env
@@ -87,7 +87,7 @@ class Evolution(base.BasePolicyWorkflow):
     vbn_steps: int = 10_000
     members_at_once: int = 0
     eval_episodes: int = 128
-    chunk: int = 20
+    scan_length: int = 20
 
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "obs_statistics")
     is_sharded_by_default: ClassVar[bool] = True
@@ -95,7 +95,7 @@ class Evolution(base.BasePolicyWorkflow):
     def __post_init__(self) -> None:
         search.require_evolver(self.evolver)
         fill_agent_spaces(self)
-        check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "chunk")
+        check_positive(self, "fitness_episodes", "vbn_steps", "eval_episodes", "scan_length")
         if self.normalization not in NORMALIZATIONS:
             raise unknown_name_error("normalization", self.normalization, NORMALIZATIONS)
         keeps = (self.evolver.keeps_many or self.evolver.keeps_best) and self.normalization == "running"
@@ -125,7 +125,7 @@ class Evolution(base.BasePolicyWorkflow):
         """Return the vectorized environments of the population, one for each episode."""
         size = self.evolver.population_size
         sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_actors=size)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=self.scan_length, num_actors=size)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:

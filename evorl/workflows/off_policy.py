@@ -73,15 +73,15 @@ class OffPolicy(base.BasePolicyWorkflow):
         agent: Off-policy agent.
         num_envs: Number of vectorized environments.
         num_steps: Number of steps of each environment per iteration; 0 to learn from demonstrations alone.
-        num_updates: Number of gradient steps of the critic per iteration, a multiple of actor_interval.
-        actor_interval: Number of gradient steps of the critic for each one of the actor.
+        num_updates: Number of gradient steps of the critic per iteration, a multiple of policy_delay.
+        policy_delay: Number of gradient steps of the critic for each one of the actor.
         batch_size: Number of transitions in a batch, or of sequences.
         capacity: Maximum number of transitions in the replay buffer.
         replay: Factory of the replay buffer.
         random_steps: Number of env steps with random actions, in the first iteration; 0 for none.
         n_step: Number of steps of a transition, for n-step returns.
         eval_episodes: Number of episodes of an evaluation.
-        chunk: Maximum number of steps after which transitions are stored and the end of the rollout is
+        scan_length: Maximum number of steps after which transitions are stored and the end of the rollout is
             tested.
         normalize_observations: Whether to normalize observations by the statistics of all collected ones; the
             replay buffer stores them as they are.
@@ -92,23 +92,23 @@ class OffPolicy(base.BasePolicyWorkflow):
     num_envs: int = 16
     num_steps: int = 4
     num_updates: int = 64
-    actor_interval: int = 2
+    policy_delay: int = 2
     batch_size: int = 256
     capacity: int = 1_000_000
     replay: ReplayFactory = UNIFORM
     random_steps: int = 1_000
     n_step: int = 1
     eval_episodes: int = 16
-    chunk: int = 20
+    scan_length: int = 20
     normalize_observations: bool = False
 
     inherited: ClassVar[tuple[str, ...]] = ("agent", "obs_statistics")
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
-        check_positive(self, "num_envs", "num_updates", "actor_interval")
+        check_positive(self, "num_envs", "num_updates", "policy_delay")
         require_int("num_steps", self.num_steps, 0)
-        check_positive(self, "batch_size", "n_step", "eval_episodes", "chunk")
+        check_positive(self, "batch_size", "n_step", "eval_episodes", "scan_length")
         check_replay(self)
         longest = self.env.max_episode_steps
         require(self.n_step <= longest, "n_step", self.n_step, f"must be at most max_episode_steps, {longest}")
@@ -116,9 +116,9 @@ class OffPolicy(base.BasePolicyWorkflow):
         require(
             discounts, "n_step", self.n_step, f"must be 1, since {type(self.agent).__name__} has no single discount"
         )
-        interval = self.actor_interval
+        interval = self.policy_delay
         whole = self.num_updates % interval == 0
-        require(whole, "num_updates", self.num_updates, f"must be a multiple of actor_interval, {interval}")
+        require(whole, "num_updates", self.num_updates, f"must be a multiple of policy_delay, {interval}")
         collects = self.num_steps > 0 or not self.normalize_observations
         require(collects, "normalize_observations", "true", "needs rollouts (num_steps above 0)")
 
@@ -131,11 +131,11 @@ class OffPolicy(base.BasePolicyWorkflow):
     def vector_env(self) -> VectorEnv:
         """Return the vectorized environments in which the agent collects and is evaluated."""
         steps = max(self.num_steps, 1)
-        chunks = -(-steps // self.chunk)
+        chunks = -(-steps // self.scan_length)
         starts = min(4, steps)  # per environment; a rollout with more episodes reuses them
         every = -(-steps // chunks)
         sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=every, num_rollout_starts=starts)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=every, num_rollout_starts=starts)
 
     def state_sharding(self, state: OffPolicyState) -> OffPolicyState:
         return tree.fill_fields(OffPolicyState, "", envs=mesh.ENVS)
@@ -216,7 +216,7 @@ class OffPolicy(base.BasePolicyWorkflow):
             if hosts.collect_leases(state.envs):
                 window = window.truncate(hosts.get_leases(state.envs.env_state) <= 0)
         into = state.replay, window, jnp.int32(plan.steps), state.obs_statistics
-        store = TransitionStore(self.vector_env.chunk, into, self.make_store_function(jnp.asarray(plan.stores)))
+        store = TransitionStore(self.vector_env.scan_length, into, self.make_store_function(jnp.asarray(plan.stores)))
         played = self.vector_env.rollout(self.behaviour(state), state.env_params, plan, state.envs, key, store)
         replay, window, _, statistics = played.stored
         state = replace(state, replay=replay, window=window, obs_statistics=statistics)
@@ -226,14 +226,14 @@ class OffPolicy(base.BasePolicyWorkflow):
         self, state: OffPolicyState, carry: None, played: Rollout, key: Key
     ) -> tuple[OffPolicyState, Metrics]:
         del carry
-        rounds = jnp.int32(self.num_updates // self.actor_interval)
+        rounds = jnp.int32(self.num_updates // self.policy_delay)
         state, metrics = self.learn(replace(state, envs=played.envs), key, rounds)
         return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
 
     def make_store_function(
         self, storing: Bool[Array, ""]
     ) -> Callable[[tuple[ReplayBuffer, Any, Array, Any], Transition, Array], Any]:
-        """Return the function that adds the complete transitions of each chunk to the replay buffer.
+        """Return the function that adds the complete transitions of each scan to the replay buffer.
 
         It also adds their observations to the statistics.
 
@@ -244,8 +244,8 @@ class OffPolicy(base.BasePolicyWorkflow):
             storing: Whether to store transitions, [].
 
         Returns:
-            A function of (replay buffer, window, remaining steps, statistics), transitions with leaves [chunk,
-            n, ...] and their mask [chunk, n], which returns the new (replay buffer, window, remaining steps,
+            A function of (replay buffer, window, remaining steps, statistics), transitions with leaves [scan_length,
+            n, ...] and their mask [scan_length, n], which returns the new (replay buffer, window, remaining steps,
             statistics).
         """
 
@@ -270,7 +270,7 @@ class OffPolicy(base.BasePolicyWorkflow):
 
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
-        """Run rounds of actor_interval gradient steps of the critic and one of the actor, if there is an actor.
+        """Run rounds of policy_delay gradient steps of the critic and one of the actor, if there is an actor.
 
         A vmapped copy with an empty replay buffer does not learn. Its replay buffer is empty if all its
         transitions have contained NaN from the start.
@@ -297,12 +297,12 @@ class OffPolicy(base.BasePolicyWorkflow):
 
         def learn_once(i: Array, agent: Any, replay: ReplayBuffer) -> tuple[Any, ReplayBuffer, Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-            samples = spread_samples(replay.sample(key_batch, (self.actor_interval, self.batch_size)))
+            samples = spread_samples(replay.sample(key_batch, (self.policy_delay, self.batch_size)))
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
             seen = {name: self.normalize_obs(state, getattr(samples.rows, name)) for name in ("obs", "next_obs")}
             samples = replace(samples, rows=replace(samples.rows, **seen))
-            keys = jax.random.split(key_critic, self.actor_interval)
+            keys = jax.random.split(key_critic, self.policy_delay)
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (samples, keys))
             replay, critic_metrics = update_priorities(replay, samples.index, critic_metrics)
             metrics = tree.mean(critic_metrics)
@@ -313,7 +313,7 @@ class OffPolicy(base.BasePolicyWorkflow):
             return self.agent.update_targets(agent), replay, metrics
 
         agent, replay, metrics = base.loop_with_replay(rounds, learn_once, state.agent, state.replay)
-        metrics |= {"gradient_steps": rounds * self.actor_interval}
+        metrics |= {"gradient_steps": rounds * self.policy_delay}
         there = tree.mask_if_batched(there)
         state = replace(state, agent=tree.select(there, agent, state.agent), replay=replay)
         return state, tree.select(there, metrics, tree.zeros_like(metrics))

@@ -146,7 +146,7 @@ class OnPolicy(base.BasePolicyWorkflow):
         """Return the vectorized environments in which the agent collects and is evaluated."""
         starts = min(4, self.num_steps)  # per environment; a rollout with more episodes reuses them
         sizes = {"num_envs": self.num_envs, "eval_episodes": self.eval_episodes}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=self.num_steps, num_rollout_starts=starts)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=self.num_steps, num_rollout_starts=starts)
 
     def state_sharding(self, state: OnPolicyState) -> OnPolicyState:
         return tree.fill_fields(OnPolicyState, "", envs=mesh.ENVS)
@@ -219,7 +219,7 @@ class OnPolicy(base.BasePolicyWorkflow):
         def store_rollout(_: Any, transitions: Transition, mask: Array) -> Transition:
             return segments.weight_steps(transitions, mask)
 
-        store = TransitionStore(self.num_steps, nothing, store_rollout)  # a rollout is one chunk
+        store = TransitionStore(self.num_steps, nothing, store_rollout)  # the whole rollout
         return state, self.vector_env.rollout(behaviour, state.env_params, plan, state.envs, key, store)
 
     def learn_from(self, state: OnPolicyState, carry: None, played: Rollout, key: Key) -> tuple[OnPolicyState, Metrics]:

@@ -65,13 +65,13 @@ class PGAME(shared_replay_learning.BaseHybrid):
         num_learners: Number of individuals that learn by gradient, including the greedy actor.
         critic_updates: Number of gradient steps of the critic per generation.
         policy_updates: Number of gradient steps of each individual that learns.
-        actor_interval: Number of gradient steps of the critic for each one of the greedy actor.
+        policy_delay: Number of gradient steps of the critic for each one of the greedy actor.
         batch_size: Number of transitions in a batch.
         capacity: Maximum number of transitions in the replay buffer.
         replay: Factory of the replay buffer.
         fitness_episodes: Number of episodes of each individual.
         eval_episodes: Number of episodes of an evaluation.
-        chunk: Number of steps after which transitions are stored and the end of the rollout is tested.
+        scan_length: Number of steps after which transitions are stored and the end of the rollout is tested.
 
     Source: Nilsson & Cully 2021, doi:10.1145/3449639.3459304, algorithm 1.
     """
@@ -82,23 +82,23 @@ class PGAME(shared_replay_learning.BaseHybrid):
     num_learners: int = 50
     critic_updates: int = 300
     policy_updates: int = 100
-    actor_interval: int = 2
+    policy_delay: int = 2
     batch_size: int = 100
     capacity: int = 1_000_000
     replay: ReplayFactory = UNIFORM
     fitness_episodes: int = 1
     eval_episodes: int = 100
-    chunk: int = 20
+    scan_length: int = 20
     policy_lr: Number = number(1e-3, 0, 1, "learning rate of the individuals that learn by gradient")
     inherited: ClassVar[tuple[str, ...]] = ("agent", "evolver", "center")
-    unused_numbers: ClassVar[Mapping[str, str]] = {"agent.explore_std": "individuals that act without noise"}
+    unused_numbers: ClassVar[Mapping[str, str]] = {"agent.exploration_noise": "individuals that act without noise"}
 
     def __post_init__(self) -> None:
         core = getattr(self.agent, "core", None)
         why = "must be none: PGA-MAP-Elites learns from single transitions"
         require(not is_recurrent(self.agent), "agent.core", type(core).__name__, why)
         base.fill_agent_spaces(self)
-        names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "chunk")
+        names = ("critic_updates", "policy_updates", "batch_size", "fitness_episodes", "eval_episodes", "scan_length")
         base.check_positive(self, *names)
         search.require_learns_from_others(self.evolver, "evolver", "individuals that were trained by gradient")
         n = self.evolver.population_size
@@ -110,7 +110,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
     @property
     def learner(self) -> OffPolicy:
         """Return the off-policy workflow by which the critic and the greedy actor learn from the replay buffer."""
-        sizes: dict[str, Any] = {"num_updates": self.critic_updates, "actor_interval": self.actor_interval}
+        sizes: dict[str, Any] = {"num_updates": self.critic_updates, "policy_delay": self.policy_delay}
         sizes |= {"batch_size": self.batch_size, "capacity": self.capacity, "random_steps": 0}
         return OffPolicy(self.env, self.agent, replay=self.replay, **sizes)
 
@@ -119,7 +119,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         """Return the vectorized environments in which the individuals are evaluated."""
         n, starts = self.evolver.population_size, self.fitness_episodes
         sizes = {"num_envs": n, "num_actors": n, "eval_episodes": self.eval_episodes}
-        return VectorEnv(self.env, self.agent, **sizes, chunk=self.chunk, num_rollout_starts=starts)
+        return VectorEnv(self.env, self.agent, **sizes, scan_length=self.scan_length, num_rollout_starts=starts)
 
     @property
     def iteration_cost(self) -> dict[str, tuple[int, int]]:
@@ -144,7 +144,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         m = self.num_learners
         members, _, evolver = search.ask(self.evolver, key_ask, state.evolver)
         begun = tree.any_unbatched(state.replay.size > 0).astype(jnp.int32)
-        agent, metrics = self.train_critic(state, key_critic, begun * (self.critic_updates // self.actor_interval))
+        agent, metrics = self.train_critic(state, key_critic, begun * (self.critic_updates // self.policy_delay))
         learned = self.train_offspring(
             state, agent, tree.index(members, slice(-m, None)), key_learn, begun * self.policy_updates
         )
@@ -177,7 +177,7 @@ class PGAME(shared_replay_learning.BaseHybrid):
         Args:
             state: State of the workflow.
             key: Random key.
-            rounds: Number of rounds of actor_interval gradient steps of the critic and one of the actor, [].
+            rounds: Number of rounds of policy_delay gradient steps of the critic and one of the actor, [].
 
         Returns:
             The state of the agent and the metrics.

@@ -50,7 +50,7 @@ class BaseHybrid(BaseStagedWorkflow):
         def add(replay: ReplayBuffer, rows: Transition, mask: Array) -> ReplayBuffer:
             return replay.add(rows, mask & jnp.asarray(plan.stores))
 
-        store = TransitionStore(hybrid.chunk, state.replay, add)
+        store = TransitionStore(hybrid.scan_length, state.replay, add)
         played = hybrid.vector_env.rollout(hybrid.behaviour(state), state.env_params, plan, None, key, store)
         return replace(state, replay=played.stored), replace(played, stored=None)
 
@@ -58,7 +58,7 @@ class BaseHybrid(BaseStagedWorkflow):
 def check_hybrid(workflow: Any) -> None:
     """Set the missing spaces of a hybrid's agent; raise OptionError if the sizes of the hybrid do not fit together."""
     fill_agent_spaces(workflow)
-    check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "chunk")
+    check_positive(workflow, "min_updates", "fitness_episodes", "batch_size", "eval_episodes", "scan_length")
     check_replay(workflow)
     search.require_learns_from_others(workflow.evolver, "evolver", "actors that were trained by gradient")
     n, fewest, most = workflow.evolver.population_size, workflow.min_updates, workflow.max_updates

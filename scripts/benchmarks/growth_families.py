@@ -171,7 +171,7 @@ def measure_policies(size: int) -> Point:
 
 
 def reservoir(size: int) -> Any:
-    response = off_policy(evorl.DQN(hidden=SMALL), make_single_player_env(kuhn()), 10_000, actor_interval=1)
+    response = off_policy(evorl.DQN(hidden=SMALL), make_single_player_env(kuhn()), 10_000, policy_delay=1)
     return NFSP(kuhn(), response, AveragePolicy(hidden=SMALL), reservoir=size)
 
 
@@ -186,7 +186,7 @@ def measure_sampler(sampler: str, observing: bool, size: int) -> Point:
     node = space_options.build_sampler_node(sampler, {})
     found = definition.SweepDefinition(variants, space, node, "return", "env_steps", 0)
     with tempfile.TemporaryDirectory() as top:
-        settings = {"trials": 10 * size, "workers": 1, "vmapped": 1, "side_by_side": None, "seed": 0}
+        settings = {"trials": 10 * size, "workers": 1, "vmapped": 1, "vectorized": None, "seed": 0}
         store = SweepStore.create(Path(top), settings | {"definition": found.to_data()})
         fill_trials(store.folder, space, size)
         suggests = found.build_sampler()
@@ -262,7 +262,7 @@ def measure_rows(share: float, size: int) -> Point:
 def frames(capacity: int) -> Any:
     env = FrameStack(evorl.Maze(RandomWalls(7, 7, fewest=7, most=7), max_episode_steps=32), 4)
     agent = evorl.DQN(hidden=(8,), encoder=evorl.CNN((4,), (2,), (1,)))
-    return off_policy(agent, env, capacity, replay=replay.FrameReplay(4), actor_interval=1)
+    return off_policy(agent, env, capacity, replay=replay.FrameReplay(4), policy_delay=1)
 
 
 def sequences(capacity: int) -> Any:
@@ -352,7 +352,7 @@ FAMILIES: dict[str, Family] = {
         0,
         grow(
             lambda n: off_policy(
-                evorl.DQN(hidden=SMALL), cartpole(), n, replay=replay.PrioritizedReplay(), actor_interval=1
+                evorl.DQN(hidden=SMALL), cartpole(), n, replay=replay.PrioritizedReplay(), policy_delay=1
             )
         ),
     ),

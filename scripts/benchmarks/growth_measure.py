@@ -91,19 +91,19 @@ def measure_program(
     return {"seconds": min(times) / count, "compile_seconds": compile_seconds, "bytes": count_bytes(run)}
 
 
-def measure_seeds(make: Callable[[], Any], side_by_side: bool, seeds: int) -> Point:
+def measure_seeds(make: Callable[[], Any], vectorized: bool, seeds: int) -> Point:
     """Measure `fit` with several seeds: the shortest chunk, and the seconds before the first iteration.
 
     The memory is that of the program of this training, compiled once more.
     """
     chunk = 16
     budget = Budget(iterations=10 * chunk)
-    options: Any = {"num_seeds": seeds, "side_by_side": side_by_side, "chunk": chunk, "evaluations": 1}
+    options: Any = {"num_seeds": seeds, "vectorized": vectorized, "chunk": chunk, "evaluations": 1}
     found = fit(make(), budget=budget, devices=1, progress=False, **options)
     times = [row["duration"] for row in found.rows if row["kind"] == "train"]
     compile_seconds = found.rows[-1]["compile_seconds"]
     workflow = make()
-    traced = Program(workflow, range(seeds), chunk, side_by_side).trace(resolve_numbers(workflow))
+    traced = Program(workflow, range(seeds), chunk, vectorized).trace(resolve_numbers(workflow))
     compiled = traced.run.compile(compiler_options())
     return {"seconds": min(times) / chunk, "compile_seconds": compile_seconds, "bytes": count_bytes(compiled)}
 

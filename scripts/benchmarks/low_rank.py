@@ -66,7 +66,7 @@ def forwards(members: int, episodes: int, rank: int, dtype: str) -> Case:
     plain = Behaviour(env, policy)
 
     def steps(make: Callable[[Any], Behaviour], actors: int) -> Callable[..., Any]:
-        vector_env = VectorEnv(env, policy, num_envs=num_envs, num_actors=actors, eval_episodes=num_envs, chunk=1)
+        vector_env = VectorEnv(env, policy, num_envs=num_envs, num_actors=actors, eval_episodes=num_envs, scan_length=1)
 
         def run(state: Any, held: Any, obs: Any, keys: Any) -> Any:
             act = vector_env.batch_policy(make(state), RolloutPlan(ResetStarts(), params=held))
@@ -133,7 +133,7 @@ def plays(rank: int) -> Case:
     evolver = LowRankES(members, rank, noise=HASH, **NUMBERS)
 
     def run(actors: int) -> Callable[..., Any]:
-        vector_env = VectorEnv(env, policy, num_envs=members, num_actors=actors, eval_episodes=members, chunk=20)
+        vector_env = VectorEnv(env, policy, num_envs=members, num_actors=actors, eval_episodes=members, scan_length=20)
         plan = RolloutPlan(vector_env.make_starts(), steps=BRAX_STEPS, episodes=UNLIMITED)
 
         def play(state: Any, held: Any) -> Any:

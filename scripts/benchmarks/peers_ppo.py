@@ -19,7 +19,7 @@ STEPS = 100_000
 
 def evorl_ppo() -> Program:
     env = Gymnax("CartPole-v1")
-    agent = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
+    agent = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, value_coef=0.5)
     workflow = OnPolicy(
         env, agent, num_envs=5, num_steps=100, num_epochs=5, batch_size=100, normalize_observations=False
     )

@@ -41,7 +41,7 @@ def build(name: str) -> Any:
     if name == "OpenES":
         return evorl.Evolution(env, evorl.MLPPolicy(hidden=wide), evorl.OpenES(4096))
     if name == "MAP-Elites":
-        archive = GridArchive((-2000.0,), (0.0,), (1000,), lowest=-2000.0)
+        archive = GridArchive((-2000.0,), (0.0,), (1000,), threshold_min=-2000.0)
         evolver = MapElites(archive, IsoLineEmitter(512), descriptors=("return",))
         return evorl.Evolution(env, evorl.MLPPolicy(hidden=wide), evolver, normalization="none")
     if name == "PBT":

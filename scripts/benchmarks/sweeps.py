@@ -118,7 +118,7 @@ def training(seed: int) -> Callable[[Sequence[dict[str, float]]], list[float]]:
     The mean of a trial is over its whole training.
     """
     env = Gymnax("CartPole-v1")
-    agent = PPO(hidden=(64, 64), critic_weight=0.5)
+    agent = PPO(hidden=(64, 64), value_coef=0.5)
     workflow = OnPolicy(env, agent, num_envs=8, num_steps=64, batch_size=128, normalize_observations=False)
     iterations = math.ceil(STEPS / workflow.num_transitions)
     program = Program(workflow, [seed], iterations, True)

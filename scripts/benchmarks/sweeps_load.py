@@ -112,7 +112,7 @@ def swept(folder: Path, trials: int, filled: int, workers: int, sampler: str) ->
     variants, space = space_options.parse_search(chosen, ["space.env_steps=${log_uniform:20_000,200_000}"])
     found = SweepDefinition(variants, space, space_options.build_sampler_node(sampler, {}), "return", "env_steps", 0)
     folder.mkdir(parents=True)
-    settings = {"trials": trials, "workers": workers, "vmapped": 1, "side_by_side": None, "seed": 0}
+    settings = {"trials": trials, "workers": workers, "vmapped": 1, "vectorized": None, "seed": 0}
     store, lines = SweepStore.create(folder, settings | {"definition": found.to_data()}), list[str]()
     fill(store, found.space, filled)
     wall, cpu = timed(lambda: worker_pool.run_sweep(store, found, workers, lines.append))

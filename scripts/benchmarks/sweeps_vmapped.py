@@ -49,10 +49,10 @@ def main() -> None:
     settings, count = [*SETTINGS, f"env_steps={given.env_steps}"], given.trials
     sweep = ["evorl.sweep", *settings, "sampler=random", f"trials={count}", f"vmapped={count}"]
     took = {}
-    for name, beside in (("in turn", False), ("vmapped", True)):
+    for name, vectorized in (("in turn", False), ("vmapped", True)):
         for time in ("warm", "timed"):
             place = folder / name.replace(" ", "_") / time
-            took[name] = ran(*sweep, f"side_by_side={beside}".lower(), f"sweep_dir={place}")
+            took[name] = ran(*sweep, f"vectorized={vectorized}".lower(), f"sweep_dir={place}")
         print(f"{name}: {took[name]:.0f} CPU seconds", flush=True)
     trials = SweepStore(folder / "vmapped" / "timed").read_trials()
     alone, found = [], []

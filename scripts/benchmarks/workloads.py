@@ -123,7 +123,7 @@ def cem_rl_parts(workflow: CEMRL, state: Any, updates: int, steps: int) -> dict:
 
     tell = partial(evolver.tell, KEY, genomes, jnp.arange(float(n)))
     greedy = lambda params, obs, key: agent.to_action(agent.actor.apply(params, obs))  # noqa: E731
-    parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.chunk)
+    parts = interaction_parts(workflow, greedy, genomes, 0, steps) | replay_part(state, n, steps, workflow.scan_length)
     return parts | {
         "gradients": (gradients, genomes),
         "gather": (gather, KEY),
@@ -142,11 +142,11 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
             def critic(i: jax.Array, agents: Any) -> Any:
                 return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY))[0]
 
-            agents = repeat(workflow.actor_interval, critic, agents)
+            agents = repeat(workflow.policy_delay, critic, agents)
             agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY))[0]
             return agent.update_targets(agents)
 
-        return repeat(updates // workflow.actor_interval, block, agents)
+        return repeat(updates // workflow.policy_delay, block, agents)
 
     def gather(key: jax.Array) -> Any:
         def sample(i: jax.Array, total: jax.Array) -> jax.Array:
@@ -157,7 +157,7 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
     steps = workflow.num_steps
     act = lambda params, obs, key: agent.act(params, obs, None, key)[0]  # noqa: E731
     parts = interaction_parts(workflow, act, state.agent.actor.params, None, steps)
-    parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.chunk)
+    parts |= replay_part(state, workflow.num_envs, steps, workflow.vector_env.scan_length)
     return parts | {"gradients": (gradients, state.agent), "gather": (gather, KEY)}
 
 
@@ -253,7 +253,14 @@ def openes(population_size: int, steps: int) -> tuple[Any, Any, int, Callable[..
 def cem_rl(env: Brax, updates: int, capacity: int) -> CEMRL:
     agent = TD3(layer_norm=True)
     return CEMRL(
-        env, agent, CEM(), min_updates=updates, max_updates=updates, capacity=capacity, random_steps=2_000, chunk=20
+        env,
+        agent,
+        CEM(),
+        min_updates=updates,
+        max_updates=updates,
+        capacity=capacity,
+        random_steps=2_000,
+        scan_length=20,
     )
 
 
@@ -282,7 +289,7 @@ def count_longest_episode(workflow: CEMRL, state: Any) -> int:
 
     start = jnp.int32(0), jnp.ones(evolver.population_size, bool), states, obs
     count = jitted(lambda start: jax.lax.while_loop(lambda loop: loop[1].any(), step, start)[0])(start)
-    return -(-int(count) // workflow.chunk) * workflow.chunk
+    return -(-int(count) // workflow.scan_length) * workflow.scan_length
 
 
 def e10(name: str = "inverted_pendulum") -> tuple[Any, Any, int, Callable[..., dict]]:

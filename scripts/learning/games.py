@@ -31,7 +31,7 @@ from evorl.vector_env import EnvBatch, EpisodeStats, ResetStarts, RolloutPlan, T
 
 MPE = ("tag", "push", "adversary")
 STEPS = {"tic_tac_toe": 1_000_000, "connect_four": 3_000_000}
-SELF_PLAY = ["entropy_weight=0.2", "learning_rate=${linear:1e-3,0}"]  # with the defaults it sees too few games
+SELF_PLAY = ["entropy_coef=0.2", "learning_rate=${linear:1e-3,0}"]  # with the defaults it sees too few games
 
 
 def options(name: str, env_steps: int) -> list[str]:

@@ -28,7 +28,7 @@ SELF_PLAY = Matchmaking(self_play=1.0, prioritized=0.0, snapshot_steps=float("in
 def workflow(roster: Roster, entropy: float, matches: Matchmaking) -> League:
     game: Any = ExtensiveFormGame(Leduc())
     seen: Any = make_single_player_env(game)
-    agent = PPO(hidden=(64, 64), entropy_weight=entropy)
+    agent = PPO(hidden=(64, 64), entropy_coef=entropy)
     learner: Any = OnPolicy(seen, agent, 64, 32, 4, 256)
     return League(game, learner, roster, matches=matches)
 
@@ -75,11 +75,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--entropy", type=float, default=PPO().entropy_weight, help="its weight")
+    parser.add_argument("--entropy", type=float, default=PPO().entropy_coef, help="its weight")
     parser.add_argument("--smoke", action="store_true", help="few iterations, to see that it runs")
     given = parser.parse_args()
     iterations, parts = (4, 2) if given.smoke else (given.iterations, 5)
-    print(f"{datetime.date.today()}, {given.seeds} seeds, entropy_weight {given.entropy}\n")
+    print(f"{datetime.date.today()}, {given.seeds} seeds, entropy_coef {given.entropy}\n")
     print("| | steps of the main agent | of all | exploitability | of the equilibrium | policies | CPU s |")
     print("|---|---|---|---|---|---|---|")
     for name, roster, matches in (("self-play", ALONE, SELF_PLAY), ("league", LEAGUE, Matchmaking())):

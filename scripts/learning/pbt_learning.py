@@ -61,7 +61,7 @@ def unexploited(population: Any) -> Any:
 
 def ppo() -> tuple[Any, Any, dict[str, int], int]:
     """Return the population, a member for the grid, the steps of PBT and its generations."""
-    agent = PPO(hidden=(64, 64), reward_scale=0.1, entropy_weight=0.0)
+    agent = PPO(hidden=(64, 64), reward_scale=0.1, entropy_coef=0.0)
     fixed = OnPolicy(ENV, agent, num_envs=16, num_steps=128, batch_size=256, eval_episodes=16)
     searched = replace(
         agent,
@@ -69,7 +69,7 @@ def ppo() -> tuple[Any, Any, dict[str, int], int]:
         discount=DISCOUNTS,
         gae_lambda=OneMinus(LogUniform(1e-2, 0.5)),
         clip=LogUniform(0.02, 0.5),
-        entropy_weight=LogUniform(1e-5, 1e-1),
+        entropy_coef=LogUniform(1e-5, 1e-1),
     )
     # 204,800 of the tuned experiment's 501,760 steps
     return Vmapped(replace(fixed, agent=searched), MEMBERS), fixed, {"steps_per_generation": 5, "warmup_steps": 0}, 20
@@ -78,7 +78,7 @@ def ppo() -> tuple[Any, Any, dict[str, int], int]:
 def sac() -> tuple[Any, Any, dict[str, int], int]:
     agent = SAC(hidden=(64, 64))
     fixed = OffPolicy(
-        ENV, agent, 4, 1, 2, actor_interval=1, batch_size=64, capacity=200_000, random_steps=16_000, eval_episodes=16
+        ENV, agent, 4, 1, 2, policy_delay=1, batch_size=64, capacity=200_000, random_steps=16_000, eval_episodes=16
     )
     searched = replace(
         agent,

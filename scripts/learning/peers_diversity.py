@@ -59,7 +59,7 @@ def walker() -> Evolution:
     env = FeetContact(Brax("walker2d", backend="spring", max_episode_steps=100, options={"debug": True}))
     agent = MLPPolicy(hidden=(64, 64), activation="tanh")
     evolver = MapElites(emitter=IsoLineEmitter(BATCH), descriptors=("feet_contact",))
-    return Evolution(env, agent, evolver, normalization="none", chunk=20)
+    return Evolution(env, agent, evolver, normalization="none", scan_length=20)
 
 
 def gradients() -> None:
@@ -183,10 +183,10 @@ def main() -> None:
         qdax(draw, of_policies, 100, 0.0)
     else:
         edge, mae = 50 * 5.12, case == "mae"
-        archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), lowest=0.0 if mae else -float("inf"))
+        archive = GridArchive((-edge, -edge), (edge, edge), (100, 100), threshold_min=0.0 if mae else -float("inf"))
         search = CMAES(36, active=False, initial_std=0.5)
         emitter = ImprovementEmitter(15, search, "improvement" if mae else "two_stage")
-        evolver = MapElites(archive, emitter, threshold_rate=0.01 if mae else 1.0)
+        evolver = MapElites(archive, emitter, archive_learning_rate=0.01 if mae else 1.0)
         ours(Search(LinearProjection(100), evolver), 1000, 0.0)
         if case == "sphere":
             pyribs(1000, edge)

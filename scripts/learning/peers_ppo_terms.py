@@ -43,7 +43,7 @@ def difference(ours: Any, theirs: Any) -> float:
 
 def main() -> None:
     env = Gymnax("CartPole-v1")
-    numbers: Any = {"value_clip": 0.2, "critic_weight": 0.5, "max_grad_norm": float("inf")}
+    numbers: Any = {"value_clip": 0.2, "value_coef": 0.5, "max_grad_norm": float("inf")}
     agent = fill_spaces(PPO(hidden=(32, 32), learning_rate=LEARNING_RATE, **numbers), env)
     options: Any = {"normalize_observations": False, "normalize_values": False, "normalize_advantages": False}
     workflow = OnPolicy(env, agent, num_envs=16, num_steps=64, **options)

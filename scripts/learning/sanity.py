@@ -30,7 +30,7 @@ SEQUENCES = (
 REMEMBER = [
     "puffer core=lstm",
     *(
-        f"{agent} core={core} agent.workflow.agent.entropy_weight=0.1"
+        f"{agent} core={core} agent.workflow.agent.entropy_coef=0.1"
         f" agent.workflow.agent.learning_rate=${{linear:{rate},0,200_000}}"
         for agent, rate in RATES.items()
         for core in ("gru", "lstm", "s5")

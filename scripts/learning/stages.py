@@ -63,8 +63,8 @@ def levels(agent: str, options: str = "", draws: str = DRAWS, env_steps: str = "
         "workflow.agent.core.width": 64,
         "workflow.agent.learning_rate": 5e-4,
         "workflow.agent.discount": 0.995,
-        "workflow.agent.entropy_weight": 0.005,
-        "workflow.agent.critic_weight": 0.5,
+        "workflow.agent.entropy_coef": 0.005,
+        "workflow.agent.value_coef": 0.5,
         "workflow.agent.max_grad_norm": 0.5,
     }
     given = " ".join(f"{student}.{name}={value}" for name, value in of_student.items())

@@ -29,7 +29,7 @@ def workflow(mixer: SumMixer | MonotonicMixer) -> OffPolicy:
     """Return a workflow of 16 random episodes, then 8 updates on 128 steps of all episodes so far."""
     agents = DQN(hidden=(64,), learning_rate=1e-3, epsilon=1.0, tau=0.02)
     agent = ValueDecomposition(agents, mixer)
-    sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "actor_interval": 1, "batch_size": 128}
+    sizes: Any = {"num_envs": 16, "num_steps": 2, "num_updates": 8, "policy_delay": 1, "batch_size": 128}
     return OffPolicy(ENV, agent, **sizes, capacity=32_768, random_steps=512, eval_episodes=1)
 
 

@@ -115,7 +115,15 @@ def cem_rl() -> CEMRL:
     env = Brax("fast", max_episode_steps=8)
     agent = TD3(hidden=HIDDEN, layer_norm=True)
     return CEMRL(
-        env, agent, CEM(4), min_updates=2, max_updates=2, batch_size=16, capacity=CAPACITY, random_steps=16, chunk=4
+        env,
+        agent,
+        CEM(4),
+        min_updates=2,
+        max_updates=2,
+        batch_size=16,
+        capacity=CAPACITY,
+        random_steps=16,
+        scan_length=4,
     )
 
 
@@ -126,7 +134,7 @@ def evolution() -> Evolution:
 
 
 def map_elites() -> Evolution:
-    archive = GridArchive((-1.0,), (1.0,), (8,), lowest=-9.0)
+    archive = GridArchive((-1.0,), (1.0,), (8,), threshold_min=-9.0)
     evolver = MapElites(archive, IsoLineEmitter(4), descriptors=("return",))
     env = Brax("fast", max_episode_steps=8)
     return Evolution(env, MLPPolicy(hidden=HIDDEN), evolver)

@@ -42,7 +42,7 @@ def sac(size: int) -> Round:
         batch_size=SAC_BATCH,
         capacity=200 * size,
         random_steps=2 * size,
-        actor_interval=1,
+        policy_delay=1,
         normalize_observations=True,
     )
     state = jax.jit(workflow.init)(jax.random.key(0))

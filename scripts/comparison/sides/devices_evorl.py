@@ -47,7 +47,7 @@ def ppo_ant(size: int) -> Training:
 def train(make: Callable[[int], Training], size: int) -> Round:
     """Return rounds that continue a training on the devices, as `python -m evorl.train devices=` does."""
     workflow, iterations, work, count = make(size)
-    call = compile_training(workflow, count, iterations, side_by_side=False, devices=devices_count.COUNT)()
+    call = compile_training(workflow, count, iterations, vectorized=False, devices=devices_count.COUNT)()
 
     def one(i: int) -> dict[str, float]:
         del i

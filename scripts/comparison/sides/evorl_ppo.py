@@ -5,7 +5,7 @@ from typing import Any
 from evorl import Adam, Gymnax, OnPolicy
 from evorl.agents import PPO
 
-SETTINGS: Any = {"hidden": (64, 64), "discount": 0.98, "gae_lambda": 0.8, "entropy_weight": 0.0, "max_grad_norm": 0.5}
+SETTINGS: Any = {"hidden": (64, 64), "discount": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0, "max_grad_norm": 0.5}
 SETTINGS |= {"optimizer": Adam(eps=1e-5)}
 
 

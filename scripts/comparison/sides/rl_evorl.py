@@ -18,7 +18,7 @@ from evorl.agents import DQN, PPO, SAC, TD3
 from evorl.replay.ring import RingBuffer
 from evorl.workflows.base import max_env_steps
 
-REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, critic_weight=0.5)
+REJAX_PPO = PPO(hidden=(64, 64), activation="swish", learning_rate=7.5e-4, value_coef=0.5)
 
 
 def make_ppo_seeds(env: str = "CartPole-v1") -> OnPolicy:
@@ -58,7 +58,7 @@ def sac(size: int) -> Round:
 
 def make_sac() -> OffPolicy:
     """Return SAC on HalfCheetah-v5, with one update of all networks for each step."""
-    return OffPolicy(MuJoCo("HalfCheetah-v5"), SAC(), num_envs=1, num_steps=1, num_updates=1, actor_interval=1)
+    return OffPolicy(MuJoCo("HalfCheetah-v5"), SAC(), num_envs=1, num_steps=1, num_updates=1, policy_delay=1)
 
 
 def td3(size: int) -> Round:
@@ -69,7 +69,7 @@ def td3(size: int) -> Round:
 
 def make_td3(env: str, **options: Any) -> OffPolicy:
     """Return TD3 on a task of MuJoCo, with two updates of the critics for two steps."""
-    return OffPolicy(MuJoCo(env), TD3(**options), num_envs=1, num_steps=2, num_updates=2, actor_interval=2)
+    return OffPolicy(MuJoCo(env), TD3(**options), num_envs=1, num_steps=2, num_updates=2, policy_delay=2)
 
 
 def train_on(workflow: Any, iterations: int, work: float) -> Round:
@@ -85,7 +85,7 @@ def train_dqn(key: jax.Array, steps: int) -> Any:
         num_envs=10,
         num_steps=1,
         num_updates=5,
-        actor_interval=1,
+        policy_delay=1,
         batch_size=100,
         capacity=10_000,
         random_steps=1_000,

@@ -36,7 +36,7 @@ def pbt_dqn(size: int) -> Round:
         num_envs=8,
         num_steps=1,
         num_updates=4,
-        actor_interval=1,
+        policy_delay=1,
         batch_size=64,
         capacity=10_000,
         random_steps=0,
