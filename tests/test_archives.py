@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.cluster.vq import kmeans2
 
-from evorl import tree
+from evorl import Budget, fit, tree
 from evorl.agents import TD3, MLPPolicy
 from evorl.agents.base_agent import fill_spaces
 from evorl.ec import CMAES, GA, OpenES, SeededES
@@ -293,6 +293,13 @@ def test_map_elites_fills_what_an_arm_reaches():
     np.testing.assert_allclose(again.descriptor[here], elites.descriptor[here], atol=1e-5)
     best = Arm(6).evaluate(jax.random.key(0), MapElites(archive).solution(state.evolver)).fitness
     np.testing.assert_allclose(best, elites.fitness[here].max(), atol=1e-5)
+
+
+@pytest.mark.program
+def test_a_search_whose_state_is_an_archive_alone_is_trained():
+    search = Search(Arm(6), MapElites(GridArchive((-1.0, -1.0), (1.0, 1.0), (4, 4)), IsoLineEmitter(16)))
+    training = fit(search, budget=Budget(iterations=4), evaluations=1, progress=False)
+    assert training.rows[-1]["return"] > training.rows[0]["return"]
 
 
 @pytest.mark.program

@@ -79,8 +79,10 @@ class DivergenceMonitor:
     def _find_nonfinite(self, state: State) -> Array:
         """Return whether each leaf contains nonfinite values, bool [leaves, seeds, members]."""
         members, size = _get_innermost_members(self._program.workflow, state)
-        leaves = [leaf.reshape(len(self._program.seeds), size, -1) for _, leaf in _real_leaves(members)]
-        return jnp.stack([~jnp.isfinite(leaf).all(-1) for leaf in leaves])
+        num_seeds = len(self._program.seeds)
+        leaves = [leaf.reshape(num_seeds, size, -1) for _, leaf in _real_leaves(members)]
+        found = jnp.array([~jnp.isfinite(leaf).all(-1) for leaf in leaves], bool)
+        return found.reshape(len(leaves), num_seeds, size)  # there may be no leaves
 
 
 class StepMonitor:
