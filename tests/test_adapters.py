@@ -458,7 +458,7 @@ def test_experiments_with_sac_have_the_settings_of_playground(experiment, task):
     workflow = cfg["agent"]["workflow"]
     agent = workflow["agent"]
     assert (cfg["env_steps"], cfg["env"]["name"]) == (wanted.num_timesteps, task)
-    assert (workflow["num_envs"], workflow["num_steps"], workflow["policy_delay"]) == (wanted.num_envs, 1, 1)
+    assert (workflow["num_envs"], workflow["num_steps"]) == (wanted.num_envs, 1)
     assert (workflow["num_updates"], workflow["batch_size"]) == (wanted.grad_updates_per_step, wanted.batch_size)
     assert (workflow["capacity"], workflow["random_steps"]) == (wanted.max_replay_size, wanted.min_replay_size)
     assert agent["actor_lr"] == agent["critic_lr"] == wanted.learning_rate

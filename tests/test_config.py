@@ -114,7 +114,7 @@ def test_pbt_of_the_paper_is_that_of_its_tables():
     pbt, _ = built("experiment=paper/pbt_sac")
     sac = pbt.population.inner
     assert isinstance(pbt.population, SharedReplay)
-    assert (sac.capacity, sac.batch_size, sac.policy_delay, sac.agent.learned_temperature) == (10**6, 256, 1, False)
+    assert (sac.capacity, sac.batch_size, sac.critic_steps, sac.agent.learned_temperature) == (10**6, 256, 1, False)
     assert (sac.agent.actor_lr, sac.agent.critic_lr) == (Fixed(3e-4), Fixed(3e-4))
     assert ends(pbt) == of_member({"temperature": (0.00674, 1), "discount": (0.86466, 0.99999)})
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from evorl import tree
-from evorl.agents import BC, TD3
+from evorl.agents import BC, SAC, TD3, Team
+from evorl.envs.mpe import MPE, SimpleSpread
 from evorl.envs.sanity import probe
 from evorl.errors import OptionError
 from evorl.workflows import OffPolicy
@@ -162,3 +163,11 @@ def test_n_step_returns_need_one_discount():
 def test_normalization_without_rollouts_is_refused():
     with pytest.raises(OptionError, match="normalize_observations=true: needs rollouts"):
         off_policy(probe.ObsActionReward(), num_steps=0, random_steps=0, normalize_observations=True)
+
+
+def test_only_the_actor_of_td3_is_delayed_by_default():
+    """One gradient step of the actor for two of the critics (arXiv:1802.09477, table 3); SAC and DQN have no delay."""
+    assert [OffPolicy(Counting(), agent).critic_steps for agent in (TD3(), SAC(), BC())] == [2, 1, 1]
+    assert OffPolicy(Counting(), TD3(), policy_delay=1).critic_steps == 1
+    game = MPE(SimpleSpread(), continuous=True)
+    assert [OffPolicy(game, Team(agent)).critic_steps for agent in (TD3(), SAC())] == [2, 1]

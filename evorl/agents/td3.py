@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,8 @@ class TD3State:
 class TD3(BaseAgent):
     """Twin delayed deep deterministic policy gradient (TD3).
 
-    The workflow's `policy_delay` sets how often the actor is updated. The defaults follow the paper; the
+    The actor is updated after two gradient steps of the critics, unless the workflow sets `policy_delay`. The
+    defaults follow the paper; the
     learning rates and the exploration noise follow table 4c of EvoRL (arXiv:2501.15129).
 
     Args:
@@ -45,6 +46,8 @@ class TD3(BaseAgent):
 
     Source: Fujimoto et al. 2018, arXiv:1802.09477.
     """
+
+    policy_delay: ClassVar[int] = 2
 
     hidden: tuple[int, ...] = (256, 256)
     num_critics: int = 2

@@ -105,6 +105,12 @@ class Team(BaseAgent):
         agents: Any = self.agents
         return agents.discount
 
+    @property
+    def policy_delay(self) -> int:
+        """Return the number of gradient steps of the critics for each one of the actors, the largest of any agent."""
+        agents = self.agents.values() if isinstance(self.agents, Mapping) else [self.agents]
+        return max(getattr(agent, "policy_delay", 1) for agent in agents)
+
     @cached_property
     def groups(self) -> dict[str, int]:
         """Return the number of members of each group."""

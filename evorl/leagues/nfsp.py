@@ -228,7 +228,7 @@ class NFSP(base.BaseStagedWorkflow):
 
     def learn_from(self, state: NFSPState, carry: None, played: Rollout, key: Key) -> tuple[NFSPState, Metrics]:
         del carry
-        rounds = self.response.num_updates // self.response.policy_delay
+        rounds = self.response.num_updates // self.response.critic_steps
         rounds = jnp.where(tree.any_unbatched(state.replay_sizes > 0), rounds, 0)
         agents, experience, found, spent = {}, {}, {}, jnp.int32(0)
         for i, (name, learning) in enumerate(self.learners.items()):

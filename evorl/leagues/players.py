@@ -57,7 +57,7 @@ class PlayerLearner:
     ) -> tuple[Player, PlayerExperience, Metrics]:
         """Update the best response for `rounds` rounds, and the average policy for as many gradient steps.
 
-        A round has policy_delay gradient steps of the critic. If the reservoir is empty, the average policy
+        A round has critic_steps gradient steps of the critic. If the reservoir is empty, the average policy
         does not learn.
 
         Returns:
@@ -73,7 +73,7 @@ class PlayerLearner:
             return self.average.update(average, loss)
 
         there = experience.reservoir.size > 0
-        average, found, count = loop_with_metrics(rounds * off.policy_delay, update_average, player.average)
+        average, found, count = loop_with_metrics(rounds * off.critic_steps, update_average, player.average)
         average, found = tree.select(there, (average, found), (player.average, tree.zeros_like(found)))
         metrics |= found | {"gradient_steps": metrics["gradient_steps"] + there * count}
         return Player(own.agent, average), replace(experience, replay=own.replay), metrics

@@ -74,7 +74,8 @@ class OffPolicy(base.BasePolicyWorkflow):
         num_envs: Number of vectorized environments.
         num_steps: Number of steps of each environment per iteration; 0 to learn from demonstrations alone.
         num_updates: Number of gradient steps of the critic per iteration, a multiple of policy_delay.
-        policy_delay: Number of gradient steps of the critic for each one of the actor.
+        policy_delay: Number of gradient steps of the critic for each one of the actor and of the target networks.
+            None for the agent's: 2 for TD3, 1 for all other agents.
         batch_size: Number of transitions in a batch, or of sequences.
         capacity: Maximum number of transitions in the replay buffer.
         replay: Factory of the replay buffer.
@@ -92,7 +93,7 @@ class OffPolicy(base.BasePolicyWorkflow):
     num_envs: int = 16
     num_steps: int = 4
     num_updates: int = 64
-    policy_delay: int = 2
+    policy_delay: int | None = None
     batch_size: int = 256
     capacity: int = 1_000_000
     replay: ReplayFactory = UNIFORM
@@ -106,7 +107,9 @@ class OffPolicy(base.BasePolicyWorkflow):
 
     def __post_init__(self) -> None:
         base.fill_agent_spaces(self)
-        check_positive(self, "num_envs", "num_updates", "policy_delay")
+        check_positive(self, "num_envs", "num_updates")
+        if self.policy_delay is not None:
+            require_int("policy_delay", self.policy_delay)
         require_int("num_steps", self.num_steps, 0)
         check_positive(self, "batch_size", "n_step", "eval_episodes", "scan_length")
         check_replay(self)
@@ -116,11 +119,15 @@ class OffPolicy(base.BasePolicyWorkflow):
         require(
             discounts, "n_step", self.n_step, f"must be 1, since {type(self.agent).__name__} has no single discount"
         )
-        interval = self.policy_delay
-        whole = self.num_updates % interval == 0
-        require(whole, "num_updates", self.num_updates, f"must be a multiple of policy_delay, {interval}")
+        whole = self.num_updates % self.critic_steps == 0
+        require(whole, "num_updates", self.num_updates, f"must be a multiple of policy_delay, {self.critic_steps}")
         collects = self.num_steps > 0 or not self.normalize_observations
         require(collects, "normalize_observations", "true", "needs rollouts (num_steps above 0)")
+
+    @property
+    def critic_steps(self) -> int:
+        """Return the number of gradient steps of the critic for each one of the actor and of the target networks."""
+        return self.policy_delay or getattr(self.agent, "policy_delay", 1)
 
     @property
     def has_n_step_window(self) -> bool:
@@ -226,7 +233,7 @@ class OffPolicy(base.BasePolicyWorkflow):
         self, state: OffPolicyState, carry: None, played: Rollout, key: Key
     ) -> tuple[OffPolicyState, Metrics]:
         del carry
-        rounds = jnp.int32(self.num_updates // self.policy_delay)
+        rounds = jnp.int32(self.num_updates // self.critic_steps)
         state, metrics = self.learn(replace(state, envs=played.envs), key, rounds)
         return replace(state, iteration=state.iteration + 1), played.metrics() | metrics
 
@@ -270,7 +277,7 @@ class OffPolicy(base.BasePolicyWorkflow):
 
     @jax.named_scope("learning")
     def learn(self, state: OffPolicyState, key: Key, rounds: Int[Array, ""]) -> tuple[OffPolicyState, Metrics]:
-        """Run rounds of policy_delay gradient steps of the critic and one of the actor, if there is an actor.
+        """Run rounds of critic_steps gradient steps of the critic and one of the actor, if there is an actor.
 
         A vmapped copy with an empty replay buffer does not learn. Its replay buffer is empty if all its
         transitions have contained NaN from the start.
@@ -297,12 +304,12 @@ class OffPolicy(base.BasePolicyWorkflow):
 
         def learn_once(i: Array, agent: Any, replay: ReplayBuffer) -> tuple[Any, ReplayBuffer, Metrics]:
             key_batch, key_critic, key_actor = jax.random.split(jax.random.fold_in(key, i), 3)
-            samples = spread_samples(replay.sample(key_batch, (self.policy_delay, self.batch_size)))
+            samples = spread_samples(replay.sample(key_batch, (self.critic_steps, self.batch_size)))
             if self.replay.has_sequences:
                 samples = replace(samples, rows=replace(samples.rows, n_step=self.n_step))
             seen = {name: self.normalize_obs(state, getattr(samples.rows, name)) for name in ("obs", "next_obs")}
             samples = replace(samples, rows=replace(samples.rows, **seen))
-            keys = jax.random.split(key_critic, self.policy_delay)
+            keys = jax.random.split(key_critic, self.critic_steps)
             agent, critic_metrics = jax.lax.scan(update_critic, agent, (samples, keys))
             replay, critic_metrics = update_priorities(replay, samples.index, critic_metrics)
             metrics = tree.mean(critic_metrics)
@@ -313,7 +320,7 @@ class OffPolicy(base.BasePolicyWorkflow):
             return self.agent.update_targets(agent), replay, metrics
 
         agent, replay, metrics = base.loop_with_replay(rounds, learn_once, state.agent, state.replay)
-        metrics |= {"gradient_steps": rounds * self.policy_delay}
+        metrics |= {"gradient_steps": rounds * self.critic_steps}
         there = tree.mask_if_batched(there)
         state = replace(state, agent=tree.select(there, agent, state.agent), replay=replay)
         return state, tree.select(there, metrics, tree.zeros_like(metrics))

@@ -142,11 +142,11 @@ def off_policy_parts(workflow: OffPolicy, state: Any) -> dict:
             def critic(i: jax.Array, agents: Any) -> Any:
                 return agent.update_critic(agents, lambda p: agent.critic_loss(p, agents, batch, KEY))[0]
 
-            agents = repeat(workflow.policy_delay, critic, agents)
+            agents = repeat(workflow.critic_steps, critic, agents)
             agents = agent.update_actor(agents, lambda p: agent.actor_loss(p, agents, batch, KEY))[0]
             return agent.update_targets(agents)
 
-        return repeat(updates // workflow.policy_delay, block, agents)
+        return repeat(updates // workflow.critic_steps, block, agents)
 
     def gather(key: jax.Array) -> Any:
         def sample(i: jax.Array, total: jax.Array) -> jax.Array:
