@@ -101,6 +101,7 @@ from evorl.training.policy import Policy as Policy
 from evorl.training.progress import Budget as Budget
 from evorl.training.runs import load as load
 from evorl.training.runs import load_front as load_front
+from evorl.training.records.checkpoint import Checkpoints as Checkpoints
 from evorl.types.data import TimeStep as TimeStep
 from evorl.ued.plr import PLR as PLR
 from evorl.workflows.cem_rl import CEMRL as CEMRL
