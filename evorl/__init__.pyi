@@ -99,9 +99,9 @@ from evorl.training.fit import TrainingResult as TrainingResult
 from evorl.training.fit import fit as fit
 from evorl.training.policy import Policy as Policy
 from evorl.training.progress import Budget as Budget
+from evorl.training.records.checkpoint import Checkpoints as Checkpoints
 from evorl.training.runs import load as load
 from evorl.training.runs import load_front as load_front
-from evorl.training.records.checkpoint import Checkpoints as Checkpoints
 from evorl.types.data import TimeStep as TimeStep
 from evorl.ued.plr import PLR as PLR
 from evorl.workflows.cem_rl import CEMRL as CEMRL
