@@ -1,7 +1,7 @@
 """Evolutionary reinforcement learning on JAX: the most common names, imported lazily.
 
-The other public names are in the packages `agents`, `ec`, `envs` and its subpackages, `leagues`, `networks`,
-`population`, `problems`, `replay`, `spaces`, `sweeps`, `ued` and `workflows`.
+The other public names are in packages such as `agents`, `ec`, `envs`, `networks` and `workflows`.
+docs/reference/public_api.md lists all packages.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Evolutionary reinforcement learning on JAX: the most common names, imported lazily.
 
-The other public names are in the packages `agents`, `ec`, `envs` and its subpackages, `leagues`, `networks`,
-`population`, `problems`, `replay`, `spaces`, `sweeps`, `ued` and `workflows`.
+The other public names are in packages such as `agents`, `ec`, `envs`, `networks` and `workflows`.
+docs/reference/public_api.md lists all packages.
 """
 
 from evorl import agents as agents
@@ -99,6 +99,7 @@ from evorl.training.fit import TrainingResult as TrainingResult
 from evorl.training.fit import fit as fit
 from evorl.training.policy import Policy as Policy
 from evorl.training.progress import Budget as Budget
+from evorl.training.records.checkpoint import Checkpoints as Checkpoints
 from evorl.training.runs import load as load
 from evorl.training.runs import load_front as load_front
 from evorl.types.data import TimeStep as TimeStep

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -200,7 +201,8 @@ def make_table() -> str:
         cells += [f"{format_estimate(policy)}{group}", f"{path.stat().st_size / 1000:.0f}"]
         cells += [f"![An episode of {name}](pictures/zoo/{picture.name})" if picture.exists() else ""]
         rows.append(f"| {' | '.join(cells)} |")
-        commands += [f"# zoo:{name}", record["command"]]
+        # zsh expands brackets that are not quoted
+        commands += [f"# zoo:{name}", shlex.join(shlex.split(record["command"]))]
     return "\n".join([*rows, "", "The runs were trained with these commands:", "", *commands, "```", ""])
 
 

@@ -16,8 +16,8 @@ from evorl.types import Batch, Metrics, Transition
 class PPO(PolicyGradient):
     """Proximal policy optimization (PPO): clipped policy and value losses, with GAE.
 
-    The defaults follow table 3 of the paper; those of the optimizer follow table 5 of EvoRL
-    (arXiv:2501.15129).
+    The default learning rate, discount and lambda follow table 3 of the paper. The default clip range is the best
+    one of its table 1.
 
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """

@@ -35,7 +35,7 @@ class ImprovementEmitter:
 
     With ranking="improvement" (CMA-MAE), all genomes rank by gain, and the parents are the better half, or
     `search.num_elites` genomes if set. A search restarts at a random elite if all of its gains are equal. For
-    CMA-MAE, the archive has a finite lowest threshold.
+    CMA-MAE, the archive has a finite `threshold_min`.
 
     With either ranking, a search also restarts if its distribution has become degenerate. Parents and
     restarts are as in pyribs.

@@ -44,7 +44,7 @@ class MapElites(Evolver):
     The first generation is derived by the emitter from independently initialized individuals. The solution is
     the elite with the highest fitness; `results` returns all elites.
 
-    If the archive has a finite lowest threshold, as for CMA-MAE, it may replace an elite by a less fit
+    If the archive has a finite `threshold_min`, as for CMA-MAE, it may replace an elite by a less fit
     genome. The emitter continues from this archive, and a second archive keeps the fittest genome of each
     cell for the results.
 
