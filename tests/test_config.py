@@ -226,7 +226,7 @@ def test_a_space_is_changed_where_that_is_asked_for():
     found = pbt.search_space.decode(jnp.full(len(pbt.search_space.priors), 0.5))
     assert (found["agent"]["clip"], found["agent"]["entropy_coef"]) == (np.float32(0.3), np.float32(0.01))
     only, _ = built("env=fast", "agent=pbt", "agent.workflow.search=[clip,agent.discount]", "value_coef=${uniform:1,2}")
-    assert sorted(only.search_space.priors) == ["agent.clip", "agent.value_coef", "agent.discount"]
+    assert sorted(only.search_space.priors) == ["agent.clip", "agent.discount", "agent.value_coef"]
     with pytest.raises(
         OptionError, match=r"search=value_clip: must be a hyperparameter with a prior: agent\.learning_rate, "
     ):
