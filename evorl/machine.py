@@ -25,4 +25,5 @@ def limit_gpu_memory(share: float) -> dict[str, str]:
 
 def cache_folder() -> Path:
     """Return the user's cache folder for evorl."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evorl"
+    given = os.environ.get("XDG_CACHE_HOME")  # empty counts as unset
+    return (Path(given) if given else Path.home() / ".cache") / "evorl"

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
 from evorl.errors import require
@@ -69,9 +70,10 @@ def vmap_unless_single(f: Callable[..., Any]) -> Callable[..., Any]:
 def select(mask: Bool[Array, "..."], new: T, old: T) -> T:
     """Return `new` where the mask is True, `old` elsewhere; the axes of the mask are the leading axes of the leaves."""
 
-    def select_leaf(a: Array, b: Array) -> Array:
+    def select_leaf(a: ArrayLike, b: ArrayLike) -> Array:
         if jax.typeof(a) == jax.typeof(b):  # avoids a jitted jnp.where for each shape
-            return jax.lax.select(jax.lax.broadcast_in_dim(mask, a.shape, range(mask.ndim)), a, b)
+            whole = jax.lax.broadcast_in_dim(mask, jnp.shape(a), range(mask.ndim))
+            return jax.lax.select(whole, jnp.asarray(a), jnp.asarray(b))
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(a) - mask.ndim)), a, b)
 
     return jax.tree.map(select_leaf, new, old)

@@ -290,6 +290,9 @@ CODE = [
     Payload("the same, begun from", INIT, both(other, config(env=GAME | OTHER))),
     Payload("the same, by tasks", DISTRIBUTE, both(other, config(env=GAME | OTHER))),
     of_config("a game's name trains a configuration of its own", LOAD, env=GAME | MAKE),
+    of_config(
+        "a class under path, with trust", f"{PLAY} trust=[gymnasium]", env={"_target_": "gymnasium.Env", "path": TOUCH}
+    ),
     of_config("a game's name is a function of evorl that removes a folder", LOAD, env=GAME | REMOVE),
     of_config(
         "a game's option is a function of evorl", LOAD, env=GAME | {"name": "x", "options": {"make": "evorl:load"}}

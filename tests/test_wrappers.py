@@ -395,3 +395,52 @@ def test_what_is_seen_as_a_vector_and_in_another_dtype():
     assert half.observation_space.dtype == "bfloat16"
     pixels = DtypeObservation(Gymnax("Breakout-MinAtar", bits=True))
     assert pixels.observation_space.dtype == "uint8"
+
+
+@dataclass(frozen=True)
+class Endless(Counting):
+    """It never ends, which a Python bool says, and has a flag in info that is always true."""
+
+    flag: bool | int = False
+    episode_info = {"hits": "sum", "share": "mean"}  # noqa: RUF012
+
+    def step(self, key, env_state, action, params):
+        state, timestep = super().step(key, env_state, action, params)
+        info = {"hits": jnp.bool_(True), "share": jnp.bool_(True)}
+        return state, timestep.replace(terminated=self.flag, truncated=False, info=info)
+
+
+def last_step(env, steps):
+    state, _ = env.reset(jax.random.key(0), env.default_params)
+    for i in range(steps):
+        state, timestep = env.step(jax.random.key(i), state, jnp.zeros(1), env.default_params)
+    return timestep
+
+
+def test_a_time_limit_around_a_python_bool_is_a_boolean():
+    for steps, is_over in ((1, False), (2, True)):
+        timestep = last_step(TimeLimit(Endless(), 2), steps)
+        assert (timestep.truncated.dtype, bool(timestep.truncated)) == (jnp.bool_, is_over)
+
+
+def test_repeated_flags_are_counted():
+    timestep = last_step(ActionRepeat(Endless(), 4), 1)
+    assert (float(timestep.info["hits"]), float(timestep.info["share"])) == (4, 1)
+
+
+def test_ends_that_are_no_booleans_are_refused():
+    batch = EnvBatch(Endless(flag=0), None, None, 2)
+    starts = jax.vmap(Counting().reset, (0, None))(jax.random.split(jax.random.key(0), 2), None)
+    with pytest.raises(OptionError, match=r"env=Endless: step.terminated is int32 \[\], must be bool \[\]"):
+        batch.init_envs(starts)
+
+
+@pytest.mark.parametrize("wrapper", [FlattenObservation, TimeAwareObservation])
+def test_wrappers_of_observations_refuse_games(wrapper):
+    with pytest.raises(OptionError, match=f"wrappers={wrapper.__name__}: does not support multi-agent"):
+        wrapper(MPE(SimpleTag()))
+
+
+def test_the_time_is_not_added_twice():
+    with pytest.raises(OptionError, match='needs an observation without an entry "time"'):
+        TimeAwareObservation(TimeAwareObservation(Counting()))

@@ -186,7 +186,7 @@ def evaluate_and_draw(
     returns = earned.pop("return") if place is None else np.asarray(place.select_values(played.returns))
     print(
         f"return{f' of {options.group}' if place else ''} {_format_mean(returns)} over {len(returns)} episodes of "
-        f"{lengths.mean():.0f} steps (median {sorted(returns)[len(returns) // 2]:.1f}, "
+        f"{lengths.mean():.0f} steps (median {np.median(returns):.1f}, "
         f"from {returns.min():.1f} to {returns.max():.1f})"
     )
     for name, x in earned.items():

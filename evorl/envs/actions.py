@@ -95,7 +95,7 @@ class ActionRepeat(Wrapper):
 
         def repeat_step(carry: tuple[Any, TimeStep, Array], key: Key) -> tuple[tuple[Any, TimeStep, Array], None]:
             state, so_far, steps = carry
-            going = ~(so_far.terminated | so_far.truncated)
+            going = jnp.logical_not(so_far.terminated | so_far.truncated)
             after, new = self.inner.step(key, state, action, hosts.mask_host_params(going, params))
             rewards = (so_far.reward, so_far.task_reward), (new.reward, new.task_reward)
             reward, task = jax.tree.map(jnp.add, *rewards)
@@ -110,6 +110,8 @@ class ActionRepeat(Wrapper):
                 going, (after, replace(new, reward=reward, info=info, task_reward=task), steps + 1), carry
             ), None
 
+        added = {name: jnp.float32(x) for name, x in first[1].info.items() if self._is_added(name)}
+        first = first[0], replace(first[1], info=first[1].info | added)
         (inner, timestep, steps), _ = jax.lax.scan(repeat_step, (*first, jnp.int32(1)), keys[1:])
         means = {name: timestep.info[name] / steps for name, how in self.episode_info.items() if how == "mean"}
         return WrapperState(inner), replace(timestep, info=timestep.info | means)
@@ -119,7 +121,10 @@ class ActionRepeat(Wrapper):
 
         Entries that are summarized by "sum" or "mean" are added; of others, the new value is kept.
         """
-        return so_far + new if self.episode_info.get(name) in ("sum", "mean") else new
+        return so_far + jnp.float32(new) if self._is_added(name) else new
+
+    def _is_added(self, name: str) -> bool:
+        return self.episode_info.get(name) in ("sum", "mean")
 
 
 @dataclass(frozen=True)

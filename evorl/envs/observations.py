@@ -41,6 +41,9 @@ class FlattenObservation(ObservationWrapper):
         inner: Wrapped environment.
     """
 
+    def __post_init__(self) -> None:
+        require_single_agent(self)
+
     @property
     def output_space(self) -> Space:
         ends = [_feature_bounds(leaf) for leaf in leaf_spaces(get_visible_space(self.inner.observation_space))]
@@ -117,7 +120,7 @@ class TimeLimit(Wrapper):
     def step(self, key: Key, env_state: StepCountState, action: Any, params: Any) -> tuple[StepCountState, TimeStep]:
         inner, timestep = self.inner.step(key, env_state.inner, action, params)
         steps = env_state.steps + 1
-        over = ~timestep.terminated & (steps >= self.steps)
+        over = jnp.logical_not(timestep.terminated) & (steps >= self.steps)
         return StepCountState(inner, steps), replace(timestep, truncated=timestep.truncated | over)
 
 
@@ -137,6 +140,9 @@ class TimeAwareObservation(Wrapper):
 
     def __post_init__(self) -> None:
         require_single_agent(self)
+        inside = get_visible_space(self.inner.observation_space)
+        has_time = isinstance(inside, Dict) and "time" in inside.parts
+        require(not has_time, "wrappers", type(self).__name__, 'needs an observation without an entry "time"')
 
     @property
     def observation_space(self) -> Space:

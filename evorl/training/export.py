@@ -15,7 +15,7 @@ from jax import export as jax_export
 
 from evorl import package, tree
 from evorl.errors import OptionError, require
-from evorl.numpy_policy import SCHEMA
+from evorl.numpy_policy import MAX_BYTES, SCHEMA
 from evorl.spaces import fill_privileged_state, get_policy_space, to_shape_structs
 from evorl.training.exported_policy import describe_environment
 from evorl.training.flat_program import FlatProgram
@@ -64,6 +64,10 @@ def export_policy(
         arrays: Any = to_arrays(policy, sampled, solutions)
         if about is not None:
             arrays["about"] = np.asarray(json.dumps(about))
+        size = sum(np.asarray(x).nbytes for x in arrays.values())
+        most = MAX_BYTES - 1_000 * len(arrays)  # each array has a header
+        limit = f"its arrays have {size / 1e6:.0f} MB, at most {most / 1e6:.0f} can be read; export single solutions"
+        require(size <= most, "out", path, limit)
         np.savez_compressed(written, **arrays)
     else:
         why = "is only possible for .npz"

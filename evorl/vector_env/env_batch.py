@@ -83,12 +83,13 @@ class EnvBatch:
         """Create the environments at starts, leaves [n, ...], with empty episode statistics.
 
         Raises:
-            OptionError: If an observation differs from the declared space, or if `episode_info` names a
-                missing entry of `info` or an unknown summary.
+            OptionError: If an observation differs from the declared space, if an episode does not end by
+                booleans, or if `episode_info` names a missing entry of `info` or an unknown summary.
         """
         seen = self.timestep_shapes(starts[0])
         self._check_obs("reset", starts[1])
         self._check_obs("step", seen.obs)
+        self._check_ends(seen)
         for name, how in self.episode_info_spec.items():
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
@@ -109,6 +110,14 @@ class EnvBatch:
         found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), obs)
         for fault in tree.find_mismatches(f"{where}: obs", found, to_shape_structs(self.env.observation_space)):
             raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space declares")
+
+    def _check_ends(self, seen: TimeStep) -> None:
+        """Raise OptionError if an environment does not end by booleans: ~1 of an integer is -2, not False."""
+        ends = {"terminated": seen.terminated, "truncated": seen.truncated}
+        found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), ends)
+        wanted = dict.fromkeys(ends, jax.ShapeDtypeStruct((), jnp.bool_))
+        for fault in tree.find_mismatches("step", found, wanted):
+            raise OptionError(f"env={type(self.env).__name__}: {fault}")
 
     def restart(self, envs: EnvInstance, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvInstance:
         """Restart the environments selected by the mask `where`, [n] or [], at starts, leaves [n, ...]."""

@@ -87,7 +87,7 @@ def read_config(run_dir: Path, option: str, trust: Sequence[str] = ()) -> dict[s
         OptionError: There is no configuration that can be read and built.
     """
     data = read_unchecked(run_dir, option)
-    words = {name: value for name, value in data.items() if name != "init_from"}
+    words = {name: value for name, value in data.items() if name not in NAMED_BY_PATH}
     trust_check.require_known(words, trust, f"{option}={run_dir}: its {FILE_NAME}")
     return data
 

@@ -31,6 +31,8 @@ BOOLEAN_OPTIONS = (
     "json",
 )
 
+SECTIONS = {"checkpoint": ("minutes", "keep", "replay"), "debug": ("nans",)}
+
 
 def check_options(data: Mapping[str, Any]) -> None:
     """Raise OptionError if an option of the training is missing, has the wrong type or is out of range."""
@@ -47,6 +49,10 @@ def check_options(data: Mapping[str, Any]) -> None:
     precision = data.get("precision")
     if precision is not None and precision not in devices.PRECISIONS:
         raise unknown_name_error("precision", str(precision), devices.PRECISIONS)
+    for section, names in SECTIONS.items():
+        for name in config_file.lookup(data, section):
+            if name not in names:
+                raise unknown_name_error(f"option of {section}", str(name), names)
     share = config_file.lookup(data, "evaluation_share")
     number = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1
     require(number, "evaluation_share", share, "must be a number above 0, at most 1")

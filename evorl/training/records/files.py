@@ -68,7 +68,7 @@ def _walk_entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False) and entry.path != str(folder / WANDB):
+                    if entry.is_dir(follow_symlinks=False) and Path(entry.path) != folder / WANDB:
                         folders.append(Path(entry.path))
 
 

@@ -123,7 +123,7 @@ class TensorBoard:
 
     def resume(self, progress: Progress) -> None:
         if self._folder.is_dir():  # drops events after the checkpoint, or all if there is none
-            step = 1 + progress.mean("env_steps") if progress.iteration else 0
+            step = 1 + (progress.mean("env_steps") or progress.iteration) if progress.iteration else 0
             self._write(step, session_log={"status": "START"})
 
     def __call__(self, row: Row) -> None:
