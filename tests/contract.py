@@ -140,9 +140,8 @@ def check_numbers(case):
         others = [weights(case.steps(moved(case, name, up), 4)) for up in (False, True)]
         if not any(np.abs(other - base).max() > 1e-6 * np.abs(base).max() for other in others):
             dead.append(name)
-    expected = (
-        ["agent.exploration_noise"] if case.name == "cem_rl" else []
-    )  # its population acts without noise by default
+    acts_greedily = case.name == "cem_rl"  # its population, by default
+    expected = ["agent.exploration_noise"] if acts_greedily else []
     assert dead == expected
     assert case.run._cache_size() == compiled
 

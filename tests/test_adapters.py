@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl import PBT, Budget, Evolution, MLPPolicy, OnPolicy, OpenES, Vmapped, fit, tree
+from evorl import PBT, SAC, Budget, Evolution, Gymnax, MLPPolicy, OffPolicy, OnPolicy, OpenES, Vmapped, fit, tree
 from evorl.agents import PPO
 from evorl.agents.base_agent import fill_spaces
 from evorl.envs import check_env, render
@@ -459,6 +459,7 @@ def test_experiments_with_sac_have_the_settings_of_playground(experiment, task):
     agent = workflow["agent"]
     assert (cfg["env_steps"], cfg["env"]["name"]) == (wanted.num_timesteps, task)
     assert (workflow["num_envs"], workflow["num_steps"]) == (wanted.num_envs, 1)
+    assert OffPolicy(Gymnax("Pendulum-v1"), SAC(), policy_delay=workflow.get("policy_delay")).critic_steps == 1
     assert (workflow["num_updates"], workflow["batch_size"]) == (wanted.grad_updates_per_step, wanted.batch_size)
     assert (workflow["capacity"], workflow["random_steps"]) == (wanted.max_replay_size, wanted.min_replay_size)
     assert agent["actor_lr"] == agent["critic_lr"] == wanted.learning_rate

@@ -208,7 +208,7 @@ def test_elites_are_drawn_alike_and_the_first_members_where_there_are_none():
 
 
 def test_iso_line_is_elites_with_noise_along_the_line_to_others():
-    """Of the elites 0 and e_1, on which line_sigma counts along the first axis alone (arXiv:1804.03906, eq. 1)."""
+    """Vary the elites 0 and e_1: line_sigma acts along the first axis alone (arXiv:1804.03906, eq. 1)."""
     n, size = 20_000, 3
     parents = jnp.array([[0.0, 0, 0], [1, 0, 0]])
     elites = fill(GridArchive((0.0,), (1.0,), (2,)).empty(parents), jnp.arange(2), parents)

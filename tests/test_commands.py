@@ -160,7 +160,7 @@ WRONG = {
     "train resume=broken": "resume=broken: its config.yaml cannot be read",
     "train resume=run eval_env=fast": "eval_env=fast: a resumed run keeps its configuration; only ",
     "train resume=run seed=5": "seed=5: a resumed run keeps its configuration; only env_steps, episodes, iterations, ",
-    "train -m init_from=run seed=0,1": "-m=init_from=: start one training for each run to continue, without -m",
+    "train -m init_from=run seed=0,1": "-m: does not take init_from=; start one training for each run, without -m",
     "train +debug.step=1": "unknown option of debug step; ",
     "train +checkpoint.kep=1": "unknown option of checkpoint kep; did you mean keep?",
     "train init_from=unsaved": "init_from=unsaved: has no checkpoint",

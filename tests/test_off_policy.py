@@ -166,7 +166,7 @@ def test_normalization_without_rollouts_is_refused():
 
 
 def test_only_the_actor_of_td3_is_delayed_by_default():
-    """One gradient step of the actor for two of the critics (arXiv:1802.09477, table 3); SAC and DQN have no delay."""
+    """One gradient step of the actor for two of the critics (arXiv:1802.09477, table 3); SAC and BC have no delay."""
     assert [OffPolicy(Counting(), agent).critic_steps for agent in (TD3(), SAC(), BC())] == [2, 1, 1]
     assert OffPolicy(Counting(), TD3(), policy_delay=1).critic_steps == 1
     game = MPE(SimpleSpread(), continuous=True)

@@ -32,9 +32,9 @@ class TD3State:
 class TD3(BaseAgent):
     """Twin delayed deep deterministic policy gradient (TD3).
 
-    The actor is updated after two gradient steps of the critics, unless the workflow sets `policy_delay`. The
-    defaults follow the paper; the
-    learning rates and the exploration noise follow table 4c of EvoRL (arXiv:2501.15129).
+    In `OffPolicy`, the actor is updated after two gradient steps of the critics, unless `policy_delay` is set; in
+    ERL and CEM-RL, after each one. The defaults follow the paper; the learning rates and the exploration noise
+    follow table 4c of EvoRL (arXiv:2501.15129).
 
     Args:
         hidden: Widths of the hidden layers of actor and critics; () makes them linear.

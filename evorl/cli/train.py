@@ -96,8 +96,8 @@ def _main(arguments: list[str]) -> None:
     if parsed.shell_completion:
         run(arguments)
         return
-    inherits = parsed.multirun and any(one.startswith("init_from=") for job in jobs for one in job)
-    require(not inherits, "-m", "init_from=", "start one training for each run to continue, without -m")
+    if parsed.multirun and any(one.startswith("init_from=") for one in parsed.overrides):
+        raise OptionError("-m: does not take init_from=; start one training for each run, without -m")
     if not parsed.multirun and any(one.startswith(("resume=", "init_from=")) for one in parsed.overrides):
         from evorl.training import continuation
 

@@ -87,9 +87,11 @@ class EnvBatch:
                 booleans, or if `episode_info` names a missing entry of `info` or an unknown summary.
         """
         seen = self.timestep_shapes(starts[0])
-        self._check_obs("reset", starts[1])
-        self._check_obs("step", seen.obs)
-        self._check_ends(seen)
+        space = to_shape_structs(self.env.observation_space)
+        for where, obs in (("reset", starts[1]), ("step", seen.obs)):
+            self._require_shapes(f"{where}: obs", obs, space, ", as its observation_space declares")
+        ends = {"terminated": seen.terminated, "truncated": seen.truncated}  # ~1 of an integer is -2, not False
+        self._require_shapes("step", ends, dict.fromkeys(ends, jax.ShapeDtypeStruct((), jnp.bool_)))
         for name, how in self.episode_info_spec.items():
             require(how in SUMMARIES, f"episode_info[{name!r}]", how, f"must be one of {', '.join(SUMMARIES)}")
             if name not in seen.info:
@@ -105,19 +107,11 @@ class EnvBatch:
             learned_return=None if seen.task_reward is None else zeros(seen.reward),
         )
 
-    def _check_obs(self, where: str, obs: Any) -> None:
-        """Raise OptionError if observations, leaves [n, ...], do not have the declared shapes and dtypes."""
-        found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), obs)
-        for fault in tree.find_mismatches(f"{where}: obs", found, to_shape_structs(self.env.observation_space)):
-            raise OptionError(f"env={type(self.env).__name__}: {fault}, as its observation_space declares")
-
-    def _check_ends(self, seen: TimeStep) -> None:
-        """Raise OptionError if an environment does not end by booleans: ~1 of an integer is -2, not False."""
-        ends = {"terminated": seen.terminated, "truncated": seen.truncated}
-        found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), ends)
-        wanted = dict.fromkeys(ends, jax.ShapeDtypeStruct((), jnp.bool_))
-        for fault in tree.find_mismatches("step", found, wanted):
-            raise OptionError(f"env={type(self.env).__name__}: {fault}")
+    def _require_shapes(self, where: str, values: Any, wanted: Any, because: str = "") -> None:
+        """Raise OptionError if values, leaves [n, ...], do not have the wanted shapes of one environment and dtypes."""
+        found = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), values)
+        for fault in tree.find_mismatches(where, found, wanted):
+            raise OptionError(f"env={type(self.env).__name__}: {fault}{because}")
 
     def restart(self, envs: EnvInstance, starts: tuple[Any, Any], where: Bool[Array, "*n"]) -> EnvInstance:
         """Restart the environments selected by the mask `where`, [n] or [], at starts, leaves [n, ...]."""

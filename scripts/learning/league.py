@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--entropy", type=float, default=PPO().entropy_coef, help="its weight")
+    parser.add_argument("--entropy", type=float, default=PPO().entropy_coef, help="entropy coefficient")
     parser.add_argument("--smoke", action="store_true", help="few iterations, to see that it runs")
     given = parser.parse_args()
     iterations, parts = (4, 2) if given.smoke else (given.iterations, 5)

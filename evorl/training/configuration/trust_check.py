@@ -85,8 +85,8 @@ def _find_unknown_values(node: Any, place: str, library: str, trust: Set[str]) -
         for name, value in node.items():
             if not isinstance(name, str) or not WORD_PATTERN.fullmatch(name):
                 yield UnknownValue(f"has the name {to_printable(name)}, which is not a plain word", "")
-            is_checked = name == "_target_" or (name == "path" and node.get("_target_") == GET_CLASS)
-            if not is_checked or "_target_" not in node:
+            is_target = name == "_target_" or (name == "path" and node.get("_target_") == GET_CLASS)
+            if not is_target:
                 yield from _find_unknown_values(value, f"{place}.{name}".lstrip("."), library, trust)
     elif isinstance(node, list):
         for i, value in enumerate(node):
